@@ -1,0 +1,38 @@
+# Bare `make` lists the targets. Each does its own set-up in .venv; only Python >= 3.11 is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help run test lint docs demo bench
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+.venv/run: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+.venv/dev: .venv/run requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+run: .venv/run ## start the server on http://127.0.0.1:8000
+	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
+
+test: .venv/dev ## run all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/dev ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: .venv/dev ## write again what is made from the code: OpenAPI document, table of settings
+	$(BIN)/python -m docs.make
+
+demo: .venv/run ## load a recorded conversation into a running server and answer its pending action
+	$(BIN)/python examples/demo.py
+
+bench: .venv/dev ## measure throughput; prints ratios and writes docs/performance.md
+	$(BIN)/python -m bench

@@ -1,0 +1,48 @@
+"""The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
+
+from flask import Flask
+
+from blueprints.api import Api
+from blueprints.conversations import conversations
+from blueprints.errors import register_errors
+from blueprints.events import events
+from blueprints.operations import operations
+from blueprints.webhooks import webhooks
+from config import Config, ConfigError
+from store import open_store
+
+BLUEPRINTS = (events, conversations, webhooks, operations)
+
+
+def create_app(config: Config | None = None) -> Flask:
+    """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
+    config = config or Config.from_env()
+    if not config.redis_url:
+        raise ConfigError(
+            "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
+            "which then runs a store of its own, or set it."
+        )
+    app = Flask(__name__, static_folder="assets/swagger-ui", static_url_path="/docs/assets")
+    app.logger.setLevel(config.log_level.upper())
+    app.config.update(
+        API_TITLE="Agent Server",
+        API_VERSION="0.1.0",
+        OPENAPI_VERSION="3.1.0",
+        OPENAPI_URL_PREFIX="/",
+        OPENAPI_JSON_PATH="openapi.json",
+        OPENAPI_SWAGGER_UI_PATH="/docs",
+        OPENAPI_SWAGGER_UI_URL="/docs/assets/",
+        MAX_CONTENT_LENGTH=config.max_body_bytes,
+    )
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.extensions["store"] = open_store(
+        config.redis_url,
+        timeout=config.redis_timeout,
+        max_connections=config.redis_connections,
+        text_cache_bytes=config.text_cache_bytes,
+    )
+    api = Api(app)
+    for blueprint in BLUEPRINTS:
+        api.register_blueprint(blueprint)
+    register_errors(app)
+    return app

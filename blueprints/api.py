@@ -1,0 +1,120 @@
+"""Our dialect of flask-smorest: how bodies are read, operations are named and errors documented."""
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, NoReturn, TypeVar
+
+from flask import Flask, Request, Response, request
+from flask_smorest import Api as SmorestApi
+from flask_smorest import Blueprint as SmorestBlueprint
+from marshmallow import ValidationError
+from webargs import core
+from webargs.flaskparser import FlaskParser
+from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
+from werkzeug.routing import BaseConverter
+
+from schemas.errors import Error, HTTPValidationError
+from schemas.fields import canonical_id
+from wire import parse_json
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class InvalidInput(UnprocessableEntity):
+    """A part of the request is refused: place is `path`, `query` or `body`, messages are marshmallow's."""
+
+    def __init__(self, place: str, messages: Any) -> None:
+        super().__init__()
+        self.place = place
+        self.messages = messages
+
+
+class ConversationIdConverter(BaseConverter):
+    """A conversation's id in a path: a UUID, dashed or as 32 digits; anything else is 422, not 404."""
+
+    part_isolating = True
+    regex = "[^/]+"
+    name = "conversation_id"
+
+    def to_python(self, value: str) -> str:
+        try:
+            return canonical_id(value)
+        except ValidationError as fault:
+            raise InvalidInput("path", {self.name: fault.messages}) from None
+
+
+class StrictParser(FlaskParser):
+    """Reads JSON bodies strictly and reports every refusal as InvalidInput."""
+
+    def _raw_load_json(self, req: Request) -> Any:
+        raw = json_body(req)
+        return parse_json(raw) if raw else core.missing
+
+    def handle_error(self, error: ValidationError, *args: Any, **kwargs: Any) -> NoReturn:
+        [(location, messages)] = error.normalized_messages().items()
+        raise InvalidInput("body" if location == "json" else location, messages)
+
+
+def json_body(req: Request = request) -> bytes:
+    """The body, empty if there is none. Raises UnsupportedMediaType (415) when it does not say it is JSON."""
+    raw = req.get_data(cache=True)
+    if raw and not core.is_json(req.mimetype):
+        raise UnsupportedMediaType(f"Content-Type must be application/json, not {req.mimetype or 'absent'}")
+    return raw
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """A response of JSON that is already bytes."""
+    return Response(body, status, mimetype="application/json")
+
+
+class Blueprint(SmorestBlueprint):
+    """Names operations as FastAPI does: function, path and method. Source: INTERFACE §4.1, operationId."""
+
+    ARGUMENTS_PARSER = StrictParser()
+
+    def add_url_rule(
+        self, rule: str, endpoint: Any = None, view_func: Any = None, *args: Any, **options: Any
+    ) -> None:
+        [method] = options.get("methods", ["GET"])
+        path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", f"{self.url_prefix or ''}{rule}")
+        operation = re.sub(r"\W", "_", f"{view_func.__name__}{path}") + f"_{method.lower()}"
+        view_func = self.doc(operationId=operation)(view_func)
+        super().add_url_rule(rule, endpoint, view_func, *args, **options)
+
+    def fails(self, *statuses: int) -> Callable[[View], View]:
+        """Document an operation's errors beside those that the decorators know; goes next to the route.
+
+        Whatever asks the store can also fail with 503, and every conversation's path with 422.
+        """
+
+        def document(view: View) -> View:
+            responses = view._apidoc.setdefault("response", {}).setdefault("responses", {})  # type: ignore[attr-defined]
+            for status in (*statuses, 503):
+                description = HTTPStatus(status).phrase
+                responses.setdefault(status, []).append(
+                    {"schema": Error(), "description": description, "content_type": None}
+                )
+            responses.setdefault(422, []).append(HTTPStatus.UNPROCESSABLE_ENTITY.name)
+            return view
+
+        return document
+
+
+class Api(SmorestApi):
+    """The OpenAPI document: 422 has a shape of its own, and `blueprints/errors.py` shapes the errors."""
+
+    ERROR_SCHEMA = HTTPValidationError
+    DEFAULT_ERROR_RESPONSE_NAME = None
+
+    def __init__(self, app: Flask) -> None:
+        app.url_map.converters["conversation_id"] = ConversationIdConverter
+        super().__init__(app)
+        self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
+
+    def _register_error_handlers(self) -> None:
+        """Nothing: errors are shaped in one place, also for what no Api serves."""
+
+    def _register_pagination_header(self) -> None:
+        """Nothing: pages carry `next_page_id` in the body."""

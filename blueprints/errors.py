@@ -1,0 +1,80 @@
+"""The one place that shapes errors: 422 is HTTPValidationError, every other one `{"detail": "text"}`.
+
+| what happened                                     | status                              |
+|---------------------------------------------------|-------------------------------------|
+| a refusal of path, query or body; JSON that is none | 422                               |
+| ConversationNotFound, EventNotFound               | 404                                 |
+| UnknownCursor                                     | 422, at `query.page_id`             |
+| UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
+| an HTTPException (404, 405, 413, 415 …)           | its own                             |
+| anything else                                     | 500 with an `error_id` for the log  |
+"""
+
+from typing import Any
+from uuid import uuid4
+
+from flask import Flask, Response, current_app, jsonify, request
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from blueprints.api import InvalidInput
+from schemas.errors import validation_errors
+from schemas.fields import Fault
+from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, UnknownCursor
+from wire import InvalidJson
+
+#: seconds after which a client may try again when the store did not answer
+RETRY_AFTER = 1
+
+
+def register_errors(app: Flask) -> None:
+    """Make every error of the app leave in its shape."""
+    app.register_error_handler(InvalidInput, lambda error: _refused(error.place, error.messages))
+    app.register_error_handler(
+        InvalidJson, lambda error: _refused("body", [Fault(f"Invalid JSON: {error}", "json_invalid")])
+    )
+    app.register_error_handler(
+        UnknownCursor, lambda error: _refused("query", {"page_id": [Fault(str(error), "value_error")]})
+    )
+    for missing in (ConversationNotFound, EventNotFound):
+        app.register_error_handler(missing, lambda error: _detail(str(error), 404))
+    for unavailable in UNAVAILABLE:
+        app.register_error_handler(unavailable, _unavailable)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unforeseen)
+
+
+def _detail(text: str, status: int, **members: Any) -> Response:
+    response = jsonify(detail=text, **members)
+    response.status_code = status
+    return response
+
+
+def _refused(place: str, messages: Any) -> Response:
+    response = jsonify(detail=validation_errors(place, messages))
+    response.status_code = 422
+    return response
+
+
+def _unavailable(error: Exception) -> Response:
+    current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
+    response = _detail("The store does not answer; try again shortly", 503)
+    response.headers["Retry-After"] = str(RETRY_AFTER)
+    return response
+
+
+def _http(error: HTTPException) -> Response:
+    # The text of an explicit description is ours; the generic ones are sentences about HTML pages.
+    text = error.name if error.description == type(error).description else error.description
+    if isinstance(error, RequestEntityTooLarge):
+        text = f"The body is longer than {current_app.config['MAX_CONTENT_LENGTH']} bytes"
+    response = _detail(text or error.name, error.code or 500)
+    for name, value in error.get_headers():
+        if name != "Content-Type":
+            response.headers[name] = value
+    return response
+
+
+def _unforeseen(error: Exception) -> Response:
+    error_id = uuid4().hex
+    current_app.logger.error("error %s in %s %s", error_id, request.method, request.path, exc_info=error)
+    return _detail("Internal Server Error", 500, error_id=error_id)

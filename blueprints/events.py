@@ -1,0 +1,110 @@
+"""The events of a conversation: count, search, get, send, and answers to what waits."""
+
+import json
+from typing import Any
+
+from flask import Response, request
+from marshmallow import ValidationError
+
+from blueprints import current_store
+from blueprints.api import Blueprint, InvalidInput, json_body, json_response
+from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
+from schemas.events import Event, EventFilter, EventIds, EventPage, EventSearch, SendMessageRequest, read_ids
+from wire import ConversationId, parse_json
+
+events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
+
+
+@events.get("/events/count")
+@events.fails(404)
+@events.arguments(EventFilter(), location="query")
+@events.response(200, {"type": "integer", "minimum": 0}, description="The number of matching events")
+def count_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Count local events matching the given filters."""
+    return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
+
+
+@events.get("/events/search")
+@events.fails(404)
+@events.arguments(EventSearch(), location="query")
+@events.response(200, EventPage)
+def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Search events, a page at a time, in the order of their timestamps."""
+    items, following = current_store.events.search(conversation_id, **search)
+    return json_response(
+        b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode())
+    )
+
+
+@events.get("/events/<path:event_id>")
+@events.fails(404)
+@events.response(200, Event)
+def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Response:
+    """Get one event as it came."""
+    return json_response(current_store.events.get(conversation_id, event_id))
+
+
+@events.get("/events")
+@events.fails(404, 415)
+@events.doc(
+    parameters=[
+        {
+            "in": "query",
+            "name": "event_ids",
+            "schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
+            "description": "Ids of the events; repeat the parameter for each.",
+        }
+    ],
+    requestBody={
+        "description": "The ids as an array, as existing clients send them; wins over the query.",
+        "content": {
+            "application/json": {"schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100}}
+        },
+    },
+)
+@events.response(
+    200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, {"type": "null"}]}}
+)
+def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
+    """Get events by id, in that order, null for an unknown one."""
+    found = current_store.events.get_many(conversation_id, _ids())
+    return json_response(b"[%b]" % b",".join(event or b"null" for event in found))
+
+
+def _ids() -> list[str]:
+    raw = json_body()
+    place, ids = ("body", parse_json(raw)) if raw else ("query", request.args.getlist("event_ids"))
+    if not raw and not ids:
+        raise InvalidInput("body", ["Missing data for required field."])
+    try:
+        return read_ids(ids)
+    except ValidationError as fault:
+        messages = fault.normalized_messages() if place == "body" else {"event_ids": fault.messages}
+        raise InvalidInput(place, messages) from None
+
+
+@events.post("/events")
+@events.fails(404, 413, 415)
+@events.arguments(SendMessageRequest())
+@events.response(200, Success)
+def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+    """Send a user's message. What waits for an answer is rejected, never approved by it."""
+    current_store.events.send(conversation_id, content=message["content"], run=message["run"])
+    return {"success": True}
+
+
+@events.post("/events/respond_to_confirmation")
+@events.fails(404, 413, 415)
+@events.arguments(ConfirmationResponse())
+@events.response(200, ConfirmationResult)
+def respond_to_confirmation(answer: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+    """Accept or reject what waits for an answer; the first answer wins."""
+    return {"success": current_store.confirmations.answer(conversation_id, **answer)}
+
+
+@events.get("/pending_actions")
+@events.fails(404)
+@events.response(200, PendingAction(many=True))
+def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
+    """List the actions that wait for an answer, in log order."""
+    return current_store.confirmations.pending(conversation_id)

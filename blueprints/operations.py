@@ -1,0 +1,66 @@
+"""What operators and clients ask of the server itself. Open to all."""
+
+import platform
+import time
+
+from flask import current_app
+
+from blueprints import current_store
+from blueprints.api import Blueprint
+from schemas.operations import Readiness, ServerInfo, Status
+
+operations = Blueprint("Server Details", __name__)
+
+#: release of the agent server whose wire we speak; existing clients demand three numbers, 1.28.0 or higher
+WIRE_VERSION = "1.58.0"
+
+CAPABILITIES = ["events", "confirmations", "multi_worker"]
+
+VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."
+
+_STARTED = time.monotonic()
+
+
+@operations.get("/alive")
+@operations.response(200, Status)
+def alive() -> dict[str, str]:
+    """Tell that this process answers."""
+    return {"status": "ok"}
+
+
+@operations.get("/health")
+@operations.response(200, Status)
+def health() -> dict[str, str]:
+    """Tell that this process answers, under its other name."""
+    return {"status": "ok"}
+
+
+@operations.get("/ready")
+@operations.fails(503)
+@operations.response(200, Readiness)
+def ready() -> dict[str, object]:
+    """Tell whether requests can be served: 503 while the store cannot be reached."""
+    return {"status": "ready", "store": current_store.health.probe()}
+
+
+@operations.get("/server_info")
+@operations.response(200, ServerInfo)
+def server_info() -> dict[str, object]:
+    """Tell what this server is and speaks."""
+    state = current_store.health.state()
+    notice = "The store does not answer." if state is None else None if state.durable else VOLATILE
+    return {
+        "title": current_app.config["API_TITLE"],
+        "version": WIRE_VERSION,
+        "api_version": current_app.config["API_VERSION"],
+        "sdk_version": WIRE_VERSION,
+        "tools_version": WIRE_VERSION,
+        "workspace_version": WIRE_VERSION,
+        "python_version": platform.python_version(),
+        "uptime": time.monotonic() - _STARTED,
+        "capabilities": CAPABILITIES,
+        "usable_tools": [],
+        "store": state,
+        "notice": notice,
+        "docs": "/docs",
+    }

@@ -1,0 +1,89 @@
+"""The settings, read from the environment in one place and checked once.
+
+Every field bears its help text; the table in the README is made from them (`make docs`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+from urllib.parse import urlsplit
+
+from environs import Env, EnvError
+
+#: what a REDIS_URL may begin with; `store/connection.py` says what each means
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+
+
+class ConfigError(ValueError):
+    """A setting has a value that cannot be used; the message names the setting and what it may be."""
+
+
+def _setting(default: Any, help: str, *, least: float | None = None, most: float | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "least": least, "most": most})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What can be set from outside. The name of a setting is its field's name in capitals."""
+
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8000, "Port to listen on.", least=1, most=65535)
+    web_concurrency: int = _setting(0, "Worker processes; 0 is one per core.", least=0, most=1024)
+    redis_url: str = _setting(
+        "",
+        "The Redis to use: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
+        "`redis+cluster://HOST,HOST`. Unset: an embedded one.",
+    )
+    data_dir: str = _setting("data", "Folder of the embedded Redis' append-only file.")
+    redis_timeout: float = _setting(
+        1.0, "Seconds that one try of a command may take; there are two.", least=0.05, most=60
+    )
+    redis_connections: int = _setting(64, "Most connections to Redis per worker.", least=1, most=10_000)
+    max_body_bytes: int = _setting(
+        8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024
+    )
+    text_cache_bytes: int = _setting(
+        64 * 1024 * 1024, "Message text that a worker keeps for the `body` filter, in bytes.", least=0
+    )
+    graceful_timeout: int = _setting(
+        30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
+    )
+    log_level: str = _setting("info", "`debug`, `info`, `warning`, `error` or `critical`.")
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value, least, most = (
+                getattr(self, setting.name),
+                setting.metadata["least"],
+                setting.metadata["most"],
+            )
+            if not (least is None or value >= least) or not (most is None or value <= most):
+                bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+                raise ConfigError(f"{setting.name.upper()} must be {bounds}, not {value}")
+        if self.log_level not in ("debug", "info", "warning", "error", "critical"):
+            raise ConfigError(
+                f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}"
+            )
+        if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
+            schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
+            raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
+
+    @classmethod
+    def from_env(cls) -> "Config":
+        """The settings as the environment has them; an empty variable counts as unset. Raises ConfigError."""
+        env = Env()
+        readers: dict[type, tuple[Callable[[str], Any], str]] = {
+            str: (env.str, "text"),
+            int: (env.int, "a whole number"),
+            float: (env.float, "a number"),
+        }
+        values: dict[str, Any] = {}
+        for setting in fields(cls):
+            name = setting.name.upper()
+            if given := env.str(name, ""):
+                read, kind = readers[type(setting.default)]
+                try:
+                    values[setting.name] = read(name)
+                except EnvError:
+                    raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
+        return cls(**values)

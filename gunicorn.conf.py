@@ -1,0 +1,77 @@
+"""How gunicorn runs the app:  gunicorn -c gunicorn.conf.py 'app:create_app()'
+
+Life cycle: this file is read by the master, which starts the embedded store when no REDIS_URL is set
+(`on_starting`), then forks the workers; each worker calls `create_app`, so connections are made after the
+fork. The store ends behind the last worker (`on_exit`), or by itself when the master is killed.
+"""
+
+import multiprocessing
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from gunicorn import util
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from config import Config, ConfigError
+from embedded import EmbeddedStore
+
+try:
+    _config = Config.from_env()
+except ConfigError as error:
+    sys.exit(f"agent-server: {error}")
+
+_embedded: EmbeddedStore | None = None
+
+bind = f"{_config.host}:{_config.port}"
+workers = _config.web_concurrency or multiprocessing.cpu_count()
+# Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
+worker_class = "gevent"
+worker_connections = 2000
+# A worker whose loop has stood still for this long is replaced.
+timeout = 30
+graceful_timeout = _config.graceful_timeout
+# Longer than the idle time of usual balancers' probes, short enough to free sockets.
+keepalive = 5
+loglevel = _config.log_level
+# A second way to control the server that nobody asked for.
+control_socket_disable = True
+
+
+def on_starting(server: Any) -> None:
+    """In the master, before anything listens."""
+    global _embedded
+    if _config.redis_url:
+        return
+    try:
+        _embedded = EmbeddedStore(_config.data_dir)
+    except RuntimeError as error:
+        sys.exit(f"agent-server: {error}")
+    os.environ["REDIS_URL"] = _embedded.url
+    if _embedded.durable:
+        server.log.info("Embedded redis-server, append-only file under %s", Path(_config.data_dir).resolve())
+    else:
+        server.log.warning(
+            "redis-server is not installed: events are kept in memory only and NOTHING SURVIVES A RESTART. "
+            "Install redis-server or set REDIS_URL."
+        )
+
+
+def on_exit(server: Any) -> None:
+    """In the master, behind the last worker."""
+    if _embedded is not None:
+        _embedded.stop()
+
+
+def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:
+    """What gunicorn answers to a request that never reaches the app, in the shape of all our errors."""
+    body = util.to_bytestring('{"detail":"%s"}' % reason)
+    head = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    util.write_nonblock(client, util.to_bytestring(f"{head}Content-Length: {len(body)}\r\n\r\n") + body)
+
+
+# gunicorn has no setting for this page, which is HTML.
+util.write_error = _write_json_error

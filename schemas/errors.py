@@ -1,0 +1,64 @@
+"""The two shapes of an error, and how refusals become the first one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from marshmallow import fields
+
+from schemas.fields import BaseSchema, Fault
+
+#: what marshmallow says, as our clients know it
+_MESSAGES = {
+    "Missing data for required field.": Fault("Field required", "missing"),
+    "Field may not be null.": Fault("Input should not be null", "none_forbidden"),
+    "Not a valid string.": Fault("Input should be a valid string", "string_type"),
+    "Not a valid list.": Fault("Input should be a valid array", "list_type"),
+    "Not a valid mapping type.": Fault("Input should be a valid object", "dict_type"),
+    "Invalid input type.": Fault("Input should be a valid object", "dict_type"),
+    "Unknown field.": Fault("Extra inputs are not permitted", "extra_forbidden"),
+}
+
+
+class Location(fields.Field[str | int]):
+    """One step of the way to the fault: a name or an index."""
+
+
+class ValidationError(BaseSchema):
+    loc = fields.List(
+        Location(metadata={"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        required=True,
+        metadata={"description": "Where: `path`, `query` or `body`, then names and indexes."},
+    )
+    msg = fields.String(required=True, metadata={"description": "What is wrong, and what is allowed."})
+    type = fields.String(required=True, metadata={"description": "The kind of fault, for programs."})
+
+
+class HTTPValidationError(BaseSchema):
+    detail = fields.List(fields.Nested(ValidationError))
+
+
+class Error(BaseSchema):
+    """Every error but 422."""
+
+    detail = fields.String(required=True, metadata={"description": "What went wrong, for people."})
+    error_id = fields.String(metadata={"description": "With a 500: the same id stands in the server's log."})
+
+
+def validation_errors(place: str, messages: Any) -> list[dict[str, Any]]:
+    """marshmallow's nested messages as the `detail` of HTTPValidationError, under `path`, `query` or `body`."""
+    return [
+        {"loc": location, "msg": str(fault), "type": fault.type}
+        for location, fault in _faults([place], messages)
+    ]
+
+
+def _faults(location: list[str | int], messages: Any) -> Iterator[tuple[list[str | int], Fault]]:
+    if isinstance(messages, dict):
+        for name, inner in messages.items():
+            yield from _faults(location if name == "_schema" else [*location, name], inner)
+        return
+    for message in messages:
+        fault = (
+            message if isinstance(message, Fault) else _MESSAGES.get(message, Fault(message, "value_error"))
+        )
+        yield location, fault

@@ -1,0 +1,204 @@
+"""Events: the filters of count and search, a page, a batch to append, a message to send."""
+
+from typing import Any
+
+from marshmallow import ValidationError, fields
+
+from schemas.fields import (
+    BaseSchema,
+    Choice,
+    Instant,
+    Kind,
+    Limit,
+    StrictBoolean,
+    Text,
+    checked_text,
+    refusal,
+)
+from wire import Event as WireEvent
+from wire import bare_kind, json_elements, micros
+
+#: events in one batch; bytes of one event; characters of an id, a kind or a source
+MOST_EVENTS, MOST_EVENT_BYTES, MOST_NAME = 500, 1024 * 1024, 128
+
+#: ids in one batch get
+MOST_IDS = 100
+
+
+class EventFilter(BaseSchema):
+    """What count and search select by; all that are given must hold. Source: INTERFACE §4.1, DESIGN §2."""
+
+    kind = Kind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
+    source = fields.String(
+        metadata={"description": "Optional filter by event source: agent, user, environment."}
+    )
+    body = fields.String(
+        metadata={
+            "description": "Optional filter by message content: case-insensitive substring of a MessageEvent."
+        }
+    )
+    since = Instant(
+        data_key="timestamp__gte",
+        metadata={"description": "Keep events with timestamp >= this; naive is UTC."},
+    )
+    until = Instant(
+        data_key="timestamp__lt", metadata={"description": "Keep events with timestamp < this; naive is UTC."}
+    )
+
+
+class SortOrder(Choice):
+    """By time, or its reverse; loaded as whether the order descends."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("TIMESTAMP", "TIMESTAMP_DESC", metadata={"default": "TIMESTAMP"}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return super()._deserialize(value, *args, **kwargs) == "TIMESTAMP_DESC"
+
+
+class EventSearch(EventFilter):
+    """The filters, the order and the page."""
+
+    page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
+    limit = Limit(100)
+    descending = SortOrder(data_key="sort_order", load_default=False)
+
+
+class Event(BaseSchema):
+    """One record of a conversation. Members beyond these depend on the kind and are kept as they came."""
+
+    id = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME})
+    kind = fields.String(
+        required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "MessageEvent"}
+    )
+    source = fields.String(
+        required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "agent"}
+    )
+    timestamp = fields.String(
+        required=True,
+        metadata={"description": "ISO 8601; naive is UTC.", "example": "2026-11-20T20:37:22.528416"},
+    )
+
+
+class EventPage(BaseSchema):
+    items = fields.List(fields.Nested(Event), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class EventIds(BaseSchema):
+    event_ids = fields.List(fields.String(), metadata={"description": "Ids; repeat the parameter for each."})
+
+
+class AppendResult(BaseSchema):
+    """How an append ended."""
+
+    success = fields.Boolean(required=True)
+    appended = fields.Integer(required=True, metadata={"description": "Events that were new."})
+    seq = fields.Integer(
+        required=True, metadata={"description": "Sequence number of the conversation's last event."}
+    )
+
+
+class ContentPart(BaseSchema):
+    """A text or image part of a message. Source: agent-server reference §1.2."""
+
+    type = Choice("text", "image", required=True)
+    text = fields.String(metadata={"description": "With type text: required."})
+    image_urls = fields.List(fields.String(), metadata={"description": "With type image: required."})
+    cache_prompt = StrictBoolean(load_default=False)
+
+
+class Content(fields.List):
+    """The parts of a message, loaded as an agent server writes them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(fields.Nested(ContentPart(unknown="raise")), **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        parts = super()._deserialize(value, *args, **kwargs)
+        for index, part in enumerate(parts):
+            member = "text" if part["type"] == "text" else "image_urls"
+            if member not in part:
+                raise ValidationError({index: {member: ["Missing data for required field."]}})
+        return [
+            {"cache_prompt": part["cache_prompt"], "type": part["type"]}
+            | {name: part[name] for name in ("text", "image_urls") if name in part}
+            for part in parts
+        ]
+
+
+class SendMessageRequest(BaseSchema):
+    """A message for the agent. Only a user's can be sent."""
+
+    role = Choice("user", load_default="user")
+    content = Content(load_default=list, metadata={"default": []})
+    run = StrictBoolean(load_default=False, metadata={"description": "Start the agent after the message."})
+
+
+def read_ids(ids: Any) -> list[str]:
+    """The ids of a batch get: a JSON array of text, or the values of a query. Raises ValidationError."""
+    if not isinstance(ids, list):
+        raise refusal("Input should be a valid array of event ids", "list_type")
+    if len(ids) > MOST_IDS:
+        raise refusal(f"Array should have at most {MOST_IDS} event ids", "too_long")
+    for index, event_id in enumerate(ids):
+        if not isinstance(event_id, str):
+            raise ValidationError({index: ["Not a valid string."]})
+        try:
+            checked_text(event_id, least=0, most=None)
+        except ValidationError as fault:
+            raise ValidationError({index: fault.messages}) from None
+    return ids
+
+
+def read_batch(raw: bytes) -> list[WireEvent]:
+    """The events of an append, each with its own bytes. Raises ValidationError by index, or wire.InvalidJson.
+
+    A loop of our own and not a schema: members beyond the four must come out byte for byte as they went in.
+    """
+    elements = json_elements(raw, MOST_EVENTS)
+    if elements is None:
+        raise refusal("Input should be a valid array of events", "list_type")
+    if not elements:
+        raise refusal("Array should have at least 1 event", "too_short")
+    if len(elements) > MOST_EVENTS:
+        raise refusal(f"Array should have at most {MOST_EVENTS} events", "too_long")
+    events, faults = [], {}
+    for index, (fields_, own) in enumerate(elements):
+        try:
+            events.append(_read_event(fields_, own))
+        except ValidationError as fault:
+            faults[index] = fault.messages
+    if faults:
+        raise ValidationError(faults)
+    return events
+
+
+def _read_event(event: Any, raw: bytes) -> WireEvent:
+    if not isinstance(event, dict):
+        raise refusal("Input should be a valid object", "dict_type")
+    if len(raw) > MOST_EVENT_BYTES:
+        raise refusal(f"An event should have at most {MOST_EVENT_BYTES} bytes", "too_long")
+    faults: dict[str, Any] = {}
+    for name in ("id", "kind", "source", "timestamp"):
+        if name not in event:
+            faults[name] = ["Missing data for required field."]
+        elif not isinstance(event[name], str):
+            faults[name] = ["Not a valid string."]
+        elif name != "timestamp":
+            try:
+                checked_text(event[name], least=1, most=MOST_NAME)
+            except ValidationError as fault:
+                faults[name] = fault.messages
+    if not faults and not bare_kind(event["kind"]):
+        faults["kind"] = refusal("A kind is a class name, not a dot at the end", "value_error").messages
+    if "timestamp" not in faults:
+        try:
+            at = micros(event["timestamp"])
+        except ValueError:
+            faults["timestamp"] = refusal(
+                "Input should be an ISO 8601 date-time; without a zone it is UTC", "datetime_parsing"
+            ).messages
+    if faults:
+        raise ValidationError(faults)
+    return WireEvent(event["id"], bare_kind(event["kind"]), event["source"], at, event, raw)

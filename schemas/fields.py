@@ -1,0 +1,166 @@
+"""The types of the wire: what is accepted, and the message and type of each refusal.
+
+A refusal is a `Fault`: its text is for people, its `type` for programs, as in HTTPValidationError.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from marshmallow import EXCLUDE, Schema, ValidationError, fields
+
+from wire import Micros, bare_kind, micros
+
+
+class Fault(str):
+    """The message of a refusal, with the `type` that HTTPValidationError bears."""
+
+    __slots__ = ("type",)
+
+    def __new__(cls, message: str, type: str) -> "Fault":
+        fault = super().__new__(cls, message)
+        fault.type = type
+        return fault
+
+    type: str
+
+
+def refusal(message: str, type: str) -> ValidationError:
+    """A ValidationError with one Fault."""
+    return ValidationError([Fault(message, type)])
+
+
+class BaseSchema(Schema):
+    """Unknown members are passed over, as existing servers do."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class Instant(fields.String):
+    """A date-time, loaded as microseconds since the epoch (see `wire.micros`); naive means UTC."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        metadata = {"format": "date-time", **kwargs.pop("metadata", {})}
+        super().__init__(metadata=metadata, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Micros:
+        try:
+            return micros(value)
+        except (ValueError, TypeError):
+            raise refusal(
+                "Input should be a date-time such as 2026-11-20T20:37:22.528416Z; without a zone it is UTC",
+                "datetime_parsing",
+            ) from None
+
+
+class Kind(fields.String):
+    """An event kind, bare or qualified, loaded bare. Any text is a kind; unknown ones match nothing."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        return bare_kind(super()._deserialize(value, *args, **kwargs))
+
+
+class StrictBoolean(fields.Boolean):
+    """`true` or `false` and nothing else. Source: DESIGN §2, accept given as "yes"."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
+        if value is True or value is False:
+            return value
+        raise refusal("Input should be a valid boolean: true or false", "bool_type")
+
+
+class StrictInteger(fields.Integer):
+    """A JSON integer within bounds; no text, no fraction, no boolean."""
+
+    def __init__(self, *, least: int, **kwargs: Any) -> None:
+        super().__init__(metadata={"minimum": least}, **kwargs)
+        self._least = least
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
+        if type(value) is not int:
+            raise refusal("Input should be a valid integer", "int_type")
+        if value < self._least:
+            raise refusal(f"Input should be greater than or equal to {self._least}", "greater_than_equal")
+        return value
+
+
+class Limit(fields.Integer):
+    """A page size from 1 to `most`, in a query."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(load_default=most, metadata={"minimum": 1, "maximum": most})
+        self._most = most
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
+        bounds = f"Input should be an integer from 1 to {self._most}"
+        if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 20:
+            raise refusal(bounds, "int_parsing")
+        if int(value) < 1:
+            raise refusal(bounds, "greater_than_equal")
+        if int(value) > self._most:
+            raise refusal(bounds, "less_than_equal")
+        return int(value)
+
+
+class Choice(fields.String):
+    """One of a few words."""
+
+    def __init__(self, *choices: str, **kwargs: Any) -> None:
+        super().__init__(metadata={"enum": list(choices), **kwargs.pop("metadata", {})}, **kwargs)
+        self._choices = choices
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        if value not in self._choices:
+            raise refusal(f"Input should be one of {', '.join(self._choices)}", "enum")
+        return str(value)
+
+
+class Text(fields.String):
+    """Text that can be written as UTF-8, of bounded length in characters."""
+
+    def __init__(self, *, most: int | None = None, least: int = 0, **kwargs: Any) -> None:
+        bounds = {"minLength": least} if least else {}
+        if most is not None:
+            bounds["maxLength"] = most
+        super().__init__(metadata={**bounds, **kwargs.pop("metadata", {})}, **kwargs)
+        self._least, self._most = least, most
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        if not isinstance(value, str):
+            raise refusal("Input should be a valid string", "string_type")
+        return checked_text(value, least=self._least, most=self._most)
+
+
+def checked_text(text: str, *, least: int, most: int | None) -> str:
+    """The text, if its length is within bounds and it has no lone surrogate. Raises ValidationError."""
+    if len(text) < least:
+        raise refusal(
+            f"String should have at least {least} character{'s' * (least != 1)}", "string_too_short"
+        )
+    if most is not None and len(text) > most:
+        raise refusal(f"String should have at most {most} characters", "string_too_long")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise refusal("String should be valid Unicode: it has a lone surrogate", "string_unicode") from None
+    return text
+
+
+class Id(fields.UUID):
+    """A UUID, dashed or as 32 hexadecimal digits; loaded as dashed text."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return canonical_id(value)
+
+
+def canonical_id(text: Any) -> str:
+    """The dashed form of a UUID. Raises ValidationError."""
+    if isinstance(text, str) and len(text) in (32, 36):
+        try:
+            identity = UUID(text)
+        except ValueError:
+            pass
+        else:
+            if text.lower() in (str(identity), identity.hex):
+                return str(identity)
+    raise refusal("Input should be a valid UUID, dashed or of 32 hexadecimal digits", "uuid_parsing")

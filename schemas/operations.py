@@ -1,0 +1,41 @@
+"""What the server says of itself."""
+
+from marshmallow import fields
+
+from schemas.fields import BaseSchema
+
+
+class Status(BaseSchema):
+    status = fields.String(required=True)
+
+
+class StoreState(BaseSchema):
+    kind = fields.String(required=True, metadata={"enum": ["redis", "fakeredis"]})
+    durable = fields.Boolean(required=True, metadata={"description": "Whether an append-only file is kept."})
+
+
+class Readiness(BaseSchema):
+    status = fields.String(required=True, metadata={"enum": ["ready"]})
+    store = fields.Nested(StoreState, required=True)
+
+
+class ServerInfo(BaseSchema):
+    """What clients check before they talk. Source: agent-server reference §1.4."""
+
+    title = fields.String(required=True)
+    version = fields.String(
+        required=True, metadata={"description": "Release of the agent server wire that we speak."}
+    )
+    api_version = fields.String(required=True)
+    sdk_version = fields.String(required=True)
+    tools_version = fields.String(required=True)
+    workspace_version = fields.String(required=True)
+    python_version = fields.String(required=True)
+    uptime = fields.Float(required=True, metadata={"description": "Seconds since this worker started."})
+    capabilities = fields.List(fields.String(), required=True)
+    usable_tools = fields.List(fields.String(), required=True)
+    store = fields.Nested(StoreState, required=True, allow_none=True)
+    notice = fields.String(
+        required=True, allow_none=True, metadata={"description": "What an operator must know, in a sentence."}
+    )
+    docs = fields.String(required=True)

@@ -1,0 +1,97 @@
+"""Pending actions: which the policy holds back, which wait, and the one answer that counts.
+
+An executable action is open until it is observed; the open actions are pending while their conversation is
+`waiting_for_confirmation`. Opening and closing happen on append (`effects.py`), the answer in one script.
+"""
+
+import json
+from typing import Any
+
+from store.errors import ConversationNotFound
+from store.keys import ConversationKeys
+from store.scripts import Scripts
+from store.stamps import Stamp
+from wire import ConversationId
+
+#: from harmless to dangerous; an action of any other risk counts as UNKNOWN
+RISKS = ("LOW", "MEDIUM", "HIGH")
+
+#: what a message tells the agent about the actions that it overtakes. Source: DESIGN §2
+SUPERSEDED = "Superseded by a new user message."
+
+
+def held_risks(policy: dict[str, Any]) -> str:
+    """The risks that a policy holds back, joined by commas: all the scripts need to know of it.
+
+    Source: agent-server reference §4. Raises ValueError for a policy that is none.
+    """
+    match policy:
+        case {"kind": "NeverConfirm"}:
+            return ""
+        case {"kind": "AlwaysConfirm"}:
+            return ",".join((*RISKS, "UNKNOWN"))
+        case {"kind": "ConfirmRisky"}:
+            threshold, unknown = policy.get("threshold", "HIGH"), policy.get("confirm_unknown", True)
+            if threshold in RISKS and isinstance(unknown, bool):
+                held = RISKS[RISKS.index(threshold) :]
+                return ",".join((*held, "UNKNOWN") if unknown else held)
+    raise ValueError(f"not a confirmation policy: {policy!r}")
+
+
+class Confirmations:
+    """The policy and the pending actions of conversations."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
+        """Accept or reject everything that waits. True only for the answer that took effect.
+
+        Raises ConversationNotFound. Source: DESIGN §2, two answers to one pending action.
+        """
+        stamp = Stamp.now()
+        verb = "accept" if accept else "reject"
+        args = [stamp.id_prefix, verb, json.dumps(reason), stamp.event_time, stamp.at, stamp.utc_time]
+        reply = self._scripts.answer_pending([ConversationKeys(conversation_id).root], args)
+        if reply is None:
+            raise ConversationNotFound
+        return bool(reply == b"won")
+
+    def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+        """The actions that wait for an answer, in log order. Raises ConversationNotFound."""
+        reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [])
+        if reply is None:
+            raise ConversationNotFound
+        return [
+            _described(since.decode(), json.loads(raw))
+            for since, raw in zip(reply[::2], reply[1::2], strict=True)
+        ]
+
+    def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
+        """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
+        stamp = Stamp.now()
+        args = [
+            stamp.id_prefix,
+            stamp.event_time,
+            stamp.at,
+            stamp.utc_time,
+            json.dumps(policy),
+            held_risks(policy),
+        ]
+        if self._scripts.set_policy([ConversationKeys(conversation_id).root], args) is None:
+            raise ConversationNotFound
+
+
+def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
+    arguments = action["action"]
+    if isinstance(arguments, dict):
+        arguments = {name: value for name, value in arguments.items() if name != "kind"}
+    return {
+        "id": action["id"],
+        "tool_name": action.get("tool_name"),
+        "tool_call_id": action.get("tool_call_id"),
+        "summary": action.get("summary"),
+        "security_risk": action.get("security_risk", "UNKNOWN"),
+        "arguments": arguments,
+        "since": since,
+    }

@@ -1,0 +1,77 @@
+-- append_events: append a batch, each event once per id, with what it means for the conversation's state.
+-- An executable action opens; an observation closes it. What is newly open and held by the policy makes
+-- the conversation wait, unless it is a lone Finish or Think action.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
+--       then six per event: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored), text record ("" none),
+--       effect: "" | "set" LF (field LF value)… | "close" LF action id | "close_call" LF call
+--             | "open" LF risk LF lone ("1": waits only in company) LF group LF call LF iso LF fragment
+-- Returns  {number appended, last seq} | false: no such conversation
+-- Cost  O(e log n): e events of the batch, n of the conversation; a lone action also O(p), p open actions
+-- Idempotent  by event id: a known id is passed over with its effect
+-- include: _log.lua
+if not open_log(ARGV[1]) then return false end
+local stamp, appended, opened = {iso = ARGV[2], score = ARGV[3]}, 0, {}
+
+local function open(id, seq, score, effect)
+  local risk, lone, group, call, iso, fragment =
+    string.match(effect, '^open\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
+  redis.call('HSET', root .. ':pending', id,
+    table.concat({seq, score, iso, ARGV[4], group, call, fragment}, '\n'))
+  if call ~= '' then redis.call('HSET', root .. ':calls', call, id) end
+  local held = string.find(log.held, risk, 1, true) ~= nil
+  opened[#opened + 1] = {id = id, score = score, iso = iso, lone = lone == '1', group = group, held = held}
+end
+
+local function close(id)
+  local action = redis.call('HGET', root .. ':pending', id)
+  if not action then return end
+  redis.call('HDEL', root .. ':pending', id)
+  local call = string.match(action, '^.-\n.-\n.-\n.-\n.-\n(.-)\n')
+  if redis.call('HGET', root .. ':calls', call) == id then redis.call('HDEL', root .. ':calls', call) end
+end
+
+local function set(effect)
+  for field, value in string.gmatch(effect, '\n([^\n]*)\n([^\n]*)') do
+    if field == 'execution_status' then log.status = value
+    elseif field == 'held' then log.held = value
+    else redis.call('HSET', root, field, value) end
+  end
+end
+
+local function in_company(action)
+  local members = 0
+  for _, other in ipairs(open_actions()) do
+    if other.group == action.group then members = members + 1 end
+  end
+  return action.group ~= '' and members > 1
+end
+
+for i = 5, #ARGV, 6 do
+  local id, pair, score, bytes, text, effect = unpack(ARGV, i, i + 5)
+  local seq = bytes == '' or append_event(id, pair, score, bytes, text)
+  if seq then
+    if bytes ~= '' then appended = appended + 1 end
+    local verb = string.match(effect, '^[^\n]*')
+    if verb == 'open' then open(id, seq, score, effect)
+    elseif verb == 'set' then set(effect)
+    elseif verb == 'close' then close(string.sub(effect, 7))
+    elseif verb == 'close_call' then
+      local action_id = redis.call('HGET', root .. ':calls', string.sub(effect, 12))
+      if action_id then close(action_id) end
+    end
+  end
+end
+
+local waiting = {}
+for _, action in ipairs(opened) do
+  if action.held and redis.call('HEXISTS', root .. ':pending', action.id) == 1
+    and (not action.lone or in_company(action)) then
+    waiting[#waiting + 1] = action
+  end
+end
+if #waiting > 0 and log.status ~= 'waiting_for_confirmation' then
+  set_status('waiting_for_confirmation', not_before(waiting, stamp))
+end
+close_log(ARGV[4])
+return {appended, log.seq}

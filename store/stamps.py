@@ -1,0 +1,27 @@
+"""When and under which ids a request writes: chosen before Redis is asked, so that a repeat writes the same."""
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+import wire
+from wire import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """One request's instant, and the ids of the events that it may write."""
+
+    at: Micros
+    id_prefix: str  #: 24 characters; the scripts add a number of twelve, which makes a UUID
+
+    @classmethod
+    def now(cls) -> "Stamp":
+        return cls(wire.now(), str(uuid4())[:24])
+
+    @property
+    def event_time(self) -> str:
+        return wire.event_time(self.at)
+
+    @property
+    def utc_time(self) -> str:
+        return wire.utc_time(self.at)

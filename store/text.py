@@ -1,0 +1,136 @@
+"""The `body` filter: case-folded text of messages, fetched once and kept, scanned with `bytes.find`.
+
+A record in `conv:{ID}:text:N` is
+
+    0xF7  seq (11 digits)  time (21 digits)  source (3 digits a byte)  0xF6  text, UTF-8
+
+with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search can only
+hit text, and never across two records. Chunks only grow, and only the last one: what a worker has fetched stays
+true, and it fetches just the tail next time.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from redis import Redis
+
+from store.errors import ConversationNotFound
+from store.keys import ConversationKeys
+from wire import ConversationId, Event, Micros, Seq
+
+_RECORD = b"\xf7"
+_TEXT = b"\xf6"
+_SEQ_DIGITS, _TIME_DIGITS = 11, 21
+_TIME_OFFSET = 1 << 62  # keeps times before 1970 positive
+_TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
+_TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
+
+
+class Match(NamedTuple):
+    """A message whose text holds what was asked for. Orders as pages do: by time, then seq."""
+
+    at: Micros
+    seq: Seq
+
+
+def fold(text: str) -> bytes:
+    """Text as it is stored and searched: `str.casefold`, UTF-8. Lone surrogates stay what they are."""
+    return text.casefold().encode("utf-8", "surrogatepass")
+
+
+def record(event: Event) -> bytes:
+    """What follows the seq in an event's record; empty if the event is no message."""
+    if event.kind != "MessageEvent":
+        return b""
+    time = f"{event.at + _TIME_OFFSET:0{_TIME_DIGITS}o}".encode().translate(_TO_BYTES)
+    return time + _source(event.source) + _TEXT + fold(_body(event.fields))
+
+
+def _source(source: str) -> bytes:
+    return "".join(f"{byte:03o}" for byte in source.encode()).encode().translate(_TO_BYTES)
+
+
+def _body(fields: dict[str, Any]) -> str:
+    """The searchable text of a MessageEvent. Source: agent-server reference §2, `body`."""
+    message = fields.get("llm_message")
+    message = message if isinstance(message, dict) else {}
+    parts = [*_texts(message.get("content")), *_texts(fields.get("extended_content"))]
+    reasoning = message.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        parts.append(reasoning)
+    return " ".join(parts)
+
+
+def _texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return []
+    return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+
+def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Match]:
+    """The records of a chunk whose text holds the needle, in log order. A needle is `fold`ed text, not empty."""
+    wanted = None if source is None else _source(source)
+    hit = chunk.find(needle)
+    while hit >= 0:
+        start = chunk.rfind(_RECORD, 0, hit) + 1
+        time = start + _SEQ_DIGITS
+        name = time + _TIME_DIGITS
+        if wanted is None or chunk[name : chunk.index(_TEXT, name)] == wanted:
+            digits = chunk[start:name].translate(_TO_DIGITS)
+            at = int(digits[_SEQ_DIGITS:], 8) - _TIME_OFFSET
+            yield Match(Micros(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
+        following = chunk.find(_RECORD, hit)
+        if following < 0:
+            return
+        hit = chunk.find(needle, following)
+
+
+class MessageText:
+    """The text of conversations as this process has it; bounded, least recently used goes first."""
+
+    def __init__(self, redis: "Redis", cache_bytes: int) -> None:
+        self._redis = redis
+        self._cache_bytes = cache_bytes
+        self._cached: OrderedDict[tuple[ConversationId, int], tuple[bytes, bytes]] = OrderedDict()
+        self._size = 0
+
+    def chunks(self, conversation_id: ConversationId) -> Iterator[bytes]:
+        """All text of a conversation, as of now, a chunk at a time. Raises ConversationNotFound."""
+        number = last = 0
+        while number <= last:
+            chunk, last = self._chunk(conversation_id, number)
+            yield chunk
+            number += 1
+
+    def _chunk(self, conversation_id: ConversationId, number: int) -> tuple[bytes, int]:
+        """One chunk, and the number of the last one."""
+        known, kept = self._cached.get((conversation_id, number), (b"", b""))
+        incarnation, last, tail = self._read(conversation_id, number, len(kept))
+        if incarnation != known:  # nothing kept, or deleted and created anew since
+            if kept:
+                incarnation, last, tail = self._read(conversation_id, number, 0)
+            kept = b""
+        chunk = kept + tail if tail else kept
+        self._keep((conversation_id, number), incarnation, chunk)
+        return chunk, last
+
+    def _read(self, conversation_id: ConversationId, number: int, offset: int) -> tuple[bytes, int, bytes]:
+        keys = ConversationKeys(conversation_id)
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hmget(keys.root, "incarnation", "text_chunk")
+            pipe.getrange(keys.text(number), offset, -1)
+            (incarnation, last), tail = pipe.execute()
+        if incarnation is None:
+            raise ConversationNotFound
+        return incarnation, int(last), tail
+
+    def _keep(self, key: tuple[ConversationId, int], incarnation: bytes, chunk: bytes) -> None:
+        _, dropped = self._cached.pop(key, (b"", b""))
+        self._cached[key] = (incarnation, chunk)
+        self._size += len(chunk) - len(dropped)
+        while self._size > self._cache_bytes:
+            _, (_, dropped) = self._cached.popitem(last=False)
+            self._size -= len(dropped)

@@ -1,0 +1,186 @@
+"""What every room knows of the wire: an event, an instant, and JSON taken strictly.
+
+Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` writes them with it.
+"""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, NewType
+from uuid import uuid4
+
+ConversationId = NewType("ConversationId", str)  #: dashed, lower-case UUID
+Seq = NewType("Seq", int)  #: 1, 2, 3 … within one conversation, in the order of appending
+Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may be negative
+
+#: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
+MAX_DEPTH = 64
+
+_EPOCH = datetime(1970, 1, 1)
+_INSTANT = re.compile(
+    r"(?P<day>\d{4}-\d{2}-\d{2})"
+    r"(?:[Tt ](?P<clock>\d{2}:\d{2}(?::\d{2}(?:\.\d{1,12})?)?)(?P<zone>[Zz]|[+\- ]\d{2}:?\d{2})?)?"
+)
+
+
+class Event(NamedTuple):
+    """One event as it came: the four members that every event has, and the whole of it."""
+
+    id: str
+    kind: str  # bare class name: what stands after the last dot
+    source: str
+    at: Micros
+    fields: dict[str, Any]
+    raw: bytes  # UTF-8 JSON, byte for byte as the client sent it
+
+
+class InvalidJson(ValueError):
+    """The bytes are not one JSON text that we accept; the message says where and why."""
+
+
+def micros(text: str) -> Micros:
+    """Read an instant: `…Z`, with an offset, naive (UTC), a date alone, a space for the `T`.
+
+    An offset's `+` may have arrived as a space (a query string that was not percent-encoded).
+    Digits beyond microseconds are cut. Raises ValueError. Source: DESIGN, naive timestamps.
+    """
+    match = _INSTANT.fullmatch(text)
+    if match is None or not text.isascii():
+        raise ValueError("not an ISO 8601 date-time")
+    clock = match["clock"] or "00:00"
+    whole, _, fraction = clock.partition(".")
+    local = datetime.fromisoformat(f"{match['day']}T{whole}") - _EPOCH
+    at = local // timedelta(microseconds=1) + int(fraction[:6].ljust(6, "0"))
+    zone = match["zone"]
+    if zone and zone not in "Zz":
+        hours, minutes = int(zone[1:3]), int(zone[-2:])
+        if hours > 23 or minutes > 59:
+            raise ValueError("offset out of range")
+        offset = (hours * 60 + minutes) * 60_000_000
+        at += offset if zone[0] == "-" else -offset
+    return Micros(at)
+
+
+def now() -> Micros:
+    """The present instant."""
+    return Micros((datetime.now(UTC).replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1))
+
+
+def event_time(at: Micros) -> str:
+    """How events bear their time: naive UTC with six digits. Source: agent-server reference §3."""
+    return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds")
+
+
+def utc_time(at: Micros) -> str:
+    """How conversations bear theirs: UTC with `Z`. Source: agent-server reference §1.3."""
+    return event_time(at) + "Z"
+
+
+def bare_kind(kind: str) -> str:
+    """The class name of a bare or qualified kind. Source: DESIGN §2, `kind`."""
+    return kind.rpartition(".")[2]
+
+
+def user_message(content: list[dict[str, Any]], at: Micros) -> Event:
+    """A user's message as an event. Source: agent-server reference §3, samples."""
+    fields = {
+        "id": str(uuid4()),
+        "timestamp": event_time(at),
+        "source": "user",
+        "llm_message": {"role": "user", "content": content, "thinking_blocks": []},
+        "activated_skills": [],
+        "extended_content": [],
+        "kind": "MessageEvent",
+    }
+    return Event(fields["id"], "MessageEvent", "user", at, fields, json.dumps(fields).encode())
+
+
+def _refuse_constant(name: str) -> Any:
+    raise InvalidJson(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def parse_json(raw: bytes) -> Any:
+    """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8 and nesting over MAX_DEPTH."""
+    text = _decode(raw)
+    value, end = _value(text, _skip_space(text, 0))
+    if _skip_space(text, end) != len(text):
+        raise InvalidJson(f"unexpected data after the JSON text, at character {end}")
+    _check_depth(text, value)
+    return value
+
+
+def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
+    """Split a JSON array into (value, its own bytes) per element; None if it is not an array.
+
+    Stops reading behind element number `most` + 1. Raises InvalidJson as `parse_json`.
+    """
+    text = _decode(raw)
+    at = _skip_space(text, 0)
+    if text[at : at + 1] != "[":
+        parse_json(raw)
+        return None
+    elements: list[tuple[Any, bytes]] = []
+    at = _skip_space(text, at + 1)
+    closed = text[at : at + 1] == "]"
+    while not closed and len(elements) <= most:
+        value, end = _value(text, at)
+        _check_depth(text[at:end], value, room=1)
+        elements.append((value, text[at:end].encode()))
+        at = _skip_space(text, end)
+        closed = text[at : at + 1] == "]"
+        if not closed:
+            if text[at : at + 1] != ",":
+                raise InvalidJson(f"expected ',' or ']' at character {at}")
+            at = _skip_space(text, at + 1)
+    if closed and _skip_space(text, at + 1) != len(text):
+        raise InvalidJson(f"unexpected data after the JSON text, at character {at + 1}")
+    return elements
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"not UTF-8 at byte {error.start}") from None
+
+
+def _skip_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"{error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise InvalidJson(f"nested deeper than {MAX_DEPTH} levels") from None
+    except InvalidJson:
+        raise
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidJson(str(error)) from None
+
+
+def _check_depth(text: str, value: Any, room: int = 0) -> None:
+    # Fewer brackets than levels cannot nest too deep; that spares the walk for nearly every event.
+    limit = MAX_DEPTH - room
+    if text.count("[") + text.count("{") <= limit:
+        return
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise InvalidJson(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _children(node: Any) -> list[Any]:
+    inner = node.values() if isinstance(node, dict) else node
+    return (
+        [child for child in inner if isinstance(child, dict | list)] if isinstance(node, dict | list) else []
+    )
