@@ -61,9 +61,7 @@ class Config:
                 bounds = f"at least {least}" if most is None else f"from {least} to {most}"
                 raise ConfigError(f"{setting.name.upper()} must be {bounds}, not {value}")
         if self.log_level not in ("debug", "info", "warning", "error", "critical"):
-            raise ConfigError(
-                f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}"
-            )
+            raise ConfigError(f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}")
         if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")

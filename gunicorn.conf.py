@@ -5,6 +5,7 @@ Life cycle: this file is read by the master, which starts the embedded store whe
 fork. The store ends behind the last worker (`on_exit`), or by itself when the master is killed.
 """
 
+import json
 import multiprocessing
 import os
 import socket
@@ -68,9 +69,9 @@ def on_exit(server: Any) -> None:
 
 def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:
     """What gunicorn answers to a request that never reaches the app, in the shape of all our errors."""
-    body = util.to_bytestring('{"detail":"%s"}' % reason)
+    body = json.dumps({"detail": message or reason})
     head = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    util.write_nonblock(client, util.to_bytestring(f"{head}Content-Length: {len(body)}\r\n\r\n") + body)
+    util.write_nonblock(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 
 
 # gunicorn has no setting for this page, which is HTML.

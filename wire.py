@@ -181,6 +181,4 @@ def _check_depth(text: str, value: Any, room: int = 0) -> None:
 
 def _children(node: Any) -> list[Any]:
     inner = node.values() if isinstance(node, dict) else node
-    return (
-        [child for child in inner if isinstance(child, dict | list)] if isinstance(node, dict | list) else []
-    )
+    return [child for child in inner if isinstance(child, dict | list)] if isinstance(node, dict | list) else []

@@ -51,7 +51,7 @@ class StrictParser(FlaskParser):
         raw = json_body(req)
         return parse_json(raw) if raw else core.missing
 
-    def handle_error(self, error: ValidationError, *args: Any, **kwargs: Any) -> NoReturn:
+    def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> NoReturn:
         [(location, messages)] = error.normalized_messages().items()
         raise InvalidInput("body" if location == "json" else location, messages)
 
@@ -74,9 +74,7 @@ class Blueprint(SmorestBlueprint):
 
     ARGUMENTS_PARSER = StrictParser()
 
-    def add_url_rule(
-        self, rule: str, endpoint: Any = None, view_func: Any = None, *args: Any, **options: Any
-    ) -> None:
+    def add_url_rule(self, rule: str, endpoint: Any = None, view_func: Any = None, *args: Any, **options: Any) -> None:
         [method] = options.get("methods", ["GET"])
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", f"{self.url_prefix or ''}{rule}")
         operation = re.sub(r"\W", "_", f"{view_func.__name__}{path}") + f"_{method.lower()}"

@@ -45,9 +45,7 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.fails(404, 413, 415)
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
-def set_conversation_confirmation_policy(
-    request: dict[str, Any], conversation_id: ConversationId
-) -> dict[str, bool]:
+def set_conversation_confirmation_policy(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set which actions wait for an answer from now on."""
     current_store.confirmations.set_policy(conversation_id, **request)
     return {"success": True}

@@ -9,7 +9,7 @@ from marshmallow import ValidationError
 from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, json_response
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
-from schemas.events import Event, EventFilter, EventIds, EventPage, EventSearch, SendMessageRequest, read_ids
+from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
 from wire import ConversationId, parse_json
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
@@ -31,9 +31,7 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Search events, a page at a time, in the order of their timestamps."""
     items, following = current_store.events.search(conversation_id, **search)
-    return json_response(
-        b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode())
-    )
+    return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode()))
 
 
 @events.get("/events/<path:event_id>")
@@ -57,14 +55,10 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
     ],
     requestBody={
         "description": "The ids as an array, as existing clients send them; wins over the query.",
-        "content": {
-            "application/json": {"schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100}}
-        },
+        "content": {"application/json": {"schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100}}},
     },
 )
-@events.response(
-    200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, {"type": "null"}]}}
-)
+@events.response(200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, {"type": "null"}]}})
 def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
     """Get events by id, in that order, null for an unknown one."""
     found = current_store.events.get_many(conversation_id, _ids())

@@ -31,22 +31,16 @@ class PendingAction(BaseSchema):
     tool_name = fields.Raw(metadata={"type": ["string", "null"]})
     tool_call_id = fields.Raw(metadata={"type": ["string", "null"]})
     summary = fields.Raw(metadata={"type": ["string", "null"]})
-    security_risk = fields.Raw(
-        metadata={"description": "`UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`, as the agent said."}
-    )
+    security_risk = fields.Raw(metadata={"description": "`UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`, as the agent said."})
     arguments = fields.Raw(metadata={"description": "What the tool would be called with."})
-    since = fields.String(
-        required=True, metadata={"format": "date-time", "description": "When it came in, UTC."}
-    )
+    since = fields.String(required=True, metadata={"format": "date-time", "description": "When it came in, UTC."})
 
 
 class ConfirmationPolicy(BaseSchema):
     """Which actions wait for an answer. Source: agent-server reference §4."""
 
     kind = Choice("NeverConfirm", "AlwaysConfirm", "ConfirmRisky", required=True)
-    threshold = Choice(
-        "LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: this risk and above wait."}
-    )
+    threshold = Choice("LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: this risk and above wait."})
     confirm_unknown = StrictBoolean(metadata={"description": "ConfirmRisky: an unknown risk waits too."})
 
     @post_load

@@ -31,9 +31,7 @@ class Tags(fields.Dict):
         tags: dict[str, str] = super()._deserialize(value, *args, **kwargs)
         for key in tags:
             if not (key.isascii() and key.isalnum() and key == key.lower()):
-                raise refusal(
-                    f"A tag's key should have only a-z and 0-9, not {key[:64]!r}", "string_pattern_mismatch"
-                )
+                raise refusal(f"A tag's key should have only a-z and 0-9, not {key[:64]!r}", "string_pattern_mismatch")
         return tags
 
 
@@ -42,16 +40,12 @@ class StartConversationRequest(BaseSchema):
 
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
     title = Text(allow_none=True, least=1, most=200)
-    confirmation_policy = fields.Nested(
-        ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."}
-    )
+    confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
     tags = Tags()
     initial_message = fields.Nested(
         SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
     )
-    agent = fields.Dict(
-        keys=fields.String(), allow_none=True, metadata={"description": "Kept without its secrets."}
-    )
+    agent = fields.Dict(keys=fields.String(), allow_none=True, metadata={"description": "Kept without its secrets."})
     workspace = fields.Dict(keys=fields.String(), allow_none=True)
     parent_conversation_id = Id(allow_none=True)
     security_analyzer = fields.Dict(keys=fields.String(), allow_none=True)
@@ -71,7 +65,11 @@ class StartConversationRequest(BaseSchema):
         if request.pop("secrets", None):
             fault = Fault("Secrets cannot be kept yet: leave them out or empty", "value_error")
             raise ValidationError([fault], field_name="secrets")
-        return {name: _redacted(value) for name, value in request.items()}
+        if message := request.pop("initial_message", None):
+            request["initial_message"] = message["content"]
+        if "agent" in request:
+            request["agent"] = _redacted(request["agent"])
+        return request
 
 
 def _redacted(value: Any) -> Any:

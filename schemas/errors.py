@@ -46,10 +46,7 @@ class Error(BaseSchema):
 
 def validation_errors(place: str, messages: Any) -> list[dict[str, Any]]:
     """marshmallow's nested messages as the `detail` of HTTPValidationError, under `path`, `query` or `body`."""
-    return [
-        {"loc": location, "msg": str(fault), "type": fault.type}
-        for location, fault in _faults([place], messages)
-    ]
+    return [{"loc": location, "msg": str(fault), "type": fault.type} for location, fault in _faults([place], messages)]
 
 
 def _faults(location: list[str | int], messages: Any) -> Iterator[tuple[list[str | int], Fault]]:
@@ -58,7 +55,5 @@ def _faults(location: list[str | int], messages: Any) -> Iterator[tuple[list[str
             yield from _faults(location if name == "_schema" else [*location, name], inner)
         return
     for message in messages:
-        fault = (
-            message if isinstance(message, Fault) else _MESSAGES.get(message, Fault(message, "value_error"))
-        )
+        fault = message if isinstance(message, Fault) else _MESSAGES.get(message, Fault(message, "value_error"))
         yield location, fault

@@ -11,7 +11,6 @@ from schemas.fields import (
     Kind,
     Limit,
     StrictBoolean,
-    Text,
     checked_text,
     refusal,
 )
@@ -29,13 +28,9 @@ class EventFilter(BaseSchema):
     """What count and search select by; all that are given must hold. Source: INTERFACE §4.1, DESIGN §2."""
 
     kind = Kind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
-    source = fields.String(
-        metadata={"description": "Optional filter by event source: agent, user, environment."}
-    )
+    source = fields.String(metadata={"description": "Optional filter by event source: agent, user, environment."})
     body = fields.String(
-        metadata={
-            "description": "Optional filter by message content: case-insensitive substring of a MessageEvent."
-        }
+        metadata={"description": "Optional filter by message content: case-insensitive substring of a MessageEvent."}
     )
     since = Instant(
         data_key="timestamp__gte",
@@ -68,12 +63,8 @@ class Event(BaseSchema):
     """One record of a conversation. Members beyond these depend on the kind and are kept as they came."""
 
     id = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME})
-    kind = fields.String(
-        required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "MessageEvent"}
-    )
-    source = fields.String(
-        required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "agent"}
-    )
+    kind = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "MessageEvent"})
+    source = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "agent"})
     timestamp = fields.String(
         required=True,
         metadata={"description": "ISO 8601; naive is UTC.", "example": "2026-11-20T20:37:22.528416"},
@@ -94,9 +85,7 @@ class AppendResult(BaseSchema):
 
     success = fields.Boolean(required=True)
     appended = fields.Integer(required=True, metadata={"description": "Events that were new."})
-    seq = fields.Integer(
-        required=True, metadata={"description": "Sequence number of the conversation's last event."}
-    )
+    seq = fields.Integer(required=True, metadata={"description": "Sequence number of the conversation's last event."})
 
 
 class ContentPart(BaseSchema):

@@ -134,9 +134,7 @@ class Text(fields.String):
 def checked_text(text: str, *, least: int, most: int | None) -> str:
     """The text, if its length is within bounds and it has no lone surrogate. Raises ValidationError."""
     if len(text) < least:
-        raise refusal(
-            f"String should have at least {least} character{'s' * (least != 1)}", "string_too_short"
-        )
+        raise refusal(f"String should have at least {least} character{'s' * (least != 1)}", "string_too_short")
     if most is not None and len(text) > most:
         raise refusal(f"String should have at most {most} characters", "string_too_long")
     try:

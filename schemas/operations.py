@@ -23,9 +23,7 @@ class ServerInfo(BaseSchema):
     """What clients check before they talk. Source: agent-server reference §1.4."""
 
     title = fields.String(required=True)
-    version = fields.String(
-        required=True, metadata={"description": "Release of the agent server wire that we speak."}
-    )
+    version = fields.String(required=True, metadata={"description": "Release of the agent server wire that we speak."})
     api_version = fields.String(required=True)
     sdk_version = fields.String(required=True)
     tools_version = fields.String(required=True)

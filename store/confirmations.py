@@ -62,10 +62,7 @@ class Confirmations:
         reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [])
         if reply is None:
             raise ConversationNotFound
-        return [
-            _described(since.decode(), json.loads(raw))
-            for since, raw in zip(reply[::2], reply[1::2], strict=True)
-        ]
+        return [_described(since.decode(), json.loads(raw)) for since, raw in zip(reply[::2], reply[1::2], strict=True)]
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""

@@ -85,6 +85,4 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:
-    return {
-        name: value for name, value in (("username", parts.username), ("password", parts.password)) if value
-    }
+    return {name: value for name, value in (("username", parts.username), ("password", parts.password)) if value}

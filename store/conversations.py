@@ -29,22 +29,22 @@ class Conversations:
         self,
         conversation_id: ConversationId,
         *,
-        policy: dict[str, Any] | None = None,
+        confirmation_policy: dict[str, Any] | None = None,
         title: str | None = None,
         tags: dict[str, str] | None = None,
-        message: list[dict[str, Any]] | None = None,
+        initial_message: list[dict[str, Any]] | None = None,
         **info: Any,
     ) -> bool:
         """Make a conversation unless the id is taken; True if this call made it, also when it was repeated.
 
-        policy is that of the agent-server reference §4; message is the content of a first user message,
-        which starts a run; info is kept as given.
+        confirmation_policy is that of the agent-server reference §4; initial_message is the content of a first
+        user message, which starts a run; info is kept as given.
         """
-        policy = policy or {"kind": "NeverConfirm"}
+        policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
         first: tuple[str | bytes, ...] = ("", "", "", "")
-        if message is not None:
-            event = user_message(message, stamp.at)
+        if initial_message is not None:
+            event = user_message(initial_message, stamp.at)
             first = (event.id, pair(event.kind, event.source), event.raw, record(event))
         fields = {
             "id": conversation_id,

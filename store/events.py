@@ -23,9 +23,7 @@ _NEAR = 4
 class EventLog:
     """The events of all conversations."""
 
-    def __init__(
-        self, redis: "Redis", scripts: Scripts, conversations: Conversations, text: MessageText
-    ) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, conversations: Conversations, text: MessageText) -> None:
         self._redis = redis
         self._scripts = scripts
         self._conversations = conversations

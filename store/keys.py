@@ -1,16 +1,16 @@
 """The data in Redis: every key, what it is and what it holds. No other module joins a key.
 
-| key                        | type       | holds                                                           | bound                |
-|----------------------------|------------|-----------------------------------------------------------------|----------------------|
-| conv:{ID}                  | hash       | the conversation's state; see below                             | 17 fields            |
-| conv:{ID}:log              | list       | the events' bytes as they came; index = seq - 1                 | one per event        |
-| conv:{ID}:ids              | hash       | event id → seq                                                  | one per event        |
-| conv:{ID}:at:KIND:SOURCE   | sorted set | member seq (ten digits), score time in µs                       | one per event in all |
-| conv:{ID}:pairs            | set        | the KIND:SOURCE pairs that occur, escaped                       | one per pair         |
-| conv:{ID}:pending          | hash       | id of an open, unanswered action → where and what it is         | one per such action  |
-| conv:{ID}:calls            | hash       | its tool call id, as JSON → its id                              | one per such action  |
-| conv:{ID}:text:N           | string     | case-folded text of messages, records as `store/text.py` says   | 16 MiB or so each    |
-| conv:{ID}:deleted          | string     | id of the request that deleted the conversation                 | a minute             |
+| key                      | type       | holds                                             | bound                |
+|--------------------------|------------|---------------------------------------------------|----------------------|
+| conv:{ID}                | hash       | the conversation's state; see below               | 17 fields            |
+| conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
+| conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
+| conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
+| conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | one per pair         |
+| conv:{ID}:pending        | hash       | id of an open, unanswered action → where it is    | one per such action  |
+| conv:{ID}:calls          | hash       | its tool call id, as JSON → its id                | one per such action  |
+| conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
+| conv:{ID}:deleted        | string     | id of the request that deleted it                 | a minute             |
 
 The braces are literal: they make the id the hash tag, so that all keys of a conversation lie in one slot
 and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.

@@ -1,0 +1,39 @@
+"""Measure, print the table, write it down:  python -m bench [--quick] [SUBJECT …]"""
+
+import argparse
+import signal
+import sys
+from types import FrameType
+
+from bench import append, body, count, memory, report
+from bench.measure import QUICK, Effort
+
+_SUBJECTS = {"count": count.rows, "body": body.rows, "append": append.rows, "memory": memory.rows}
+
+
+def main() -> int:
+    """Run the subjects asked for; a missed target is no failure. Only a whole run is written down."""
+    options = argparse.ArgumentParser(prog="python -m bench", description="Measure the server; prints ratios.")
+    options.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(_SUBJECTS)}; all by default")
+    options.add_argument("--quick", action="store_true", help="a test of the bench: the figures mean nothing")
+    given = options.parse_args()
+    if unknown := set(given.subjects) - set(_SUBJECTS):
+        options.error(f"unknown subject: {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGTERM, _end)
+    measured_on = report.machine()
+    rows = []
+    for name in given.subjects or _SUBJECTS:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        rows += _SUBJECTS[name](QUICK if given.quick else Effort())
+    print(report.table(rows))
+    if not given.quick and not given.subjects:
+        report.write(rows, measured_on)
+    return 0
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit("bench: ended by a signal")  # an exception, so that the servers are ended too
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The least that a count can cost in Flask: one view, one pipelined Redis call, no rules and no documentation."""
+
+import os
+
+from flask import Flask, Response
+from redis import Redis
+
+
+def sorted_set(conversation_id: str) -> str:
+    """The key that the view counts; the bench fills it."""
+    return f"bench:{conversation_id}"
+
+
+def create_app() -> Flask:
+    """The WSGI app; the Redis is that of REDIS_URL, as for the real one."""
+    app = Flask(__name__)
+    redis = Redis.from_url(os.environ["REDIS_URL"])
+
+    @app.get("/api/conversations/<conversation_id>/events/count")
+    def count(conversation_id: str) -> Response:
+        key = sorted_set(conversation_id)
+        with redis.pipeline(transaction=False) as pipe:
+            pipe.exists(key)
+            pipe.zcount(key, "-inf", "+inf")
+            _, number = pipe.execute()
+        return Response(b"%d" % number, mimetype="application/json")
+
+    return app

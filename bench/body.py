@@ -1,0 +1,100 @@
+"""Counts with `body`: against one pass of `bytes.find` over the same text, warm and in a new worker."""
+
+import time
+from itertools import repeat
+from random import Random
+from statistics import median
+from urllib.parse import quote
+
+from bench import corpus, load, servers
+from bench.measure import Effort, Row, interleaved
+from store.text import fold
+from wire import ConversationId, Event
+
+#: needles: in no message, in one of a thousand, in every one
+_ABSENT, _RARE, _COMMON = "Zebrafinch nowhere", "Rare-Needle", "everywhere"
+
+
+def rows(effort: Effort) -> list[Row]:
+    """Warm by needle, then the first count of new workers."""
+    random = Random(2)
+    conversation_id = corpus.conversation(random)
+    events = list(corpus.messages(random, effort.messages, _RARE, _COMMON))
+    text = b" ".join(fold(_text(event)) for event in events)
+    with servers.redis_server() as url:
+        corpus.fill(url, conversation_id, events)
+        with servers.gunicorn("app:create_app()", url) as port:
+            warm = [
+                _warm(effort, port, conversation_id, text, "absent", _ABSENT, most=5),
+                _warm(effort, port, conversation_id, text, "rare", _RARE, most=5),
+                _warm(effort, port, conversation_id, text, "in every message", _COMMON),
+            ]
+        return [*warm, _cold(effort, url, conversation_id, text)]
+
+
+def _text(event: Event) -> str:
+    text: str = event.fields["llm_message"]["content"][0]["text"]
+    return text
+
+
+def _request(conversation_id: ConversationId, needle: str) -> bytes:
+    return load.get(f"/api/conversations/{conversation_id}/events/count?body={quote(needle)}")
+
+
+def _find_all(text: bytes, needle: bytes) -> int:
+    """How often text has the needle, by one pass."""
+    found, at = 0, text.find(needle)
+    while at >= 0:
+        found, at = found + 1, text.find(needle, at + len(needle))
+    return found
+
+
+def _warm(
+    effort: Effort,
+    port: int,
+    conversation_id: ConversationId,
+    text: bytes,
+    name: str,
+    needle: str,
+    most: float | None = None,
+) -> Row:
+    request, folded = _request(conversation_id, needle), fold(needle)
+    expect = b"%d" % _find_all(text, folded)
+
+    def ours() -> float:
+        run = load.drive(port, repeat(request, effort.body_counts), connections=1, expect=expect)
+        return run.seconds / run.requests
+
+    def find() -> float:
+        start = time.perf_counter()
+        for _ in range(effort.body_counts):
+            _find_all(text, folded)
+        return (time.perf_counter() - start) / effort.body_counts
+
+    rounds = interleaved(effort.rounds, ours, find)
+    ours_time, find_time = rounds.medians
+    return Row(
+        f"count, body {name}, {effort.messages:,} messages of {len(text) / 1e6:.1f} MB: time against one find pass",
+        rounds.ratio,
+        " ×",
+        f"{ours_time * 1e3:.2f} ms against {find_time * 1e3:.2f} ms",
+        most=most,
+        raw={**rounds.raw, "unit": "s"},
+    )
+
+
+def _cold(effort: Effort, url: str, conversation_id: ConversationId, text: bytes) -> Row:
+    request, expect = _request(conversation_id, _ABSENT), b"0"
+    times = []
+    for _ in range(effort.worker_starts):
+        with servers.gunicorn("app:create_app()", url) as port:
+            run = load.drive(port, [request], connections=1, expect=expect)
+            times.append(run.seconds * 1e3)
+    return Row(
+        f"count, body absent, {effort.messages:,} messages: first count of a new worker",
+        median(times),
+        " ms",
+        f"{len(text) / 1e6:.1f} MB fetched; from {min(times):.1f} to {max(times):.1f} ms in {len(times)} starts",
+        most=25,
+        raw={"ours": times, "unit": "ms"},
+    )

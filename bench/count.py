@@ -1,0 +1,113 @@
+"""Counts without `body`: against a bare Flask view, and in a large log against a small one."""
+
+from contextlib import ExitStack
+from itertools import repeat
+from random import Random
+
+from redis import Redis
+
+from bench import baseline, corpus, load, servers
+from bench.measure import Effort, Row, interleaved
+from wire import ConversationId, Micros, event_time
+
+#: requests under way at once: enough to keep one worker busy
+_CONNECTIONS = 8
+
+#: which of kind, source and time a filter has
+_FILTERS = {
+    "no filter": (),
+    "kind": ("kind",),
+    "kind, source, time": ("kind", "source", "time"),
+    "time": ("time",),
+    "kind, time": ("kind", "time"),
+}
+
+
+def rows(effort: Effort) -> list[Row]:
+    """Throughput by filter, then how little the log's length matters."""
+    random = Random(1)
+    small, large = corpus.conversation(random), corpus.conversation(random)
+    with ExitStack() as stack:
+        url = stack.enter_context(servers.redis_server())
+        for conversation_id, number in ((small, effort.small_log), (large, effort.large_log)):
+            corpus.fill(url, conversation_id, corpus.small_events(random, number))
+        with Redis.from_url(url) as redis:
+            redis.zadd(baseline.sorted_set(small), {f"{i:010d}": i for i in range(effort.small_log)})
+        ours = stack.enter_context(servers.gunicorn("app:create_app()", url))
+        bare = stack.enter_context(servers.gunicorn("bench.baseline:create_app()", url))
+        by_filter = [
+            _against_bare(effort, name, _Side(effort, ours, small, name), _Side(effort, bare, small, name, bare=True))
+            for name in ("no filter", "kind", "kind, source, time", "time")
+        ]
+        by_size = [
+            _against_small(effort, name, _Side(effort, ours, large, name, large=True), _Side(effort, ours, small, name))
+            for name in ("no filter", "kind, time")
+        ]
+        return by_filter + by_size
+
+
+class _Side:
+    """One server asked for one count; called, it measures requests a second."""
+
+    def __init__(
+        self,
+        effort: Effort,
+        port: int,
+        conversation_id: ConversationId,
+        name: str,
+        *,
+        bare: bool = False,
+        large: bool = False,
+    ) -> None:
+        number = effort.large_log if large else effort.small_log
+        query, expected = _query(name, number)
+        self._port, self._seconds = port, effort.seconds
+        self._request = load.get(f"/api/conversations/{conversation_id}/events/count{query}")
+        self._expect = b"%d" % (number if bare else expected)  # the bare view knows no filters
+        self.busy: list[float] = []
+
+    def __call__(self) -> float:
+        requests = repeat(self._request)
+        run = load.drive(self._port, requests, connections=_CONNECTIONS, seconds=self._seconds, expect=self._expect)
+        self.busy.append(run.busy)
+        return run.rate
+
+
+def _query(name: str, number: int) -> tuple[str, int]:
+    """The query of a filter, which keeps the later half of a log by time, and the count it should give."""
+    parts = _FILTERS[name]
+    first = number // 2 if "time" in parts else 0
+    values = {
+        "kind": "kind=ActionEvent",
+        "source": "source=agent",
+        "time": f"timestamp__gte={event_time(Micros(corpus.FIRST + first * corpus.STEP))}",
+    }
+    kinds = {"ActionEvent"} if "kind" in parts else {kind for kind, _ in corpus.TEN}
+    expected = sum(corpus.TEN[i % len(corpus.TEN)][0] in kinds for i in range(first, number))
+    return "?" * bool(parts) + "&".join(values[part] for part in parts), expected
+
+
+def _against_bare(effort: Effort, name: str, ours: _Side, bare: _Side) -> Row:
+    rounds = interleaved(effort.rounds, ours, bare)
+    ours_rate, bare_rate = rounds.medians
+    return Row(
+        f"count, {name}: throughput against a bare Flask view",
+        rounds.ratio,
+        " ×",
+        f"{ours_rate:,.0f}/s against {bare_rate:,.0f}/s",
+        least=0.9,
+        raw={**rounds.raw, "unit": "requests/s", "generator_busy": max(ours.busy + bare.busy)},
+    )
+
+
+def _against_small(effort: Effort, name: str, large: _Side, small: _Side) -> Row:
+    rounds = interleaved(effort.rounds, lambda: 1 / large(), lambda: 1 / small())
+    large_time, small_time = rounds.medians
+    return Row(
+        f"count, {name}: time at {effort.large_log:,} events against {effort.small_log:,}",
+        rounds.ratio,
+        " ×",
+        f"{large_time * 1e6:.0f} µs against {small_time * 1e6:.0f} µs a request",
+        most=1.1,
+        raw={**rounds.raw, "unit": "s/request", "generator_busy": max(large.busy + small.busy)},
+    )

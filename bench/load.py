@@ -1,0 +1,130 @@
+"""The load generator: keep-alive connections, prebuilt requests, and no more parsing than a length needs.
+
+It runs in the bench's own process, beside one worker and one Redis; `Load.busy` tells whether it had time to spare.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+#: seconds after which an unanswered request ends the run
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many requests were answered in how many seconds; busy is the generator's own share of a core."""
+
+    requests: int
+    seconds: float
+    busy: float
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return self.requests / self.seconds
+
+
+def get(path: str) -> bytes:
+    """A GET request as bytes."""
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n".encode()
+
+
+def post(path: str, body: bytes) -> bytes:
+    """A POST request of JSON as bytes."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """The body of one reply. Raises RuntimeError for any status but 200."""
+    connection = _Connection(port)
+    try:
+        connection.send(request)
+        while (body := connection.receive()) is None:
+            pass
+        return body
+    finally:
+        connection.close()
+
+
+def drive(
+    port: int, requests: Iterable[bytes], *, connections: int, seconds: float = 600.0, expect: bytes | None = None
+) -> Load:
+    """Keep every connection busy until the requests or the seconds end.
+
+    Raises RuntimeError for a status but 200, and for a body other than the one expected.
+    """
+    queue = iter(requests)
+    poll, by_number = select.poll(), {}
+    for _ in range(connections):
+        connection = _Connection(port)
+        by_number[connection.number] = connection
+        poll.register(connection.number, select.POLLIN)
+    answered, in_flight = 0, 0
+    cpu, start = time.process_time(), time.perf_counter()
+    for connection in by_number.values():
+        in_flight += connection.send_next(queue)
+    while in_flight:
+        for number, _ in poll.poll(_PATIENCE * 1000) or _give_up():
+            body = by_number[number].receive()
+            if body is None:
+                continue
+            if expect is not None and body != expect:
+                raise RuntimeError(f"expected {expect!r}, got {body!r}")
+            answered += 1
+            in_flight -= 1
+            if time.perf_counter() - start < seconds:
+                in_flight += by_number[number].send_next(queue)
+    elapsed = time.perf_counter() - start
+    busy = (time.process_time() - cpu) / elapsed
+    for connection in by_number.values():
+        connection.close()
+    return Load(answered, elapsed, busy)
+
+
+def _give_up() -> list[tuple[int, int]]:
+    raise RuntimeError(f"no answer within {_PATIENCE:g} s")
+
+
+class _Connection:
+    """One keep-alive connection with at most one request under way."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+        self.number = self._socket.fileno()
+
+    def send(self, request: bytes) -> None:
+        self._socket.sendall(request)
+
+    def send_next(self, queue: Iterator[bytes]) -> bool:
+        """Send the next request; False if there is none."""
+        request = next(queue, None)
+        if request is not None:
+            self._socket.sendall(request)
+        return request is not None
+
+    def receive(self) -> bytes | None:
+        """Read what has come: the reply's body once it is complete, else None."""
+        read = self._socket.recv(65536)
+        if not read:
+            raise RuntimeError("the server closed the connection")
+        reply = self._received + read
+        head, end, body = reply.partition(b"\r\n\r\n")
+        at = head.lower().find(b"\r\ncontent-length:")
+        if not end or at < 0 or len(body) < int(head[at + 17 :].split(b"\r\n", 1)[0]):
+            self._received = reply
+            return None
+        if not reply.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"not answered with 200: {reply[:500]!r}")
+        self._received = b""
+        return body
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,72 @@
+"""Loads a recorded conversation into a running server, counts its events, and answers its pending action.
+
+    python examples/demo.py [BASE_URL]
+
+Plain Python, so that it shows the requests themselves.
+"""
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+BASE_URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+RECORDING = Path(__file__).parent / "pending.events.jsonl"
+
+
+def call(method: str, path: str, body: Any = None) -> Any:
+    """One request with a JSON body and a JSON answer."""
+    request = urllib.request.Request(BASE_URL + path, method=method)
+    if body is not None:
+        request.data = json.dumps(body).encode()
+        request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.load(response)
+
+
+def print_counts(events: str, recording: list[dict[str, Any]]) -> None:
+    """A table of counts, a row per kind and a column per source; every figure is a request."""
+    kinds = sorted({event["kind"] for event in recording})
+    sources = sorted({event["source"] for event in recording})
+    print(f"{'events by kind and source':32}" + "".join(f"{source:>13}" for source in [*sources, "all"]))
+    for kind in [*kinds, None]:
+        figures = []
+        for source in [*sources, None]:
+            filters = {name: value for name, value in (("kind", kind), ("source", source)) if value}
+            figures.append(call("GET", f"{events}/count?{urlencode(filters)}"))
+        print(f"{kind or 'all':32}" + "".join(f"{figure:>13}" for figure in figures))
+
+
+def main() -> None:
+    conversation = f"/api/conversations/{uuid4()}"
+    events = f"{conversation}/events"
+    recording = [json.loads(line) for line in RECORDING.read_text().splitlines()]
+
+    call("POST", f"/api/v1/webhooks/events/{conversation.rpartition('/')[2]}", recording)
+    print(f"Loaded {len(recording)} recorded events into {BASE_URL}{conversation}\n")
+    print_counts(events, recording)
+
+    for action in call("GET", f"{conversation}/pending_actions"):
+        arguments = json.dumps(action["arguments"])
+        print(f"\nWaiting for an answer: {action['tool_name']} {arguments} (risk {action['security_risk']})")
+    answer = {"accept": False, "reason": "Not on this machine."}
+    for attempt in ("Rejecting it", "Rejecting it again"):
+        result = call("POST", f"{events}/respond_to_confirmation", answer)
+        print(f"{attempt}: success is {str(result['success']).lower()}")
+
+    print("\nThe events that followed:")
+    for event in call("GET", f"{events}/search")["items"][len(recording) :]:
+        print(f"  {event['timestamp']}  {event['kind']:29}", event.get("value") or event.get("rejection_reason"))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{error.url} answered {error.code}: {error.read().decode()}")
+    except OSError as error:
+        sys.exit(f"No server answers at {BASE_URL} ({error}): start one with `make run`.")

@@ -1,0 +1,93 @@
+"""Every test that touches Redis runs on each backend: fakeredis, a real server, a real cluster node.
+
+What a backend cannot do is said where it matters: fakeredis knows no slots and no durability.
+Each test gets a fresh conversation, so nothing is ever flushed.
+"""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from app import create_app
+from config import Config
+from store import Store
+from tests.servers import BACKENDS
+from wire import Event, bare_kind, micros
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def redis_url(request, tmp_path_factory):
+    """The URL of a Redis, one backend after the other."""
+    with BACKENDS[request.param](tmp_path_factory.mktemp(request.param)) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def app(redis_url):
+    return create_app(Config(redis_url=redis_url, redis_timeout=10))
+
+
+@pytest.fixture
+def client(app):
+    return app.test_client()
+
+
+@pytest.fixture(scope="session")
+def store(app) -> Store:
+    return app.extensions["store"]
+
+
+@pytest.fixture
+def conversation():
+    """A fresh id; the conversation does not exist yet."""
+    return str(uuid4())
+
+
+def recorded(name: str) -> list[dict]:
+    """The events of a recorded conversation, in log order."""
+    return [json.loads(line) for line in (RECORDED / f"{name}.events.jsonl").read_text().splitlines()]
+
+
+def oracle(name: str) -> list[dict]:
+    """What a real agent server answered about it."""
+    return json.loads((RECORDED / f"{name}.oracle.json").read_text())
+
+
+def event(kind: str = "PauseEvent", source: str = "user", **members) -> dict:
+    """An event with a fresh id."""
+    return {"id": str(uuid4()), "timestamp": "2026-11-20T20:37:22.528416", "source": source, "kind": kind, **members}
+
+
+def message(text: str, source: str = "user", **members) -> dict:
+    content = [{"type": "text", "text": text}]
+    return event("MessageEvent", source, llm_message={"role": source, "content": content}, **members)
+
+
+def action(command: str = "ls", **members) -> dict:
+    """An executable action of the agent."""
+    call = f"call_{uuid4().hex[:8]}"
+    details = {"tool_name": "terminal", "tool_call_id": call, "llm_response_id": str(uuid4())}
+    return event(
+        "ActionEvent", "agent", action={"command": command, "kind": "TerminalAction"}, **{**details, **members}
+    )
+
+
+def observation(of: dict, **members) -> dict:
+    """What an action led to."""
+    return event("ObservationEvent", "environment", action_id=of["id"], tool_name="terminal", **members)
+
+
+def status(value: str) -> dict:
+    return event("ConversationStateUpdateEvent", "environment", key="execution_status", value=value)
+
+
+def as_events(fields: list[dict]) -> list[Event]:
+    """Events as the store takes them."""
+    return [
+        Event(e["id"], bare_kind(e["kind"]), e["source"], micros(e["timestamp"]), e, json.dumps(e).encode())
+        for e in fields
+    ]

@@ -1,0 +1,115 @@
+"""Real processes for tests: Redis of every kind that we support, and the whole server.
+
+A backend that a machine lacks is skipped at home and fails where CI is set: never silently absent.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from redis import Redis
+
+PROJECT = Path(__file__).parent.parent
+
+#: seconds in which a process must answer
+PATIENCE = 30.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def redis_program() -> str:
+    """The path of redis-server; skips the test where there is none, fails it in CI."""
+    program = shutil.which("redis-server")
+    if program is None:
+        reason = "redis-server is not on the PATH: this test needs a real one"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    return program
+
+
+def wait_until(ready, what: str) -> None:
+    """Wait until a call returns something true; whatever it raises counts as not yet."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(Exception):
+            if ready():
+                return
+        time.sleep(0.05)
+    pytest.fail(f"{what} did not answer within {PATIENCE} s")
+
+
+@contextlib.contextmanager
+def running(command: list[str], **options) -> Iterator[subprocess.Popen]:
+    """A process that ends with the block."""
+    process = subprocess.Popen(command, cwd=PROJECT, **options)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A real redis-server with an append-only file; its URL and its process."""
+    path = folder / "redis.sock"
+    words = ["--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--appendonly", "yes", "--save", ""]
+    with running([redis_program(), *words], stdout=subprocess.DEVNULL) as process:
+        wait_until(Redis(unix_socket_path=str(path), retry=None).ping, "redis-server")
+        yield f"unix://{path}", process
+
+
+@contextlib.contextmanager
+def redis_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A cluster of one real node: it holds all slots, and refuses whatever would cross them."""
+    port = free_port() % 50_000 + 5_000  # the bus listens 10,000 above
+    words = ["--port", str(port), "--dir", str(folder), "--cluster-enabled", "yes", "--save", ""]
+    with running([redis_program(), *words, "--appendonly", "no"], stdout=subprocess.DEVNULL) as process:
+        client = Redis(port=port, retry=None)
+        wait_until(client.ping, "redis-server")
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster")
+        yield f"redis+cluster://127.0.0.1:{port}", process
+
+
+@contextlib.contextmanager
+def fakeredis_server(_folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """fakeredis behind a socket, as the embedded store serves it."""
+    port = free_port()
+    with running([sys.executable, "-m", "store.fake", str(port)]) as process:
+        wait_until(Redis(port=port, retry=None).ping, "fakeredis")
+        yield f"redis://127.0.0.1:{port}", process
+
+
+BACKENDS = {"fakeredis": fakeredis_server, "server": redis_server, "cluster": redis_cluster}
+
+
+@contextlib.contextmanager
+def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
+    """The whole server, started as the README says, with two workers; a client for it and its master process."""
+    port = str(free_port())
+    environment = {**os.environ, "PORT": port, "WEB_CONCURRENCY": "2", "GRACEFUL_TIMEOUT": "5", **environment}
+    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
+    with (
+        log.open("ab") as output,
+        running(command, env=environment, stdout=output, stderr=output) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client,
+    ):
+        wait_until(lambda: client.get("/alive").status_code == 200, "the server")
+        yield client, process

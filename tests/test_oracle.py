@@ -1,0 +1,57 @@
+"""Recorded conversations, asked over HTTP with two workers: the answers of a real agent server, to the letter."""
+
+import shutil
+
+import pytest
+
+from tests.conftest import oracle, recorded
+from tests.servers import agent_server, redis_program, redis_server
+
+
+@pytest.fixture(scope="module", params=["redis", "embedded", "embedded without redis-server"])
+def server(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("oracle")
+    if request.param == "redis":
+        with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+            yield client
+    elif request.param == "embedded":
+        redis_program()
+        with agent_server(folder / "log", REDIS_URL="", DATA_DIR=str(folder)) as (client, _):
+            assert client.get("/ready").json() == {"status": "ready", "store": {"kind": "redis", "durable": True}}
+            yield client
+    else:
+        with agent_server(folder / "log", REDIS_URL="", DATA_DIR=str(folder), PATH=str(folder)) as (client, _):
+            assert shutil.which("redis-server", path=str(folder)) is None
+            assert client.get("/ready").json() == {"status": "ready", "store": {"kind": "fakeredis", "durable": False}}
+            assert "nothing survives" in client.get("/server_info").json()["notice"]
+            assert "NOTHING SURVIVES A RESTART" in (folder / "log").read_text()
+            yield client
+
+
+@pytest.mark.parametrize("name", ["never_confirm", "pending"])
+def test_every_recorded_query_gets_the_recorded_answer(server, conversation, name):
+    events = recorded(name)
+    appended = server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
+    assert appended.json() == {"success": True, "appended": len(events), "seq": len(events)}
+
+    for question in oracle(name):
+        where = f"/api/conversations/{conversation}/events"
+        count = server.get(f"{where}/count", params=question["query"])
+        page = server.get(f"{where}/search", params={**question["query"], "limit": 100})
+        ids = [event["id"] for event in page.json()["items"]]
+        told = {
+            "status": count.status_code,
+            "count": count.json(),
+            "search_n": len(ids),
+            "first_ids": ids[: len(question["first_ids"])],
+        }
+        assert told == {name: question[name] for name in told}, question["query"]
+
+
+def test_a_page_holds_the_events_as_they_came(server, conversation):
+    events = recorded("never_confirm")
+    server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
+
+    page = server.get(f"/api/conversations/{conversation}/events/search").json()
+
+    assert page == {"items": events, "next_page_id": None}
