@@ -29,13 +29,18 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def program(name: str) -> str:
+    """The path of a program; skips the test where there is none, fails it in CI."""
+    path = shutil.which(name)
+    if path is None:
+        reason = f"{name} is not on the PATH: this test needs the real one"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    return path
+
+
 def redis_program() -> str:
     """The path of redis-server; skips the test where there is none, fails it in CI."""
-    program = shutil.which("redis-server")
-    if program is None:
-        reason = "redis-server is not on the PATH: this test needs a real one"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    return program
+    return program("redis-server")
 
 
 def wait_until(ready, what: str) -> None:

@@ -1,0 +1,82 @@
+"""What the README shows is what happens."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.servers import PROJECT, agent_server, program, redis_server
+
+README = (PROJECT / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readme")
+    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+        yield client
+
+
+def test_the_demo_prints_what_is_shown(server):
+    [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", README, re.DOTALL)
+
+    ran = subprocess.run(
+        [sys.executable, "examples/demo.py", str(server.base_url).rstrip("/")],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert timeless(ran.stdout) == timeless(shown)
+
+
+def timeless(text: str) -> str:
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
+    return re.sub(r"127\.0\.0\.1:\d+", "SERVER", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+", "TIME", text))
+
+
+def test_the_demo_says_so_when_no_server_answers():
+    ran = subprocess.run(
+        [sys.executable, "examples/demo.py", "http://127.0.0.1:1"], cwd=PROJECT, capture_output=True, text=True, timeout=60
+    )
+
+    assert ran.returncode != 0
+    assert "No server answers at http://127.0.0.1:1" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_commands_by_hand_do_what_they_say(server):
+    program("curl")
+    [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", README, re.DOTALL)
+    script = script.replace("http://127.0.0.1:8000", str(server.base_url).rstrip("/"))
+    script = script.replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
+
+    ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, check=True)
+
+    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.strip()]
+    started, sent, appended, pending, answered, actions, bodies, page = answers
+    assert (started["title"], started["execution_status"]) == ("First steps", "idle")
+    assert sent == {"success": True}
+    assert appended == {"success": True, "appended": 1, "seq": 4}
+    assert [(action["id"], action["arguments"]) for action in pending] == [("a1", {"command": "deploy"})]
+    assert answered == {"success": True}
+    assert (actions, bodies) == (1, 1)
+    assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
+
+
+def test_every_file_that_it_names_is_there():
+    named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(re.findall(r"`([\w/]+\.(?:py|md|yaml))`", README))
+
+    assert [name for name in sorted(named) if not (PROJECT / name).exists()] == []
+
+
+def test_every_target_of_make_is_described():
+    makefile = (PROJECT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    described = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+
+    assert targets == described
