@@ -83,7 +83,7 @@ def bare_kind(kind: str) -> str:
 
 def user_message(content: list[dict[str, Any]], at: Micros) -> Event:
     """A user's message as an event. Source: agent-server reference §3, samples."""
-    fields = {
+    fields: dict[str, Any] = {
         "id": str(uuid4()),
         "timestamp": event_time(at),
         "source": "user",

@@ -8,14 +8,14 @@ from typing import Any, NoReturn, TypeVar
 from flask import Flask, Request, Response, request
 from flask_smorest import Api as SmorestApi
 from flask_smorest import Blueprint as SmorestBlueprint
-from marshmallow import ValidationError
+from marshmallow import Schema, ValidationError
 from webargs import core
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
 from schemas.errors import Error, HTTPValidationError
-from schemas.fields import canonical_id
+from schemas.fields import BaseSchema, canonical_id
 from wire import parse_json
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -47,8 +47,10 @@ class ConversationIdConverter(BaseConverter):
 class StrictParser(FlaskParser):
     """Reads JSON bodies strictly and reports every refusal as InvalidInput."""
 
-    def _raw_load_json(self, req: Request) -> Any:
+    def load_json(self, req: Request, schema: Schema) -> Any:
         raw = json_body(req)
+        if not raw and not (isinstance(schema, BaseSchema) and schema.body_optional):
+            raise InvalidInput("body", ["Missing data for required field."])
         return parse_json(raw) if raw else core.missing
 
     def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> NoReturn:

@@ -16,7 +16,7 @@ events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversat
 
 
 @events.get("/events/count")
-@events.fails(404)
+@events.fails(404, 414)
 @events.arguments(EventFilter(), location="query")
 @events.response(200, {"type": "integer", "minimum": 0}, description="The number of matching events")
 def count_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
@@ -25,7 +25,7 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 
 
 @events.get("/events/search")
-@events.fails(404)
+@events.fails(404, 414)
 @events.arguments(EventSearch(), location="query")
 @events.response(200, EventPage)
 def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
@@ -43,7 +43,7 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
 
 
 @events.get("/events")
-@events.fails(404, 415)
+@events.fails(404, 413, 414, 415)
 @events.doc(
     parameters=[
         {

@@ -38,6 +38,8 @@ class Tags(fields.Dict):
 class StartConversationRequest(BaseSchema):
     """Everything is optional; what is not named here is passed over. Source: agent-server reference §1.3."""
 
+    body_optional = True
+
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
     title = Text(allow_none=True, least=1, most=200)
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})

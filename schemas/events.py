@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marshmallow import ValidationError, fields
+from marshmallow import RAISE, ValidationError, fields
 
 from schemas.fields import (
     BaseSchema,
@@ -67,17 +67,17 @@ class Event(BaseSchema):
     source = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "agent"})
     timestamp = fields.String(
         required=True,
-        metadata={"description": "ISO 8601; naive is UTC.", "example": "2026-11-20T20:37:22.528416"},
+        metadata={
+            "format": "date-time",
+            "description": "ISO 8601; naive, as agents write it, is UTC.",
+            "example": "2026-11-20T20:37:22.528416",
+        },
     )
 
 
 class EventPage(BaseSchema):
     items = fields.List(fields.Nested(Event), required=True)
     next_page_id = fields.String(required=True, allow_none=True)
-
-
-class EventIds(BaseSchema):
-    event_ids = fields.List(fields.String(), metadata={"description": "Ids; repeat the parameter for each."})
 
 
 class AppendResult(BaseSchema):
@@ -88,39 +88,82 @@ class AppendResult(BaseSchema):
     seq = fields.Integer(required=True, metadata={"description": "Sequence number of the conversation's last event."})
 
 
-class ContentPart(BaseSchema):
-    """A text or image part of a message. Source: agent-server reference §1.2."""
-
-    type = Choice("text", "image", required=True)
-    text = fields.String(metadata={"description": "With type text: required."})
-    image_urls = fields.List(fields.String(), metadata={"description": "With type image: required."})
-    cache_prompt = StrictBoolean(load_default=False)
+_CACHE_PROMPT = {"type": "boolean", "default": False}
 
 
-class Content(fields.List):
-    """The parts of a message, loaded as an agent server writes them."""
+class ContentPart(fields.Raw):
+    """A text or image part of a message, loaded as an agent server writes it. Source: agent-server reference §1.2."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(fields.Nested(ContentPart(unknown="raise")), **kwargs)
+    def __init__(self) -> None:
+        super().__init__(
+            metadata={
+                "oneOf": [
+                    {
+                        "type": "object",
+                        "title": "TextContent",
+                        "required": ["type", "text"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "type": {"const": "text"},
+                            "text": {"type": "string"},
+                            "cache_prompt": _CACHE_PROMPT,
+                        },
+                    },
+                    {
+                        "type": "object",
+                        "title": "ImageContent",
+                        "required": ["type", "image_urls"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "type": {"const": "image"},
+                            "image_urls": {"type": "array", "items": {"type": "string"}},
+                            "cache_prompt": _CACHE_PROMPT,
+                        },
+                    },
+                ]
+            }
+        )
 
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        parts = super()._deserialize(value, *args, **kwargs)
-        for index, part in enumerate(parts):
-            member = "text" if part["type"] == "text" else "image_urls"
-            if member not in part:
-                raise ValidationError({index: {member: ["Missing data for required field."]}})
-        return [
-            {"cache_prompt": part["cache_prompt"], "type": part["type"]}
-            | {name: part[name] for name in ("text", "image_urls") if name in part}
-            for part in parts
-        ]
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, dict):
+            raise refusal("Input should be a valid object", "dict_type")
+        for schema in (TextContent(), ImageContent()):
+            if value.get("type") == schema.kind:
+                return {"cache_prompt": False, **schema.load(value)}
+        raise ValidationError({"type": refusal("Input should be one of text, image", "enum").messages})
+
+
+class TextContent(BaseSchema):
+    """A part that is text."""
+
+    kind = "text"
+
+    class Meta:
+        unknown = RAISE
+
+    type = fields.String(required=True)
+    text = fields.String(required=True)
+    cache_prompt = StrictBoolean()
+
+
+class ImageContent(BaseSchema):
+    """A part that is images."""
+
+    kind = "image"
+
+    class Meta:
+        unknown = RAISE
+
+    type = fields.String(required=True)
+    image_urls = fields.List(fields.String(), required=True)
+    cache_prompt = StrictBoolean()
 
 
 class SendMessageRequest(BaseSchema):
     """A message for the agent. Only a user's can be sent."""
 
     role = Choice("user", load_default="user")
-    content = Content(load_default=list, metadata={"default": []})
+    content = fields.List(ContentPart(), load_default=list, metadata={"default": []})
     run = StrictBoolean(load_default=False, metadata={"description": "Start the agent after the message."})
 
 

@@ -32,15 +32,18 @@ def refusal(message: str, type: str) -> ValidationError:
 class BaseSchema(Schema):
     """Unknown members are passed over, as existing servers do."""
 
+    #: whether a request may leave this body out, which then counts as `{}`
+    body_optional = False
+
     class Meta:
         unknown = EXCLUDE
 
 
-class Instant(fields.String):
+class Instant(fields.Field[Micros]):
     """A date-time, loaded as microseconds since the epoch (see `wire.micros`); naive means UTC."""
 
     def __init__(self, **kwargs: Any) -> None:
-        metadata = {"format": "date-time", **kwargs.pop("metadata", {})}
+        metadata = {"type": "string", "format": "date-time", **kwargs.pop("metadata", {})}
         super().__init__(metadata=metadata, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Micros:
@@ -146,6 +149,10 @@ def checked_text(text: str, *, least: int, most: int | None) -> str:
 
 class Id(fields.UUID):
     """A UUID, dashed or as 32 hexadecimal digits; loaded as dashed text."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        pattern = "^([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$"
+        super().__init__(metadata={"pattern": pattern, **kwargs.pop("metadata", {})}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         return canonical_id(value)

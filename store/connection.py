@@ -47,10 +47,11 @@ def connect(url: str, *, timeout: float, max_connections: int) -> Clients:
 def _client(url: str, timeout: float, max_connections: int, retry: Retry) -> Redis:
     parts = urlsplit(url)
     options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": retry}
+    credentials: dict[str, Any] = _credentials(parts)
     match parts.scheme:
         case "redis+cluster":
             nodes = [ClusterNode(host, port) for host, port in _hosts(parts, _REDIS_PORT)]
-            cluster = RedisCluster(startup_nodes=nodes, **options, **_credentials(parts))
+            cluster = RedisCluster(startup_nodes=nodes, **options, **credentials)
             return cast(Redis, cluster)  # the same commands; redis-py gives them no common type
         case "redis+sentinel":
             name, _, database = parts.path.strip("/").partition("/")

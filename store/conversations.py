@@ -46,7 +46,7 @@ class Conversations:
         if initial_message is not None:
             event = user_message(initial_message, stamp.at)
             first = (event.id, pair(event.kind, event.source), event.raw, record(event))
-        fields = {
+        fields: dict[str, str | int] = {
             "id": conversation_id,
             "seq": 0,
             "execution_status": "idle",
@@ -60,7 +60,7 @@ class Conversations:
             "updated_at": stamp.utc_time,
             "text_chunk": 0,
         }
-        args = [str(uuid4()), stamp.id_prefix, stamp.event_time, stamp.at, stamp.utc_time, *first]
+        args: list[Any] = [str(uuid4()), stamp.id_prefix, stamp.event_time, stamp.at, stamp.utc_time, *first]
         for name, value in fields.items():
             args += (name, value)
         reply = self._scripts.create_conversation([ConversationKeys(conversation_id).root], args)
@@ -68,7 +68,7 @@ class Conversations:
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The state of a conversation. Raises ConversationNotFound."""
-        stored = self._redis.hgetall(ConversationKeys(conversation_id).root)
+        stored: dict[bytes, bytes] = self._redis.hgetall(ConversationKeys(conversation_id).root)
         if not stored:
             raise ConversationNotFound
         state: dict[str, Any] = {name.decode(): value.decode() for name, value in stored.items()}

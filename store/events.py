@@ -13,7 +13,7 @@ from store.errors import ConversationNotFound, EventNotFound, UnknownCursor
 from store.keys import ANY, ConversationKeys, escaped, pair
 from store.scripts import Scripts
 from store.stamps import Stamp
-from store.text import Match, MessageText, fold, matches, record
+from store.text import MessageText, Place, fold, matches, record
 from wire import ConversationId, Event, Micros, Seq, user_message
 
 #: runs of wanted events are read as one range when at most this many others lie between them
@@ -103,11 +103,11 @@ class EventLog:
         if body and kind in (None, "MessageEvent"):
             found = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
             if cursor is not None:
-                found = [match for match in found if (match <= cursor if descending else match >= cursor)]
-            seqs = [match.seq for match in found[: limit + 1]]
+                found = [place for place in found if (place <= cursor if descending else place >= cursor)]
+            seqs = [place.seq for place in found[: limit + 1]]
         else:
             kind = kind if body is None else _with_body(kind)
-            place = (cursor.at, f"{cursor.seq:010d}") if cursor else ("", "")
+            place = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
             seqs = self._scripts.page_events(
                 [ConversationKeys(conversation_id).root],
                 [*_filter(kind, source, since, until), "desc" if descending else "asc", limit + 1, *place],
@@ -132,14 +132,14 @@ class EventLog:
             raise ConversationNotFound
         return list(reply)
 
-    def _locate(self, conversation_id: ConversationId, event_id: str) -> Match:
+    def _locate(self, conversation_id: ConversationId, event_id: str) -> Place:
         reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])
         if reply is None:
             raise ConversationNotFound
         if reply == b"unknown":
             raise UnknownCursor
         at, seq = reply
-        return Match(Micros(int(float(at))), Seq(int(seq)))
+        return Place(float(at), Seq(int(seq)))
 
     def _matches(
         self,
@@ -148,13 +148,13 @@ class EventLog:
         source: str | None,
         since: Micros | None,
         until: Micros | None,
-    ) -> list[Match]:
+    ) -> list[Place]:
         needle = fold(body)
         return [
-            match
+            place
             for chunk in self._text.chunks(conversation_id)
-            for match in matches(chunk, needle, source)
-            if (since is None or match.at >= since) and (until is None or match.at < until)
+            for place in matches(chunk, needle, source)
+            if (since is None or place.at >= float(since)) and (until is None or place.at < float(until))
         ]
 
     def _read(self, conversation_id: ConversationId, seqs: Sequence[Seq]) -> list[bytes]:

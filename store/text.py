@@ -17,7 +17,7 @@ from redis import Redis
 
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
-from wire import ConversationId, Event, Micros, Seq
+from wire import ConversationId, Event, Seq
 
 _RECORD = b"\xf7"
 _TEXT = b"\xf6"
@@ -27,10 +27,10 @@ _TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
 _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
 
 
-class Match(NamedTuple):
-    """A message whose text holds what was asked for. Orders as pages do: by time, then seq."""
+class Place(NamedTuple):
+    """Where an event stands in the order of pages: by time, then seq. The time is µs as Redis compares scores."""
 
-    at: Micros
+    at: float
     seq: Seq
 
 
@@ -70,8 +70,11 @@ def _texts(content: Any) -> list[str]:
     return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
-def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Match]:
-    """The records of a chunk whose text holds the needle, in log order. A needle is `fold`ed text, not empty."""
+def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Place]:
+    """The places of a chunk's messages whose text holds the needle, in log order.
+
+    A needle is `fold`ed text, and not empty.
+    """
     wanted = None if source is None else _source(source)
     hit = chunk.find(needle)
     while hit >= 0:
@@ -81,7 +84,7 @@ def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[
         if wanted is None or chunk[name : chunk.index(_TEXT, name)] == wanted:
             digits = chunk[start:name].translate(_TO_DIGITS)
             at = int(digits[_SEQ_DIGITS:], 8) - _TIME_OFFSET
-            yield Match(Micros(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
+            yield Place(float(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
         following = chunk.find(_RECORD, hit)
         if following < 0:
             return

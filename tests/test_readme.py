@@ -41,7 +41,11 @@ def timeless(text: str) -> str:
 
 def test_the_demo_says_so_when_no_server_answers():
     ran = subprocess.run(
-        [sys.executable, "examples/demo.py", "http://127.0.0.1:1"], cwd=PROJECT, capture_output=True, text=True, timeout=60
+        [sys.executable, "examples/demo.py", "http://127.0.0.1:1"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
     assert ran.returncode != 0

@@ -3,6 +3,7 @@
 import json
 from uuid import uuid4
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,20 @@ def test_a_page_may_begin_at_any_event_of_the_conversation(store, batches, index
     events, _ = store.events.search(conversation, **question, page_id=cursor["id"], descending=descending, limit=100)
 
     assert [json.loads(raw)["id"] for raw in events] == [e["id"] for e in following if passes(e, **question)]
+
+
+@pytest.mark.parametrize("filters", [{}, {"body": "far"}])
+def test_times_beyond_exact_scores_still_page_without_loss(store, conversation, filters):
+    # Given events a microsecond apart, where a score is exact to 64 µs only
+    late = micros("9999-12-31T23:59:59.999")
+    events = [{**message(f"far {number}"), "timestamp": event_time(late + number)} for number in range(9)]
+    store.events.append(conversation, as_events(events))
+
+    # Then they keep the order of appending where times cannot be told apart, and every page begins where it must
+    expected = [event["id"] for event in events]
+    assert walk(store, conversation, filters, 2, descending=False) == expected
+    assert walk(store, conversation, filters, 2, descending=True) == expected[::-1]
+    assert store.events.count(conversation, until=micros("9999-12-31"), **filters) == 0
 
 
 def test_text_that_outgrows_a_chunk_is_still_found_once_each(store, conversation):
