@@ -1,9 +1,9 @@
 """Counts with `body`: against one pass of `bytes.find` over the same text, warm and in a new worker."""
 
-import time
 from itertools import repeat
 from random import Random
 from statistics import median
+from timeit import timeit
 from urllib.parse import quote
 
 from bench import corpus, load, servers
@@ -66,10 +66,7 @@ def _warm(
         return run.seconds / run.requests
 
     def find() -> float:
-        start = time.perf_counter()
-        for _ in range(effort.body_counts):
-            _find_all(text, folded)
-        return (time.perf_counter() - start) / effort.body_counts
+        return timeit(lambda: _find_all(text, folded), number=effort.body_counts) / effort.body_counts
 
     rounds = interleaved(effort.rounds, ours, find)
     ours_time, find_time = rounds.medians

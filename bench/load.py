@@ -7,6 +7,7 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 #: seconds after which an unanswered request ends the run
@@ -42,14 +43,11 @@ def post(path: str, body: bytes) -> bytes:
 
 def ask(port: int, request: bytes) -> bytes:
     """The body of one reply. Raises RuntimeError for any status but 200."""
-    connection = _Connection(port)
-    try:
-        connection.send(request)
+    with closing(_Connection(port)) as connection:
+        connection.send_next(iter([request]))
         while (body := connection.receive()) is None:
             pass
         return body
-    finally:
-        connection.close()
 
 
 def drive(
@@ -59,15 +57,20 @@ def drive(
 
     Raises RuntimeError for a status but 200, and for a body other than the one expected.
     """
-    queue = iter(requests)
-    poll, by_number = select.poll(), {}
-    for _ in range(connections):
-        connection = _Connection(port)
-        by_number[connection.number] = connection
+    with ExitStack() as stack:
+        opened = [stack.enter_context(closing(_Connection(port))) for _ in range(connections)]
+        cpu, start = time.process_time(), time.perf_counter()
+        answered = _exchange(opened, iter(requests), start + seconds, expect)
+        elapsed = time.perf_counter() - start
+        return Load(answered, elapsed, (time.process_time() - cpu) / elapsed)
+
+
+def _exchange(opened: list["_Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> int:
+    """Send from the queue on every connection whenever it is free; returns how many requests were answered."""
+    poll, by_number = select.poll(), {connection.number: connection for connection in opened}
+    answered = in_flight = 0
+    for connection in opened:
         poll.register(connection.number, select.POLLIN)
-    answered, in_flight = 0, 0
-    cpu, start = time.process_time(), time.perf_counter()
-    for connection in by_number.values():
         in_flight += connection.send_next(queue)
     while in_flight:
         for number, _ in poll.poll(_PATIENCE * 1000) or _give_up():
@@ -78,13 +81,9 @@ def drive(
                 raise RuntimeError(f"expected {expect!r}, got {body!r}")
             answered += 1
             in_flight -= 1
-            if time.perf_counter() - start < seconds:
+            if time.perf_counter() < until:
                 in_flight += by_number[number].send_next(queue)
-    elapsed = time.perf_counter() - start
-    busy = (time.process_time() - cpu) / elapsed
-    for connection in by_number.values():
-        connection.close()
-    return Load(answered, elapsed, busy)
+    return answered
 
 
 def _give_up() -> list[tuple[int, int]]:
@@ -99,9 +98,6 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self.number = self._socket.fileno()
-
-    def send(self, request: bytes) -> None:
-        self._socket.sendall(request)
 
     def send_next(self, queue: Iterator[bytes]) -> bool:
         """Send the next request; False if there is none."""

@@ -68,7 +68,7 @@ class Conversations:
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The state of a conversation. Raises ConversationNotFound."""
-        stored: dict[bytes, bytes] = self._redis.hgetall(ConversationKeys(conversation_id).root)
+        stored: Any = self._redis.hgetall(ConversationKeys(conversation_id).root)
         if not stored:
             raise ConversationNotFound
         state: dict[str, Any] = {name.decode(): value.decode() for name, value in stored.items()}

@@ -1,0 +1,61 @@
+"""The scripts' contracts: every head says what it must, and no script leaves its conversation."""
+
+import re
+
+import pytest
+
+from store.scripts import Scripts, sources
+from tests.conftest import as_events, event
+from tests.servers import PROJECT
+
+FOLDER = PROJECT / "store" / "scripts"
+SCRIPTS = sources()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_head_is_a_contract(name):
+    text = (FOLDER / f"{name}.lua").read_text()
+    head = text[: re.search(r"^(?!--)", text, re.MULTILINE).start()]
+
+    assert head.startswith(f"-- {name}: ")
+    assert re.findall(r"^-- (KEYS|ARGV|Returns|Cost|Idempotent)  \S", head, re.MULTILINE) == [
+        "KEYS",
+        "ARGV",
+        "Returns",
+        "Cost",
+        "Idempotent",
+    ]
+    assert re.search(r"^-- Cost  O\(", head, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_only_keys_below_the_root_are_touched(name):
+    code = re.sub(r"--.*", "", SCRIPTS[name])
+
+    assert re.findall(r"KEYS\[(\d+)\]", code) == ["1"]
+    assert not re.search(r"'(KEYS|SCAN|FLUSHALL|FLUSHDB|RANDOMKEY)'", code)
+    local = {"key"}  # built as root .. ':at:' .. pair by the caller
+    for command, key in re.findall(r"redis\.call\('(\w+)',\s*([^,)]+)", code):
+        assert key.startswith("root") or key.strip() in local, f"{command} {key}"
+
+
+def test_every_script_is_declared_and_no_other():
+    assert set(Scripts.__annotations__) == set(SCRIPTS)
+
+
+def test_scripts_stay_short():
+    for path in FOLDER.glob("*.lua"):
+        code = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith("--")]
+        assert len(code) <= 90, path.name
+
+
+def test_names_that_look_like_keys_stand_alone(store, conversation):
+    # Given names that look like keys
+    odd = [event("a:b", "c"), event("a", "b:c"), event("{x}", "*"), event("%3A", "{conv}")]
+    store.events.append(conversation, as_events(odd))
+
+    # Then each stands alone
+    for one in odd:
+        assert store.events.count(conversation, kind=one["kind"], source=one["source"]) == 1
+    assert store.events.count(conversation, kind="*") == 0
+    assert store.events.count(conversation, source="*") == 1

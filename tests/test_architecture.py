@@ -1,0 +1,79 @@
+"""The layering and the size of things, as the decisions say."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers import PROJECT
+
+ROOMS = {
+    "store": {"flask", "flask_smorest", "marshmallow", "webargs", "schemas", "blueprints", "app", "config"},
+    "schemas": {"flask", "flask_smorest", "webargs", "redis", "store", "blueprints", "app", "config"},
+    "blueprints": {"redis", "fakeredis", "app", "config"},
+}
+SOURCES = [
+    path for pattern in ("*.py", "blueprints/*.py", "schemas/*.py", "store/**/*.py") for path in PROJECT.glob(pattern)
+]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(PROJECT))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_one_way(room):
+    for path in (PROJECT / room).rglob("*.py"):
+        assert not imported(ast.parse(path.read_text())) & ROOMS[room], named(path)
+
+
+@pytest.mark.parametrize("name", ["wire.py", "embedded.py"])
+def test_what_all_share_needs_the_standard_library_alone(name):
+    assert imported(ast.parse((PROJECT / name).read_text())) <= sys.stdlib_module_names
+
+
+def test_the_gunicorn_master_loads_nothing_that_gevent_must_patch_in_the_workers():
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, config, embedded; print(*sys.modules)"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+
+    assert not {"redis", "fakeredis", "gevent", "ssl", "flask"} & set(loaded)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_files_and_functions_stay_small_and_import_at_the_top(path):
+    tree = ast.parse(path.read_text())
+
+    assert len(path.read_text().splitlines()) <= 300
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno <= 50, node.name
+            assert not imported(ast.Module(node.body, [])), f"{node.name} imports"
+
+
+def test_keys_are_named_in_one_place():
+    for path in SOURCES:
+        code = re.sub(r'""".*?"""|#.*', "", path.read_text(), flags=re.DOTALL)
+        if path.name != "keys.py":
+            assert "conv:" not in code, named(path)
+
+
+def test_nothing_is_named_for_a_role():
+    assert not [named(path) for path in SOURCES if re.search(r"util|helper|manager|base|common|misc", path.stem)]

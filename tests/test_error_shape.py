@@ -1,0 +1,143 @@
+"""One shape of an error over every route: 422 is HTTPValidationError, every other one `{"detail": "text"}`."""
+
+import re
+import socket
+from uuid import uuid4
+
+import pytest
+
+from app import create_app
+from config import Config
+from tests.servers import agent_server, redis_server
+
+UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock"))
+RULES = [rule for rule in UNREACHABLE.url_map.iter_rules() if not rule.rule.startswith(("/docs", "/openapi"))]
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+#: a body that each operation accepts, so that it comes as far as the store
+BODIES = {
+    "start_conversation": {},
+    "send_message": {"content": []},
+    "respond_to_confirmation": {"accept": True},
+    "set_conversation_confirmation_policy": {"policy": {"kind": "NeverConfirm"}},
+    "append_events": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
+}
+#: these answer without the store
+STORELESS = {"alive", "health", "server_info"}
+
+
+@pytest.fixture
+def client():
+    return UNREACHABLE.test_client()
+
+
+def address(rule, conversation_id: str) -> str:
+    return re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<path:event_id>", "some-event")
+
+
+def named(rule) -> str:
+    return rule.endpoint
+
+
+def assert_error(response, status: int) -> None:
+    assert response.status_code == status
+    assert response.mimetype == "application/json"
+    detail = response.get_json()["detail"]
+    if status == 422:
+        assert detail
+        for fault in detail:
+            assert set(fault) == {"loc", "msg", "type"}
+            assert fault["loc"][0] in ("path", "query", "body")
+            assert all(isinstance(fault[member], str) and fault[member] for member in ("msg", "type"))
+    else:
+        assert isinstance(detail, str)
+        assert "<" not in detail
+
+
+def of(rule) -> str:
+    return next(method for method in METHODS if method in rule.methods)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=named)
+def test_a_wrong_method_is_405_and_says_which_are_right(client, rule):
+    path = address(rule, str(uuid4()))
+    allowed = {method for other in RULES if address(other, str(uuid4())) for method in other.methods}
+    assert allowed
+
+    response = client.open(path, method="PUT")
+
+    assert_error(response, 405)
+    assert of(rule) in response.headers["Allow"]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "conversation_id" in rule.arguments], ids=named)
+@pytest.mark.parametrize("bad", ["x", "5f1c8a52", "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f000g", "%00", "{}"])
+def test_a_conversation_id_that_is_no_uuid_is_422(client, rule, bad):
+    response = client.open(address(rule, bad), method=of(rule), json=BODIES.get(rule.endpoint.rpartition(".")[2]))
+
+    assert_error(response, 422)
+    assert response.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=named)
+def test_a_store_that_cannot_be_reached_is_503(client, rule):
+    name = rule.endpoint.rpartition(".")[2]
+    body = {"json": BODIES[name]} if name in BODIES else {}
+    query = {"event_ids": "a"} if name == "batch_get_conversation_events" else {}
+
+    response = client.open(address(rule, str(uuid4())), method=of(rule), query_string=query, **body)
+
+    if name in STORELESS:
+        assert response.status_code == 200
+    else:
+        assert_error(response, 503)
+        assert int(response.headers["Retry-After"]) > 0
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if "POST" in rule.methods], ids=named)
+def test_bodies_that_are_no_json_are_refused(client, rule):
+    path = address(rule, str(uuid4()))
+
+    assert_error(client.post(path, data="{", content_type="application/json"), 422)
+    assert (
+        client.post(path, data="{", content_type="application/json").get_json()["detail"][0]["type"] == "json_invalid"
+    )
+    assert_error(client.post(path, data=b'"\xff"', content_type="application/json"), 422)
+    assert_error(client.post(path, data="[" * 100_000, content_type="application/json"), 422)
+    assert_error(client.post(path, data='{"a": NaN}', content_type="application/json"), 422)
+    assert_error(client.post(path, data="1" * 5000, content_type="application/json"), 422)
+    assert_error(client.post(path, data="{}", content_type="text/plain"), 415)
+    assert_error(client.post(path, data="a=b", content_type="application/x-www-form-urlencoded"), 415)
+    assert_error(client.post(path, data=b"[" + b" " * 10_000_000 + b"]", content_type="application/json"), 413)
+
+
+@pytest.mark.parametrize("path", ["/", "/nope", "/api", "/api/conversations/", "/api/v1/nope", "/docs/assets/nope"])
+def test_an_unknown_route_is_404(client, path):
+    assert_error(client.get(path), 404)
+
+
+def test_what_nobody_foresaw_is_500_with_an_id_that_the_log_bears(client, monkeypatch, caplog):
+    def fail(*_args, **_filters):
+        raise RuntimeError("secret inner text")
+
+    monkeypatch.setattr(type(UNREACHABLE.extensions["store"].events), "count", fail)
+
+    response = client.get(f"/api/conversations/{uuid4()}/events/count")
+
+    assert_error(response, 500)
+    assert response.get_json()["detail"] == "Internal Server Error"
+    assert response.get_json()["error_id"] in caplog.text
+    assert "secret inner text" in caplog.text
+    assert "secret inner text" not in response.get_data(as_text=True)
+
+
+def test_what_never_reaches_the_app_has_the_shape_too(tmp_path):
+    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+        for raw in (b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as connection:
+                connection.sendall(raw)
+                reply = connection.makefile("rb").read()
+            head, _, body = reply.partition(b"\r\n\r\n")
+            assert re.match(rb"HTTP/1.1 4\d\d ", head)
+            assert b"Content-Type: application/json" in head
+            assert re.fullmatch(rb'\{"detail": ".+"\}', body)

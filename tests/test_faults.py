@@ -1,0 +1,95 @@
+"""Redis stalls, comes back, is out of memory: clear errors, no hung worker, no acknowledged write lost or doubled."""
+
+import signal
+import subprocess
+import threading
+
+import httpx
+import pytest
+from redis import Redis
+
+from tests.conftest import message
+from tests.servers import agent_server, free_port, redis_program, redis_server, running, wait_until
+
+
+@pytest.fixture
+def server(tmp_path):
+    with redis_server(tmp_path) as (url, redis), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+        yield client, redis, url
+
+
+def test_a_stalled_redis_gives_503_and_then_everything_works_again(server, conversation):
+    client, redis, _ = server
+    url = f"/api/v1/webhooks/events/{conversation}"
+    assert client.post(url, json=[message("before")]).status_code == 200
+
+    # When Redis stands still, requests are refused, all of them, and the worker answers what needs no store
+    redis.send_signal(signal.SIGSTOP)
+    refused = client.get(f"/api/conversations/{conversation}/events/count")
+    assert refused.status_code == 503
+    assert "Retry-After" in refused.headers
+    assert client.get("/ready").status_code == 503
+    assert client.get("/alive").status_code == 200
+    assert client.get("/server_info").json()["store"] is None
+
+    # And when it goes on, so does the server
+    redis.send_signal(signal.SIGCONT)
+    wait_until(lambda: client.get("/ready").status_code == 200, "the store")
+    assert client.get(f"/api/conversations/{conversation}/events/count").json() == 1
+
+
+def test_a_write_that_was_under_way_while_redis_stood_still_is_there_once(server, conversation):
+    client, redis, _ = server
+    url = f"{client.base_url}/api/v1/webhooks/events/{conversation}"
+    batch = [message("once")]
+    client.post(url, json=[message("before")])
+
+    # Given a write whose first try times out, and that its sender repeats
+    redis.send_signal(signal.SIGSTOP)
+    first = threading.Thread(target=lambda: httpx.post(url, json=batch, timeout=20))
+    first.start()
+    first.join()
+    redis.send_signal(signal.SIGCONT)
+    wait_until(lambda: client.get("/ready").status_code == 200, "the store")
+
+    assert client.post(url, json=batch).status_code == 200
+    assert client.get(f"/api/conversations/{conversation}/events/count", params={"body": "once"}).json() == 1
+
+
+def test_a_redis_without_memory_refuses_writes_and_answers_reads(server, conversation):
+    client, _, url = server
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("kept")])
+    Redis.from_url(url).config_set("maxmemory", "1mb")
+
+    assert client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("lost")]).status_code == 503
+    assert client.get(f"/api/conversations/{conversation}/events/count").json() == 1
+    assert client.get(f"/api/conversations/{conversation}").status_code == 200
+
+
+def test_a_conversation_survives_the_restart_of_its_redis(tmp_path, conversation):
+    with agent_server(tmp_path / "log", REDIS_URL=f"unix://{tmp_path}/redis.sock") as (client, _):
+        assert client.get("/ready").status_code == 503
+        for rounds in (1, 2):
+            with redis_server(tmp_path):
+                wait_until(lambda: client.get("/ready").status_code == 200, "the store")
+                client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("again")])
+                assert client.get(f"/api/conversations/{conversation}/events/count").json() == rounds
+
+
+def test_sentinels_name_the_primary(tmp_path, conversation):
+    port, sentinel_port = free_port(), free_port()
+    settings = tmp_path / "sentinel.conf"
+    settings.write_text(f"port {sentinel_port}\ndir {tmp_path}\nsentinel monitor main 127.0.0.1 {port} 1\n")
+    silent = {"stdout": subprocess.DEVNULL}
+    with (
+        running([redis_program(), "--port", str(port), "--save", ""], **silent),
+        running([redis_program(), str(settings), "--sentinel"], **silent),
+    ):
+        wait_until(Redis(port=sentinel_port, retry=None).ping, "the sentinel")
+        wait_until(Redis(port=port, retry=None).ping, "redis-server")
+        with agent_server(tmp_path / "log", REDIS_URL=f"redis+sentinel://127.0.0.1:{sentinel_port}/main") as (
+            client,
+            _,
+        ):
+            client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("by sentinel")])
+            assert client.get(f"/api/conversations/{conversation}/events/count", params={"body": "BY"}).json() == 1

@@ -1,0 +1,117 @@
+"""The OpenAPI document: true to the app, to the interface description, and usable without a network."""
+
+import json
+import re
+
+import pytest
+
+from app import create_app
+from config import Config
+from docs import make
+
+
+@pytest.fixture(scope="module")
+def client():
+    return create_app(Config(redis_url="redis://127.0.0.1:1")).test_client()
+
+
+@pytest.fixture(scope="module")
+def document(client):
+    return client.get("/openapi.json").get_json()
+
+
+def operations(document):
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if method != "parameters":
+                yield path, method, operation
+
+
+def test_the_kept_document_is_true():
+    assert make.OPENAPI.read_text() == make.openapi(), "run `make docs`"
+
+
+def test_versions(document):
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["version"] == "0.1.0"
+
+
+def test_count_is_described_as_the_interface_says(document):
+    path = document["paths"]["/api/conversations/{conversation_id}/events/count"]
+    count = path["get"]
+
+    assert count["operationId"] == "count_conversation_events_api_conversations__conversation_id__events_count_get"
+    assert count["tags"] == ["Events"]
+    assert count["summary"] == "Count local events matching the given filters."
+    assert path["parameters"] == [
+        {"in": "path", "name": "conversation_id", "required": True, "schema": {"type": "string", "format": "uuid"}}
+    ]
+    queries = {query["name"]: query for query in count["parameters"]}
+    assert list(queries) == ["kind", "source", "body", "timestamp__gte", "timestamp__lt"]
+    assert not any(query["required"] for query in queries.values())
+    formats = {name: query["schema"].get("format") for name, query in queries.items()}
+    assert formats == {**dict.fromkeys(queries), "timestamp__gte": "date-time", "timestamp__lt": "date-time"}
+    assert count["responses"]["200"]["content"]["application/json"]["schema"]["type"] == "integer"
+    assert {"404", "422"} <= set(count["responses"])
+
+
+def test_respond_to_confirmation_is_described_as_the_interface_says(document):
+    answer = document["paths"]["/api/conversations/{conversation_id}/events/respond_to_confirmation"]["post"]
+
+    assert answer["tags"] == ["Events"]
+    assert answer["requestBody"]["required"] is True
+    body, result = (
+        part["content"]["application/json"]["schema"] for part in (answer["requestBody"], answer["responses"]["200"])
+    )
+    assert body == {"$ref": "#/components/schemas/ConfirmationResponse"}
+    assert result == {"$ref": "#/components/schemas/ConfirmationResult"}
+
+
+def test_schemas_have_the_names_fields_and_defaults_of_the_interface(document):
+    schemas = document["components"]["schemas"]
+
+    response = schemas["ConfirmationResponse"]
+    assert response["required"] == ["accept"]
+    assert response["properties"]["accept"]["type"] == "boolean"
+    assert response["properties"]["reason"] == {"type": "string", "default": "User rejected the action."}
+    success = schemas["ConfirmationResult"]["properties"]["success"]
+    assert (success["type"], success["default"]) == ("boolean", True)
+    assert "required" not in schemas["ConfirmationResult"]
+    error = schemas["ValidationError"]
+    assert sorted(error["required"]) == ["loc", "msg", "type"]
+    assert error["properties"]["loc"]["items"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    detail = schemas["HTTPValidationError"]["properties"]["detail"]
+    assert detail == {"type": "array", "items": {"$ref": "#/components/schemas/ValidationError"}}
+
+
+def test_every_operation_has_an_id_of_its_own_a_summary_and_a_tag(document):
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+
+    assert len(ids) == len(set(ids))
+    for path, method, operation in operations(document):
+        assert operation["operationId"].endswith(re.sub(r"\W", "_", path) + f"_{method}")
+        assert operation["summary"]
+        assert len(operation["tags"]) == 1
+
+
+def test_every_error_has_one_of_the_two_shapes(document):
+    shapes = {"422": "HTTPValidationError"}
+    for path, _, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if "$ref" in response:
+                response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+            if status >= "400":
+                schema = response["content"]["application/json"]["schema"]
+                assert schema == {"$ref": f"#/components/schemas/{shapes.get(status, 'Error')}"}, path
+
+
+def test_the_docs_page_loads_nothing_from_elsewhere(client):
+    page = client.get("/docs").get_data(as_text=True)
+    loaded = re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']([^"']+)""", page)
+
+    assert len(loaded) == 3
+    for address in loaded:
+        assert address.startswith("/docs/assets/")
+        with client.get(address) as asset:
+            assert asset.status_code == 200
+    assert json.dumps("/openapi.json") in page
