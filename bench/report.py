@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parent.parent
 _PAGE = """# Performance
 
 Written by `make bench`; do not edit. Every figure is a ratio of two measurements taken in turn in one run
-(the median of the rounds' ratios), so that it says the same on a fast machine and on a slow one.
+(the median of the rounds' ratios), so that it depends little on how fast the machine is.
 
 {machine}
 

@@ -68,8 +68,9 @@ class Event(BaseSchema):
     timestamp = fields.String(
         required=True,
         metadata={
-            "format": "date-time",
-            "description": "ISO 8601; naive, as agents write it, is UTC.",
+            # not "date-time": that format demands a zone, and agents write none
+            "pattern": r"^\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}(:\d{2}(\.\d{1,12})?)?([Zz]|[+\- ]\d{2}:?\d{2})?)?$",
+            "description": "ISO 8601; without a zone it is UTC.",
             "example": "2026-11-20T20:37:22.528416",
         },
     )

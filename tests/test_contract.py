@@ -1,0 +1,59 @@
+"""The running server against its own OpenAPI document: schemathesis makes the requests, from good to absurd."""
+
+import json
+from uuid import uuid4
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis import checks
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from docs import make
+from tests.conftest import recorded
+from tests.servers import agent_server, redis_server
+
+CONVERSATION = str(uuid4())
+
+# Left out: that every request which fits its schema is accepted. A cursor must be one that the server gave out,
+# and no schema can say so.
+CHECKS = [
+    checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def base_url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("contract")
+    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+        client.post(f"/api/v1/webhooks/events/{CONVERSATION}", json=recorded("pending"))
+        yield str(client.base_url)
+
+
+api = schemathesis.openapi.from_dict(json.loads(make.openapi()))
+
+
+@api.parametrize()
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_one_that_the_document_promises(case, base_url):
+    case.call_and_validate(base_url=base_url, checks=[*CHECKS, negative_data_rejection])
+    if "conversation_id" in (case.path_parameters or {}) and case.method != "DELETE":
+        # Once more, with a conversation that there is; a path that was meant to be refused no longer is.
+        case.path_parameters["conversation_id"] = CONVERSATION
+        case.call_and_validate(base_url=base_url, checks=CHECKS)
