@@ -47,6 +47,10 @@ class ConversationIdConverter(BaseConverter):
 class StrictParser(FlaskParser):
     """Reads JSON bodies strictly and reports every refusal as InvalidInput."""
 
+    def load_querystring(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002
+        """The query as it is read: the first value of a name counts. No schema here has a list in its query."""
+        return req.args.to_dict() if req.query_string else {}
+
     def load_json(self, req: Request, schema: Schema) -> Any:
         raw = json_body(req)
         if not raw and not (isinstance(schema, BaseSchema) and schema.body_optional):

@@ -83,6 +83,8 @@ def _text(value: Any) -> str:
 
 
 def _set(key: Any, value: Any) -> str:
+    if not isinstance(key, str):
+        return ""
     settings = value if key == "full_state" and isinstance(value, dict) else {key: value}
     lines = ["set"]
     for name, setting in settings.items():
@@ -90,7 +92,7 @@ def _set(key: Any, value: Any) -> str:
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
-def _setting(name: Any, value: Any) -> list[str]:
+def _setting(name: str, value: Any) -> list[str]:
     """The fields of the conversation's hash that one setting changes; none if it is not of the right shape."""
     match name, value:
         case "execution_status", str() if value in EXECUTION_STATUSES:

@@ -91,6 +91,17 @@ def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[
         hit = chunk.find(needle, following)
 
 
+def count(chunk: bytes, needle: bytes) -> int:
+    """How many messages of a chunk hold the needle: `matches` without looking at what they are."""
+    found = 0
+    hit = chunk.find(needle)
+    while hit >= 0:
+        found += 1
+        following = chunk.find(_RECORD, hit)
+        hit = chunk.find(needle, following) if following >= 0 else -1
+    return found
+
+
 class MessageText:
     """The text of conversations as this process has it; bounded, least recently used goes first."""
 

@@ -69,11 +69,13 @@ def message(text: str, source: str = "user", **members) -> dict:
 
 def action(command: str = "ls", **members) -> dict:
     """An executable action of the agent."""
-    call = f"call_{uuid4().hex[:8]}"
-    details = {"tool_name": "terminal", "tool_call_id": call, "llm_response_id": str(uuid4())}
-    return event(
-        "ActionEvent", "agent", action={"command": command, "kind": "TerminalAction"}, **{**details, **members}
-    )
+    details = {
+        "action": {"command": command, "kind": "TerminalAction"},
+        "tool_name": "terminal",
+        "tool_call_id": f"call_{uuid4().hex[:8]}",
+        "llm_response_id": str(uuid4()),
+    }
+    return event("ActionEvent", "agent", **{**details, **members})
 
 
 def observation(of: dict, **members) -> dict:

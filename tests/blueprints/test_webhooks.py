@@ -1,0 +1,243 @@
+"""Appending by webhook: all or nothing, once per id, as it came."""
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from tests.conftest import event, message, status
+
+
+@pytest.fixture
+def url(conversation):
+    return f"/api/v1/webhooks/events/{conversation}"
+
+
+@pytest.fixture
+def events_url(conversation):
+    return f"/api/conversations/{conversation}/events"
+
+
+def refused(client, url, body) -> list[dict]:
+    """Post what must be refused; the faults."""
+    response = client.post(
+        url, data=body if isinstance(body, bytes) else json.dumps(body), content_type="application/json"
+    )
+    assert response.status_code == 422
+    return response.get_json()["detail"]
+
+
+def test_an_unknown_conversation_is_created(client, url, events_url, conversation):
+    assert client.get(f"/api/conversations/{conversation}").status_code == 404
+
+    answer = client.post(url, json=[event(), event()])
+
+    assert (answer.status_code, answer.get_json()) == (200, {"success": True, "appended": 2, "seq": 2})
+    assert client.get(f"{events_url}/count").get_json() == 2
+    assert client.get(f"/api/conversations/{conversation}").get_json()["execution_status"] == "idle"
+
+
+def test_the_id_may_come_without_dashes(client, url, events_url):
+    assert client.post(url.replace("-", ""), json=[event()]).status_code == 200
+
+    assert client.get(f"{events_url}/count").get_json() == 1
+
+
+def test_repeated_ids_are_accepted_and_change_nothing(client, url, events_url):
+    first, second = event(), event()
+    client.post(url, json=[first, first])
+
+    again = client.post(url, json=[{**first, "source": "agent"}, second])
+
+    assert again.get_json() == {"success": True, "appended": 1, "seq": 2}
+    assert client.get(f"{events_url}/search").get_json()["items"] == [first, second]
+    assert client.get(f"{events_url}/count?source=agent").get_json() == 0
+
+
+def test_five_hundred_events_are_a_batch_and_one_more_is_not(client, url, events_url):
+    assert client.post(url, json=[event() for _ in range(500)]).get_json()["appended"] == 500
+
+    [fault] = refused(client, url, [event() for _ in range(501)])
+
+    assert (fault["loc"], fault["type"]) == (["body"], "too_long")
+    assert client.get(f"{events_url}/count").get_json() == 500
+
+
+@pytest.mark.parametrize("body", [[], {}, "text", 1, None, {"events": []}])
+def test_a_batch_is_an_array_with_events_in_it(client, url, body):
+    [fault] = refused(client, url, body)
+
+    assert fault["loc"] == ["body"]
+
+
+@pytest.mark.parametrize("member", ["id", "kind", "source", "timestamp"])
+def test_an_event_without_a_member_is_named_and_nothing_is_kept(client, url, conversation, member):
+    lacking = event()
+    del lacking[member]
+
+    [fault] = refused(client, url, [event(), lacking, event()])
+
+    assert fault == {"loc": ["body", 1, member], "msg": "Field required", "type": "missing"}
+    assert client.get(f"/api/conversations/{conversation}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "type"),
+    [
+        *(
+            (member, value, "string_type")
+            for member in ("id", "kind", "source", "timestamp")
+            for value in (None, 1, {}, [])
+        ),
+        *((member, "", "string_too_short") for member in ("id", "kind", "source")),
+        *((member, "x" * 129, "string_too_long") for member in ("id", "kind", "source")),
+        *((member, "x" * 10_240, "string_too_long") for member in ("id", "kind", "source")),
+        *((member, "lone \ud800", "string_unicode") for member in ("id", "kind", "source")),
+        *(
+            ("timestamp", value, "datetime_parsing")
+            for value in ("", "yesterday", "1700000000", "-1", "2026-13-01", "2026-11-20T25:00", "-0001-01-01", "10:00")
+        ),
+        ("kind", "module.", "value_error"),
+    ],
+)
+def test_a_member_that_is_none_is_named(client, url, member, value, type):
+    [fault] = refused(client, url, [{**event(), member: value}])
+
+    assert (fault["loc"], fault["type"]) == (["body", 0, member], type)
+
+
+def test_every_fault_of_a_batch_is_named(client, url):
+    faults = refused(client, url, [1, event(), {**event(), "id": ""}, {}])
+
+    assert [fault["loc"] for fault in faults] == [
+        ["body", 0],
+        ["body", 2, "id"],
+        *(["body", 3, member] for member in ("id", "kind", "source", "timestamp")),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a:b", "{x}", "*", "%3A", "ünï", "部署", "x" * 128, "a\x00b", "conv:{1}:log"])
+def test_odd_kinds_and_sources_stand_for_themselves(client, url, events_url, name):
+    client.post(url, json=[event(name, "user"), event("PauseEvent", name), event("PauseEvent", "user")])
+
+    assert client.get(f"{events_url}/count", query_string={"kind": name}).get_json() == 1
+    assert client.get(f"{events_url}/count", query_string={"source": name}).get_json() == 1
+    assert client.get(f"{events_url}/count").get_json() == 3
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{ "id":"ID" ,"kind":"X","source":"s","timestamp":"2026-11-20",  "n": 1.00, "e": 1e2, "z": 1E400}',
+        b'{"timestamp":"2026-11-20","source":"s","kind":"a.b.X","id":"ID","big":123456789012345678901234567890}',
+        b'{"id":"ID","kind":"X","source":"s","timestamp":"2026-11-20","t":"\\u0000\\ud83d\\ude00\\ud800 \\/ \\u00e9"}',
+        '{"id":"ID","kind":"X","source":"s","timestamp":"2026-11-20","t":"😀 é 部署"}'.encode(),
+        b'{"id":"ID","kind":"X","source":"s","timestamp":"2026-11-20","none":null,"empty":[],"o":{},"o":1}',
+    ],
+)
+def test_an_event_comes_out_byte_for_byte(client, url, events_url, raw):
+    raw = raw.replace(b"ID", uuid4().hex.encode())
+    identity = json.loads(raw)["id"]
+    client.post(url, data=b" [\n" + raw + b"\t]\n", content_type="application/json")
+
+    assert client.get(f"{events_url}/{identity}").get_data() == raw
+    assert client.get(f"{events_url}/search").get_data() == b'{"items":[' + raw + b'],"next_page_id":null}'
+    assert client.get(f"{events_url}?event_ids={identity}").get_data() == b"[" + raw + b"]"
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "😀", "\ud800 lone", "\udfff", "İ"])
+def test_any_text_can_be_kept_and_found(client, url, events_url, text):
+    client.post(url, json=[message(f"before {text} after")])
+
+    assert client.get(f"{events_url}/count?body=AFTER").get_json() == 1
+    [found] = client.get(f"{events_url}/search").get_json()["items"]
+    assert found["llm_message"]["content"][0]["text"] == f"before {text} after"
+
+
+def test_an_event_of_a_mebibyte_is_kept_and_a_longer_one_refused(client, url, events_url):
+    frame = len(json.dumps(event(text="")))
+    assert client.post(url, json=[event(text="x" * (1024 * 1024 - frame))]).status_code == 200
+
+    [fault] = refused(client, url, [event(), event(text="x" * (1024 * 1024 - frame + 1))])
+
+    assert (fault["loc"], fault["type"]) == (["body", 1], "too_long")
+    assert client.get(f"{events_url}/count").get_json() == 1
+
+
+def nested(levels: int) -> bytes:
+    deep = b"[" * levels + b"]" * levels
+    return b'[{"id":"a","kind":"X","source":"s","timestamp":"2026-11-20","deep":%b}]' % deep
+
+
+def test_sixty_four_levels_are_kept_and_deeper_ones_refused(client, url):
+    assert client.post(url, data=nested(62), content_type="application/json").status_code == 200
+
+    for levels in (63, 1000, 100_000):
+        [fault] = refused(client, url, nested(levels))
+        assert fault["type"] == "json_invalid"
+        assert "64 levels" in fault["msg"]
+
+
+def test_a_body_of_ten_megabytes_is_413(client, url):
+    response = client.post(url, data=b"[" + b" " * 10_000_000, content_type="application/json")
+
+    assert response.status_code == 413
+    assert response.get_json() == {"detail": "The body is longer than 8388608 bytes"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("execution_status", "running"), ("title", "A title"), ("tags", {"a": "b"}), ("stats", {"usage_to_metrics": {}})],
+)
+def test_a_state_update_is_kept_and_updates_the_conversation(client, url, conversation, key, value):
+    update = event("ConversationStateUpdateEvent", "environment", key=key, value=value)
+
+    assert client.post(url, json=[update]).get_json()["appended"] == 1
+
+    assert client.get(f"/api/conversations/{conversation}").get_json()[key] == value
+
+
+def test_a_policy_that_an_agent_reports_holds(client, url, conversation):
+    policy = {"kind": "ConfirmRisky", "threshold": "LOW", "confirm_unknown": False}
+    client.post(url, json=[event("ConversationStateUpdateEvent", key="confirmation_policy", value=policy)])
+
+    assert client.get(f"/api/conversations/{conversation}").get_json()["confirmation_policy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("execution_status", "sleeping"),
+        ("execution_status", 1),
+        ("title", 5),
+        ("tags", "x"),
+        ("stats", []),
+        ("confirmation_policy", {"kind": "Sometimes"}),
+        ("confirmation_policy", {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}),
+        ("id", "x"),
+        ("seq", 7),
+        (None, None),
+        (["a"], {}),
+    ],
+)
+def test_an_ill_shaped_update_is_kept_without_effect(client, url, conversation, key, value):
+    client.post(url, json=[status("paused")])
+    before = client.get(f"/api/conversations/{conversation}").get_json()
+
+    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
+
+    assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
+    after = client.get(f"/api/conversations/{conversation}").get_json()
+    assert {**after, "updated_at": 0} == {**before, "updated_at": 0}
+
+
+def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversation):
+    full = {"execution_status": "finished", "title": "T", "tags": {"k": "v"}, "stats": {"s": 1}, "agent": {}, "id": "x"}
+
+    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
+
+    assert answer.get_json() == {"success": True, "appended": 0, "seq": 0}
+    assert client.get(f"{events_url}/count").get_json() == 0
+    state = client.get(f"/api/conversations/{conversation}").get_json()
+    assert (state["id"], state["execution_status"], state["title"]) == (conversation, "finished", "T")
+    assert (state["tags"], state["stats"]) == ({"k": "v"}, {"s": 1})
