@@ -68,5 +68,5 @@ if __name__ == "__main__":
         main()
     except urllib.error.HTTPError as error:
         sys.exit(f"{error.url} answered {error.code}: {error.read().decode()}")
-    except OSError as error:
-        sys.exit(f"No server answers at {BASE_URL} ({error}): start one with `make run`.")
+    except urllib.error.URLError as error:
+        sys.exit(f"No server answers at {BASE_URL} ({error.reason}): start one with `make run`.")
