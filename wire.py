@@ -4,6 +4,7 @@ Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` wr
 """
 
 import json
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
@@ -17,6 +18,7 @@ Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may
 MAX_DEPTH = 64
 
 _EPOCH = datetime(1970, 1, 1)
+_EARLIEST, _LATEST = ((day - _EPOCH) // timedelta(microseconds=1) for day in (datetime.min, datetime.max))
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})"
     r"(?:[Tt ](?P<clock>\d{2}:\d{2}(?::\d{2}(?:\.\d{1,12})?)?)(?P<zone>[Zz]|[+\- ]\d{2}:?\d{2})?)?"
@@ -67,8 +69,12 @@ def now() -> Micros:
 
 
 def event_time(at: Micros) -> str:
-    """How events bear their time: naive UTC with six digits. Source: agent-server reference §3."""
-    return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds")
+    """How events bear their time: naive UTC with six digits. Source: agent-server reference §3.
+
+    An offset can put an instant outside the years 1 to 9999; it is written as the nearest one inside.
+    """
+    inside = min(max(at, _EARLIEST), _LATEST)
+    return (_EPOCH + timedelta(microseconds=inside)).isoformat(timespec="microseconds")
 
 
 def utc_time(at: Micros) -> str:
@@ -99,7 +105,13 @@ def _refuse_constant(name: str) -> Any:
     raise InvalidJson(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _number(text: str) -> float | str:
+    # A number too large for a float is JSON, infinity is not: what cannot be written again stays text.
+    number = float(text)
+    return text if math.isinf(number) else number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_number)
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 

@@ -1,8 +1,9 @@
 """Events: the filters of count and search, a page, a batch to append, a message to send."""
 
+import json
 from typing import Any
 
-from marshmallow import RAISE, ValidationError, fields
+from marshmallow import RAISE, ValidationError, fields, validates
 
 from schemas.fields import (
     BaseSchema,
@@ -166,6 +167,11 @@ class SendMessageRequest(BaseSchema):
     role = Choice("user", load_default="user")
     content = fields.List(ContentPart(), load_default=list, metadata={"default": []})
     run = StrictBoolean(load_default=False, metadata={"description": "Start the agent after the message."})
+
+    @validates("content")
+    def _fits_into_an_event(self, content: list[Any], **_: Any) -> None:
+        if len(json.dumps(content)) > MOST_EVENT_BYTES - 1024:
+            raise refusal(f"A message should have less than {MOST_EVENT_BYTES} bytes", "too_long")
 
 
 def read_ids(ids: Any) -> list[str]:

@@ -11,7 +11,7 @@ from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.scripts import Scripts
 from store.stamps import Stamp
-from wire import ConversationId
+from wire import ConversationId, parse_json
 
 #: from harmless to dangerous; an action of any other risk counts as UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
@@ -62,7 +62,7 @@ class Confirmations:
         reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [])
         if reply is None:
             raise ConversationNotFound
-        return [_described(since.decode(), json.loads(raw)) for since, raw in zip(reply[::2], reply[1::2], strict=True)]
+        return [_described(since.decode(), parse_json(raw)) for since, raw in zip(reply[::2], reply[1::2], strict=True)]
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""

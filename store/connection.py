@@ -1,4 +1,4 @@
-"""How to reach Redis: a URL chooses the topology, three clients are planned and two are in use.
+"""How to reach Redis: a URL chooses the topology; commands and health probes have a client each.
 
 redis://, rediss://, unix://       one server
 redis+sentinel://HOST,HOST/NAME    the primary that the sentinels name; user, password and /DB as in redis://

@@ -10,7 +10,7 @@ from store.confirmations import RISKS, held_risks
 from wire import Event, event_time
 
 #: actions that end or ponder and do nothing: alone they never wait
-_HARMLESS_ACTIONS = {"FinishAction", "ThinkAction"}
+_HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
 #: every execution status of a conversation. Source: agent-server reference §4
 EXECUTION_STATUSES = (

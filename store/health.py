@@ -27,8 +27,7 @@ class Health:
         try:
             persistence = self._redis.info("persistence")
         except ResponseError as refusal:
-            # fakeredis has no INFO; a managed Redis may forbid it. Neither tells of a file.
-            self._redis.ping()
+            # fakeredis has no INFO; a managed Redis may forbid it. Either has answered, and tells of no file.
             unknown = "unknown command" in str(refusal).lower()
             return StoreState("fakeredis" if unknown else "redis", durable=False)
         return StoreState("redis", durable=str(persistence.get("aof_enabled")) == "1")

@@ -73,6 +73,11 @@ def test_every_instant_that_we_write_is_read_as_itself(text):
     assert micros(event_time(micros(text))) == micros(utc_time(micros(text))) == micros(text)
 
 
+def test_an_instant_outside_the_calendar_is_written_as_the_nearest_inside():
+    assert event_time(micros("9999-12-31T23:59:59-23:59")) == "9999-12-31T23:59:59.999999"
+    assert event_time(micros("0001-01-01T00:00:00+23:59")) == "0001-01-01T00:00:00.000000"
+
+
 def test_kinds_are_bare_or_qualified():
     assert [bare_kind(kind) for kind in ("MessageEvent", "a.b.MessageEvent", "")] == [
         "MessageEvent",

@@ -150,7 +150,7 @@ def test_an_answer_must_be_a_boolean(agent, body):
     assert agent.status == "waiting_for_confirmation"
 
 
-@pytest.mark.parametrize("reason", [None, 1, "\ud800"])
+@pytest.mark.parametrize("reason", [None, 1, "\ud800", "x" * 32_769])
 def test_a_reason_must_be_text(agent, reason):
     response = agent.client.post(f"{agent.url}/events/respond_to_confirmation", json={"accept": True, "reason": reason})
 

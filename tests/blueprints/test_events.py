@@ -262,6 +262,7 @@ def test_a_message_may_be_empty(client, url):
         ({"content": [{"type": "text", "text": 5}]}, ["body", "content", 0, "text"]),
         ({"content": [{"type": "text", "text": "a", "odd": 1}]}, ["body", "content", 0, "odd"]),
         ({"content": [{"type": "image", "image_urls": "u"}]}, ["body", "content", 0, "image_urls"]),
+        ({"content": [{"type": "text", "text": "x" * (1024 * 1024)}]}, ["body", "content"]),
         ({"role": "assistant"}, ["body", "role"]),
         ({"run": "yes"}, ["body", "run"]),
         ([], ["body"]),

@@ -164,6 +164,44 @@ def test_an_event_of_a_mebibyte_is_kept_and_a_longer_one_refused(client, url, ev
     assert client.get(f"{events_url}/count").get_json() == 1
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"timestamp": "0001-01-01T00:00:00+23:59"},
+        {"timestamp": "9999-12-31T23:59:59-23:59"},
+        {"action": {"kind": ["x"]}, "security_risk": {}, "tool_name": 5, "tool_call_id": [], "llm_response_id": {}},
+        {"action": "text"},
+        {"action": []},
+        {"llm_message": 7, "extended_content": 7, "key": {}, "value": float("1e308")},
+    ],
+)
+@pytest.mark.parametrize("kind", ["ActionEvent", "ObservationEvent", "AgentErrorEvent", "MessageEvent"])
+def test_members_of_any_shape_are_kept(client, url, events_url, kind, odd):
+    client.post(url, json=[status("waiting_for_confirmation")])
+    one = {**event(kind, "agent", action={"kind": "X"}), **odd}
+
+    assert client.post(url, json=[one]).get_json()["appended"] == 1
+
+    assert client.get(f"{events_url}/{one['id']}").get_json() == one
+    pending = client.get(events_url.replace("/events", "/pending_actions")).get_json()
+    assert len(pending) == (kind == "ActionEvent")
+
+
+def test_a_number_too_large_for_a_float_never_comes_out_as_infinity(client, url, conversation):
+    raw = b'[{"id":"a","kind":"ActionEvent","source":"agent","timestamp":"2026-11-20","action":{"n":1e999}},'
+    raw += b'{"id":"b","kind":"ConversationStateUpdateEvent","source":"s","timestamp":"2026-11-20","key":"stats",'
+    raw += b'"value":{"n":-1e999}},'
+    raw += b'{"id":"c","kind":"ConversationStateUpdateEvent","source":"s","timestamp":"2026-11-20",'
+    raw += b'"key":"execution_status","value":"waiting_for_confirmation"}]'
+
+    assert client.post(url, data=raw, content_type="application/json").status_code == 200
+
+    for path in ("", "/pending_actions", "/events/search"):
+        body = client.get(f"/api/conversations/{conversation}{path}").get_data()
+        assert b"1e999" in body
+        assert b"Infinity" not in body
+
+
 def nested(levels: int) -> bytes:
     deep = b"[" * levels + b"]" * levels
     return b'[{"id":"a","kind":"X","source":"s","timestamp":"2026-11-20","deep":%b}]' % deep
