@@ -14,11 +14,11 @@ from urllib.parse import SplitResult, urlsplit
 from redis import BlockingConnectionPool, Redis, RedisCluster
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-#: seconds a health probe waits; it is never repeated
+#: seconds a health probe waits; it is repeated only when its connection turns out to be closed
 HEALTH_TIMEOUT = 0.5
 
 _SENTINEL_PORT, _REDIS_PORT = 26379, 6379
@@ -40,7 +40,7 @@ def connect(url: str, *, timeout: float, max_connections: int) -> Clients:
     """
     return Clients(
         commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1)),
-        health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 0)),
+        health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 
 
@@ -72,7 +72,6 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry) -> Red
                     url,
                     max_connections=max_connections,
                     timeout=timeout / 2,
-                    retry_on_error=[ConnectionError, TimeoutError],
                     **options,
                 )
             )

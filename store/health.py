@@ -17,7 +17,7 @@ class StoreState:
 
 
 class Health:
-    """Probes with their own client: half a second, no second try."""
+    """Probes with their own client, which waits half a second."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
