@@ -44,7 +44,7 @@ def micros(text: str) -> Micros:
     """Read an instant: `…Z`, with an offset, naive (UTC), a date alone, a space for the `T`.
 
     An offset's `+` may have arrived as a space (a query string that was not percent-encoded).
-    Digits beyond microseconds are cut. Raises ValueError. Source: DESIGN, naive timestamps.
+    Digits beyond microseconds are cut. Raises ValueError. Source: docs/wire.md, 3.
     """
     match = _INSTANT.fullmatch(text)
     if match is None or not text.isascii():
@@ -69,7 +69,7 @@ def now() -> Micros:
 
 
 def event_time(at: Micros) -> str:
-    """How events bear their time: naive UTC with six digits. Source: agent-server reference §3.
+    """How events bear their time: naive UTC with six digits. Source: the agent-server wire.
 
     An offset can put an instant outside the years 1 to 9999; it is written as the nearest one inside.
     """
@@ -78,17 +78,17 @@ def event_time(at: Micros) -> str:
 
 
 def utc_time(at: Micros) -> str:
-    """How conversations bear theirs: UTC with `Z`. Source: agent-server reference §1.3."""
+    """How conversations bear theirs: UTC with `Z`. Source: the agent-server wire."""
     return event_time(at) + "Z"
 
 
 def bare_kind(kind: str) -> str:
-    """The class name of a bare or qualified kind. Source: DESIGN §2, `kind`."""
+    """The class name of a bare or qualified kind. Source: docs/wire.md, 3."""
     return kind.rpartition(".")[2]
 
 
 def user_message(content: list[dict[str, Any]], at: Micros) -> Event:
-    """A user's message as an event. Source: agent-server reference §3, samples."""
+    """A user's message as an event. Source: the agent-server wire."""
     fields: dict[str, Any] = {
         "id": str(uuid4()),
         "timestamp": event_time(at),

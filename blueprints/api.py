@@ -76,7 +76,7 @@ def json_response(body: bytes, status: int = 200) -> Response:
 
 
 class Blueprint(SmorestBlueprint):
-    """Names operations as FastAPI does: function, path and method. Source: INTERFACE §4.1, operationId."""
+    """Names operations as FastAPI does: function, path and method. Source: the interface description."""
 
     ARGUMENTS_PARSER = StrictParser()
 

@@ -11,7 +11,7 @@ MOST_REASON = 32_768
 
 
 class ConfirmationResponse(BaseSchema):
-    """Accepts or rejects what waits. Source: INTERFACE §2."""
+    """Accepts or rejects what waits. Source: the interface description."""
 
     accept = StrictBoolean(required=True)
     reason = Text(most=MOST_REASON, load_default="User rejected the action.")
@@ -40,7 +40,7 @@ class PendingAction(BaseSchema):
 
 
 class ConfirmationPolicy(BaseSchema):
-    """Which actions wait for an answer. Source: agent-server reference §4."""
+    """Which actions wait for an answer. Source: the agent-server wire."""
 
     kind = Choice("NeverConfirm", "AlwaysConfirm", "ConfirmRisky", required=True)
     threshold = Choice("LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: this risk and above wait."})

@@ -22,7 +22,7 @@ _REDACTED = "**********"
 
 
 class Tags(fields.Dict):
-    """Labels: keys of a-z and 0-9, values of up to 256 characters. Source: agent-server reference §1.3."""
+    """Labels: keys of a-z and 0-9, values of up to 256 characters. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(keys=fields.String(), values=Text(most=256), **kwargs)
@@ -36,7 +36,7 @@ class Tags(fields.Dict):
 
 
 class StartConversationRequest(BaseSchema):
-    """Everything is optional; what is not named here is passed over. Source: agent-server reference §1.3."""
+    """Everything is optional; what is not named here is passed over. Source: the agent-server wire."""
 
     body_optional = True
 
@@ -86,7 +86,7 @@ def _redacted(value: Any) -> Any:
 
 
 class ConversationInfo(BaseSchema):
-    """A conversation with every member that clients look for. Source: agent-server reference §1.3."""
+    """A conversation with every member that clients look for. Source: the agent-server wire."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(dump_default=None, allow_none=True)

@@ -26,7 +26,7 @@ MOST_IDS = 100
 
 
 class EventFilter(BaseSchema):
-    """What count and search select by; all that are given must hold. Source: INTERFACE §4.1, DESIGN §2."""
+    """What count and search select by; all that are given must hold. Source: docs/wire.md, 3."""
 
     kind = Kind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
     source = fields.String(metadata={"description": "Optional filter by event source: agent, user, environment."})
@@ -94,7 +94,7 @@ _CACHE_PROMPT = {"type": "boolean", "default": False}
 
 
 class ContentPart(fields.Raw):
-    """A text or image part of a message, loaded as an agent server writes it. Source: agent-server reference §1.2."""
+    """A text or image part of a message, loaded as an agent server writes it. Source: the agent-server wire."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -65,7 +65,7 @@ class Kind(fields.String):
 
 
 class StrictBoolean(fields.Boolean):
-    """`true` or `false` and nothing else. Source: DESIGN §2, accept given as "yes"."""
+    """`true` or `false` and nothing else. Source: docs/wire.md, 2."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
         if value is True or value is False:

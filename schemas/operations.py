@@ -20,7 +20,7 @@ class Readiness(BaseSchema):
 
 
 class ServerInfo(BaseSchema):
-    """What clients check before they talk. Source: agent-server reference §1.4."""
+    """What clients check before they talk. Source: the agent-server wire."""
 
     title = fields.String(required=True)
     version = fields.String(required=True, metadata={"description": "Release of the agent server wire that we speak."})

@@ -16,14 +16,14 @@ from wire import ConversationId, parse_json
 #: from harmless to dangerous; an action of any other risk counts as UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
 
-#: what a message tells the agent about the actions that it overtakes. Source: DESIGN §2
+#: what a message tells the agent about the actions that it overtakes. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
 
 
 def held_risks(policy: dict[str, Any]) -> str:
     """The risks that a policy holds back, joined by commas: all the scripts need to know of it.
 
-    Source: agent-server reference §4. Raises ValueError for a policy that is none.
+    Source: the agent-server wire. Raises ValueError for a policy that is none.
     """
     match policy:
         case {"kind": "NeverConfirm"}:
@@ -47,7 +47,7 @@ class Confirmations:
     def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
         """Accept or reject everything that waits. True only for the answer that took effect.
 
-        Raises ConversationNotFound. Source: DESIGN §2, two answers to one pending action.
+        Raises ConversationNotFound. Source: docs/wire.md, 2.
         """
         stamp = Stamp.now()
         verb = "accept" if accept else "reject"

@@ -37,7 +37,7 @@ class Conversations:
     ) -> bool:
         """Make a conversation unless the id is taken; True if this call made it, also when it was repeated.
 
-        confirmation_policy is that of the agent-server reference §4; initial_message is the content of a first
+        confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first
         user message, which starts a run; info is kept as given.
         """
         policy = confirmation_policy or {"kind": "NeverConfirm"}

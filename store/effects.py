@@ -1,6 +1,6 @@
 """What an appended event means for its conversation: it opens an action, closes one, or sets state.
 
-An effect is text for `append_events.lua`: a verb and its operands, one a line. Source: DESIGN §4, pending actions.
+An effect is text for `append_events.lua`: a verb and its operands, one a line. Source: docs/wire.md, 4.
 """
 
 import json
@@ -12,7 +12,7 @@ from wire import Event, event_time
 #: actions that end or ponder and do nothing: alone they never wait
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
-#: every execution status of a conversation. Source: agent-server reference §4
+#: every execution status of a conversation. Source: the agent-server wire
 EXECUTION_STATUSES = (
     "idle",
     "running",
@@ -42,7 +42,7 @@ def effect(event: Event) -> str:
 
 
 def is_stored(event: Event) -> bool:
-    """Whether an event belongs into the log: a snapshot of the full state does not. Source: reference §3."""
+    """Whether an event belongs into the log: a snapshot of the full state does not. Source: docs/wire.md, 5."""
     return event.kind != "ConversationStateUpdateEvent" or event.fields.get("key") != "full_state"
 
 

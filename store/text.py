@@ -52,7 +52,7 @@ def _source(source: str) -> bytes:
 
 
 def _body(fields: dict[str, Any]) -> str:
-    """The searchable text of a MessageEvent. Source: agent-server reference §2, `body`."""
+    """The searchable text of a MessageEvent. Source: the agent-server wire."""
     message = fields.get("llm_message")
     message = message if isinstance(message, dict) else {}
     parts = [*_texts(message.get("content")), *_texts(fields.get("extended_content"))]
