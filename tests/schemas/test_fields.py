@@ -1,0 +1,70 @@
+"""Types of the wire: tables of what is accepted and what is refused, with the type of each refusal."""
+
+import pytest
+from marshmallow import ValidationError
+
+from schemas.errors import validation_errors
+from schemas.fields import Choice, Id, Instant, Kind, Limit, StrictBoolean, StrictInteger, Text
+
+ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "loaded"),
+    [
+        (Id(), ID, ID),
+        (Id(), ID.upper(), ID),
+        (Id(), ID.replace("-", ""), ID),
+        (Instant(), "1970-01-01T00:00:01", 1_000_000),
+        (Kind(), "a.b.MessageEvent", "MessageEvent"),
+        (Limit(100), "1", 1),
+        (Limit(100), "100", 100),
+        (Limit(100), "007", 7),
+        (StrictBoolean(), True, True),
+        (StrictInteger(least=1), 1, 1),
+        (Choice("a", "b"), "b", "b"),
+        (Text(most=2), "😀é", "😀é"),
+        (Text(), "\x00", "\x00"),
+    ],
+)
+def test_accepted(field, value, loaded):
+    assert field.deserialize(value) == loaded
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "type"),
+    [
+        *(
+            (Id(), value, "uuid_parsing")
+            for value in ("", "x", ID[:-1], f"{{{ID}}}", f"urn:uuid:{ID}", ID[:35] + "g", 5)
+        ),
+        (Id(), ID.replace("-", "", 2), "uuid_parsing"),
+        *((Instant(), value, "datetime_parsing") for value in ("", "soon", 5, True, [])),
+        *((Limit(100), value, "int_parsing") for value in ("", "x", "1.0", "+1", " 1", "1" * 21)),
+        *((Limit(100), value, "greater_than_equal") for value in ("0", "-1")),
+        (Limit(100), "101", "less_than_equal"),
+        *((StrictBoolean(), value, "bool_type") for value in ("true", "yes", 1, 0, 1.0, [], {})),
+        *((StrictInteger(least=1), value, "int_type") for value in ("1", 1.0, True)),
+        (StrictInteger(least=1), 0, "greater_than_equal"),
+        *((Choice("a", "b"), value, "enum") for value in ("c", "", 1, [], {})),
+        (Text(), 5, "string_type"),
+        (Text(), "\udc00", "string_unicode"),
+        (Text(least=1), "", "string_too_short"),
+        (Text(most=2), "abc", "string_too_long"),
+    ],
+)
+def test_refused(field, value, type):
+    with pytest.raises(ValidationError) as refusal:
+        field.deserialize(value)
+
+    assert [fault.type for fault in refusal.value.messages] == [type]
+
+
+def test_messages_become_a_list_that_names_the_place():
+    messages = {"a": {0: {"b": ["Unknown field."]}}, "_schema": ["Invalid input type."], "c": ["something of ours"]}
+
+    assert validation_errors("body", messages) == [
+        {"loc": ["body", "a", 0, "b"], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"},
+        {"loc": ["body"], "msg": "Input should be a valid object", "type": "dict_type"},
+        {"loc": ["body", "c"], "msg": "something of ours", "type": "value_error"},
+    ]
