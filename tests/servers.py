@@ -83,9 +83,9 @@ def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 @contextlib.contextmanager
 def redis_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     """A cluster of one real node: it holds all slots, and refuses whatever would cross them."""
-    port = free_port() % 50_000 + 5_000  # the bus listens 10,000 above
-    words = ["--port", str(port), "--dir", str(folder), "--cluster-enabled", "yes", "--save", ""]
-    with running([redis_program(), *words, "--appendonly", "no"], stdout=subprocess.DEVNULL) as process:
+    port, bus = free_port(), free_port()
+    words = ["--port", str(port), "--cluster-port", str(bus), "--dir", str(folder), "--cluster-enabled", "yes"]
+    with running([redis_program(), *words, "--save", ""], stdout=subprocess.DEVNULL) as process:
         client = Redis(port=port, retry=None)
         wait_until(client.ping, "redis-server")
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
