@@ -1,36 +1,42 @@
-ARG PYTHON_IMAGE=python:3.13-slim-bookworm
+ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
+COPY requirements.txt /
+RUN python3 -m venv /venv \
+ && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
 WORKDIR /app
-COPY requirements.txt .
-RUN python3 -m venv /app/.venv \
- && /app/.venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt
-
-FROM ${PYTHON_IMAGE}
-# Without a REDIS_URL the server runs this one itself, with its file under /data.
-RUN apt-get update \
- && apt-get install -y --no-install-recommends redis-server \
- && rm -rf /var/lib/apt/lists/* \
- && groupadd --gid 10001 agent \
- && useradd --uid 10001 --gid agent --no-create-home --home-dir /app agent \
- && install -d -o agent -g agent /data
-WORKDIR /app
-COPY --from=builder /app/.venv .venv
 COPY app.py config.py embedded.py gunicorn.conf.py wire.py ./
 COPY assets assets
 COPY blueprints blueprints
 COPY schemas schemas
 COPY store store
-ENV PATH=/app/.venv/bin:$PATH \
+# A checkout under a strict umask would be unreadable for the user below.
+RUN chmod -R a+rX .
+
+FROM ${PYTHON_IMAGE}
+# Without a REDIS_URL the server runs this one itself, with its file under /data.
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server \
+ && rm -rf /var/lib/apt/lists/* \
+ && groupadd --gid 10001 agent \
+ && useradd --uid 10001 --gid agent --no-create-home --home-dir /app agent \
+ && install -d -o agent -g agent /data
+COPY --from=builder /venv /venv
+COPY --from=builder /app /app
+WORKDIR /app
+ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     HOST=0.0.0.0 \
     PORT=8000 \
     DATA_DIR=/data
-USER agent
+# By number: Kubernetes' runAsNonRoot does not look names up.
+USER 10001:10001
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
-  CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/ready', timeout=2)"]
+# The start may load a long file first: embedded.py waits 60 s for it. A proxy that the environment names is not asked.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "-c", "\
+from urllib.request import ProxyHandler, build_opener; from config import Config; \
+build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{Config.from_env().port}/ready', timeout=4)"]
 CMD ["gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
