@@ -7,11 +7,13 @@ from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import events
 from blueprints.operations import operations
+from blueprints.sockets import sockets
+from blueprints.stream import stream
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
 from store import open_store
 
-BLUEPRINTS = (events, conversations, webhooks, operations)
+BLUEPRINTS = (events, stream, conversations, webhooks, operations)
 
 
 def create_app(config: Config | None = None) -> Flask:
@@ -33,16 +35,24 @@ def create_app(config: Config | None = None) -> Flask:
         OPENAPI_SWAGGER_UI_PATH="/docs",
         OPENAPI_SWAGGER_UI_URL="/docs/assets/",
         MAX_CONTENT_LENGTH=config.max_body_bytes,
+        SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
+        PING_SECONDS=config.ping_seconds,
+        IDLE_SECONDS=config.idle_seconds,
     )
+    app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.extensions["store"] = open_store(
         config.redis_url,
         timeout=config.redis_timeout,
         max_connections=config.redis_connections,
         text_cache_bytes=config.text_cache_bytes,
+        ring_bytes=config.follower_bytes,
+        most_followers=config.max_followers,
+        secret_key=config.secret_key,
     )
     api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
+    app.register_blueprint(sockets)
     register_errors(app)
     return app

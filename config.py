@@ -45,6 +45,26 @@ class Config:
     text_cache_bytes: int = _setting(
         64 * 1024 * 1024, "Message text that a worker keeps for the `body` filter, in bytes.", least=0
     )
+    secret_key: str = _setting(
+        "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused."
+    )
+    max_followers: int = _setting(
+        2000, "Most sockets, streams and waiting requests per worker; one more is refused.", least=1, most=100_000
+    )
+    follower_bytes: int = _setting(
+        4 * 1024 * 1024,
+        "Events that a worker keeps for the slowest follower of a conversation, in bytes; who falls behind is dropped.",
+        least=64 * 1024,
+    )
+    socket_message_bytes: int = _setting(
+        1024 * 1024, "Largest message that a client may send over a socket, in bytes.", least=1024
+    )
+    ping_seconds: float = _setting(
+        25.0, "Seconds of silence after which a socket is pinged and a stream gets a comment.", least=0.1, most=3600
+    )
+    idle_seconds: float = _setting(
+        90.0, "Seconds after which a client that answers nothing, or takes nothing, is dropped.", least=0.2, most=7200
+    )
     graceful_timeout: int = _setting(
         30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
     )
@@ -62,6 +82,8 @@ class Config:
                 raise ConfigError(f"{setting.name.upper()} must be {bounds}, not {value}")
         if self.log_level not in ("debug", "info", "warning", "error", "critical"):
             raise ConfigError(f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}")
+        if self.secret_key and len(self.secret_key) < 16:
+            raise ConfigError("SECRET_KEY must have 16 characters or more")
         if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")

@@ -8,8 +8,11 @@ fork. The store ends behind the last worker (`on_exit`), or by itself when the m
 import json
 import multiprocessing
 import os
+import resource
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ bind = f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency or multiprocessing.cpu_count()
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "gevent"
-worker_connections = 2000
+worker_connections = _config.max_followers + 1000
 # A worker whose loop has stood still for this long is replaced.
 timeout = 30
 graceful_timeout = _config.graceful_timeout
@@ -42,6 +45,22 @@ loglevel = _config.log_level
 limit_request_line = 8190
 # A second way to control the server that nobody asked for.
 control_socket_disable = True
+
+
+# A connection is a file: the usual soft limit of 1024 is for programs that use select().
+_, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
+
+
+def post_worker_init(worker: Any) -> None:
+    """In a worker that is about to serve: when it is told to stop, sockets and streams are told at once."""
+
+    def watch() -> None:
+        while worker.alive:
+            time.sleep(0.2)
+        worker.wsgi.extensions["store"].feeds.stop()
+
+    threading.Thread(target=watch, name="stop", daemon=True).start()
 
 
 def on_starting(server: Any) -> None:

@@ -17,6 +17,18 @@ Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may
 #: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
 MAX_DEPTH = 64
 
+#: every execution status of a conversation. Source: the agent-server wire
+EXECUTION_STATUSES = (
+    "idle",
+    "running",
+    "paused",
+    "waiting_for_confirmation",
+    "finished",
+    "error",
+    "stuck",
+    "deleting",
+)
+
 _EPOCH = datetime(1970, 1, 1)
 _EARLIEST, _LATEST = ((day - _EPOCH) // timedelta(microseconds=1) for day in (datetime.min, datetime.max))
 _INSTANT = re.compile(
@@ -99,6 +111,12 @@ def user_message(content: list[dict[str, Any]], at: Micros) -> Event:
         "kind": "MessageEvent",
     }
     return Event(fields["id"], "MessageEvent", "user", at, fields, json.dumps(fields).encode())
+
+
+def read_event(raw: bytes) -> Event:
+    """An event of a log, which was checked when it was appended."""
+    fields = parse_json(raw)
+    return Event(fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw)
 
 
 def _refuse_constant(name: str) -> Any:

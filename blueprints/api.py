@@ -44,6 +44,14 @@ class ConversationIdConverter(BaseConverter):
             raise InvalidInput("path", {self.name: fault.messages}) from None
 
 
+class EventIdConverter(BaseConverter):
+    """An event's id in a path: any text, slashes and all."""
+
+    part_isolating = False
+    regex = ".+"
+    name = "event_id"
+
+
 class StrictParser(FlaskParser):
     """Reads JSON bodies strictly and reports every refusal as InvalidInput."""
 
@@ -113,9 +121,11 @@ class Api(SmorestApi):
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def __init__(self, app: Flask) -> None:
-        app.url_map.converters["conversation_id"] = ConversationIdConverter
+        for converter in (ConversationIdConverter, EventIdConverter):
+            app.url_map.converters[converter.name] = converter
         super().__init__(app)
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
+        self.register_converter(EventIdConverter, lambda _: {"type": "string"})
 
     def _register_error_handlers(self) -> None:
         """Nothing: errors are shaped in one place, also for what no Api serves."""

@@ -1,15 +1,32 @@
-"""Conversations: create, get, delete, and the policy that decides which actions wait."""
+"""Conversations: start, list, get, change, run and pause, fork, delete."""
 
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
+
+from flask import Response, jsonify, request
+from marshmallow import ValidationError
 
 from blueprints import current_store
-from blueprints.api import Blueprint
+from blueprints.api import Blueprint, InvalidInput, json_response
 from schemas.confirmations import SetConfirmationPolicy, Success
-from schemas.conversations import ConversationInfo, StartConversationRequest
+from schemas.conversations import (
+    ConversationFilter,
+    ConversationInfo,
+    ConversationPage,
+    ConversationSearch,
+    FinalResponse,
+    ForkRequest,
+    SetSecurityAnalyzer,
+    StartConversationRequest,
+    UpdateConversationRequest,
+    UpdateSecrets,
+    read_conversation_ids,
+)
 from wire import ConversationId
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
+
+_DONE = {"success": True}
 
 
 @conversations.post("")
@@ -24,6 +41,51 @@ def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
     return current_store.conversations.get(conversation_id), 201 if created else 200
 
 
+@conversations.get("/search")
+@conversations.fails()
+@conversations.arguments(ConversationSearch(), location="query")
+@conversations.response(200, ConversationPage)
+def search_conversations(search: dict[str, Any]) -> dict[str, Any]:
+    """List conversations, a page at a time."""
+    items, following = current_store.conversations.search(**search)
+    return {"items": items, "next_page_id": following and f"{following[0]}-{UUID(following[1]).hex}"}
+
+
+@conversations.get("/count")
+@conversations.fails()
+@conversations.arguments(ConversationFilter(), location="query")
+@conversations.response(200, {"type": "integer", "minimum": 0}, description="The number of conversations")
+def count_conversations(filters: dict[str, Any]) -> Response:
+    """Count conversations."""
+    return json_response(b"%d" % current_store.conversations.count(**filters))
+
+
+@conversations.get("")
+@conversations.fails(414)
+@conversations.doc(
+    parameters=[
+        {
+            "in": "query",
+            "name": "ids",
+            "required": True,
+            "schema": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100},
+            "description": "Ids of the conversations; repeat the parameter for each.",
+        }
+    ]
+)
+@conversations.response(
+    200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/ConversationInfo"}, {"type": "null"}]}}
+)
+def batch_get_conversations() -> Response:
+    """Get conversations by id, in that order, null for an unknown one."""
+    try:
+        ids = read_conversation_ids(request.args.getlist("ids"))
+    except ValidationError as fault:
+        raise InvalidInput("query", {"ids": fault.normalized_messages().get("_schema", fault.messages)}) from None
+    states = current_store.conversations.get_many([ConversationId(one) for one in ids])
+    return jsonify([state and ConversationInfo().dump(state) for state in states])
+
+
 @conversations.get("/<conversation_id:conversation_id>")
 @conversations.fails(404)
 @conversations.response(200, ConversationInfo)
@@ -32,13 +94,50 @@ def get_conversation(conversation_id: ConversationId) -> dict[str, Any]:
     return current_store.conversations.get(conversation_id)
 
 
+@conversations.patch("/<conversation_id:conversation_id>")
+@conversations.fails(404, 413, 415)
+@conversations.arguments(UpdateConversationRequest())
+@conversations.response(200, Success)
+def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+    """Change a conversation's title or tags."""
+    current_store.conversations.update(conversation_id, **changes)
+    return _DONE
+
+
 @conversations.delete("/<conversation_id:conversation_id>")
 @conversations.fails(404)
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete a conversation and all its events."""
     current_store.conversations.delete(conversation_id)
-    return {"success": True}
+    return _DONE
+
+
+@conversations.post("/<conversation_id:conversation_id>/run")
+@conversations.fails(404, 409)
+@conversations.response(200, Success)
+def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
+    """Start the agent, or let it go on; what waits for an answer is accepted by it."""
+    current_store.conversations.change_status(conversation_id, "run")
+    return _DONE
+
+
+@conversations.post("/<conversation_id:conversation_id>/pause")
+@conversations.fails(404, 409)
+@conversations.response(200, Success)
+def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
+    """Ask the agent to stop behind its present step; where nothing runs or could run, nothing changes."""
+    current_store.conversations.change_status(conversation_id, "pause")
+    return _DONE
+
+
+@conversations.post("/<conversation_id:conversation_id>/interrupt")
+@conversations.fails(404, 409)
+@conversations.response(200, Success)
+def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
+    """Ask the agent to stop at once; where nothing runs or could run, nothing changes."""
+    current_store.conversations.change_status(conversation_id, "interrupt")
+    return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/confirmation_policy")
@@ -48,4 +147,41 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 def set_conversation_confirmation_policy(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set which actions wait for an answer from now on."""
     current_store.confirmations.set_policy(conversation_id, **request)
-    return {"success": True}
+    return _DONE
+
+
+@conversations.post("/<conversation_id:conversation_id>/security_analyzer")
+@conversations.fails(404, 413, 415)
+@conversations.arguments(SetSecurityAnalyzer())
+@conversations.response(200, Success)
+def set_conversation_security_analyzer(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+    """Set what rates the risk of the agent's actions; null for none."""
+    current_store.conversations.update(conversation_id, **request)
+    return _DONE
+
+
+@conversations.post("/<conversation_id:conversation_id>/secrets")
+@conversations.fails(404, 413, 415)
+@conversations.arguments(UpdateSecrets())
+@conversations.response(200, Success)
+def update_conversation_secrets(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+    """Keep secrets for the agent, sealed; nothing tells them again."""
+    current_store.conversations.put_secrets(conversation_id, **request)
+    return _DONE
+
+
+@conversations.post("/<conversation_id:conversation_id>/fork")
+@conversations.fails(404, 409, 413, 415)
+@conversations.arguments(ForkRequest(), required=False)
+@conversations.response(201, ConversationInfo)
+def fork_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+    """Copy a conversation, up to an event when one is named."""
+    return current_store.conversations.get(current_store.forks.fork(conversation_id, **request))
+
+
+@conversations.get("/<conversation_id:conversation_id>/agent_final_response")
+@conversations.fails(404)
+@conversations.response(200, FinalResponse)
+def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
+    """Get the agent's last word: what it finished with, or its last message."""
+    return {"response": current_store.events.final_response(conversation_id)}

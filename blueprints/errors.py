@@ -4,12 +4,15 @@
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
-| UnknownCursor                                     | 422, at `query.page_id`             |
+| IllegalMove, IdInUse                              | 409                                 |
+| UnknownCursor, BeyondTheEnd, SecretsRefused       | 422, at the member that it is about |
+| TooManyFollowers, Stopping                        | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
 | anything else                                     | 500 with an `error_id` for the log  |
 """
 
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -19,11 +22,29 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from blueprints.api import InvalidInput
 from schemas.errors import validation_errors
 from schemas.fields import Fault
-from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, UnknownCursor
+from store.errors import (
+    UNAVAILABLE,
+    BeyondTheEnd,
+    ConversationNotFound,
+    EventNotFound,
+    IdInUse,
+    IllegalMove,
+    SecretsRefused,
+    Stopping,
+    TooManyFollowers,
+    UnknownCursor,
+)
 from wire import InvalidJson
 
 #: seconds after which a client may try again when the store did not answer
 RETRY_AFTER = 1
+
+#: what the store refuses about one member of the request
+_REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
+    UnknownCursor: ("query", "page_id"),
+    BeyondTheEnd: ("query", "after_seq"),
+    SecretsRefused: ("body", "secrets"),
+}
 
 
 def register_errors(app: Flask) -> None:
@@ -32,11 +53,14 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(
         InvalidJson, lambda error: _refused("body", [Fault(f"Invalid JSON: {error}", "json_invalid")])
     )
-    app.register_error_handler(
-        UnknownCursor, lambda error: _refused("query", {"page_id": [Fault(str(error), "value_error")]})
-    )
+    for kind, (place, member) in _REFUSED_MEMBERS.items():
+        app.register_error_handler(kind, _refuser(place, member))
     for missing in (ConversationNotFound, EventNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
+    for conflict in (IllegalMove, IdInUse):
+        app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
+    for busy in (TooManyFollowers, Stopping):
+        app.register_error_handler(busy, lambda error: _try_again(str(error)))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)
     app.register_error_handler(HTTPException, _http)
@@ -55,9 +79,17 @@ def _refused(place: str, messages: Any) -> Response:
     return response
 
 
+def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
+    return lambda error: _refused(place, {member: [Fault(str(error), "value_error")]})
+
+
 def _unavailable(error: Exception) -> Response:
     current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
-    response = _detail("The store does not answer; try again shortly", 503)
+    return _try_again("The store does not answer; try again shortly")
+
+
+def _try_again(text: str) -> Response:
+    response = _detail(text, 503)
     response.headers["Retry-After"] = str(RETRY_AFTER)
     return response
 

@@ -15,6 +15,9 @@ from wire import ConversationId, parse_json
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 
 
+_SEQ = {"schema": {"type": "integer", "minimum": 0}}
+
+
 @events.get("/events/count")
 @events.fails(404, 414)
 @events.arguments(EventFilter(), location="query")
@@ -27,14 +30,27 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 @events.get("/events/search")
 @events.fails(404, 414)
 @events.arguments(EventSearch(), location="query")
-@events.response(200, EventPage)
+@events.response(
+    200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: read behind this one next", **_SEQ}}
+)
 def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Search events, a page at a time, in the order of their timestamps."""
+    """Search events, a page at a time, in the order of their timestamps; or follow them behind a seq."""
+    if "after_seq" in search:
+        return _read_behind(conversation_id, search)
     items, following = current_store.events.search(conversation_id, **search)
     return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode()))
 
 
-@events.get("/events/<path:event_id>")
+def _read_behind(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
+    after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
+    search.pop("descending")
+    items, last = current_store.feeds.read(conversation_id, after, wait=wait, limit=limit, **search)
+    response = json_response(b'{"items":[%b],"next_page_id":null}' % b",".join(items))
+    response.headers["X-Last-Seq"] = str(last)
+    return response
+
+
+@events.get("/events/<event_id:event_id>")
 @events.fails(404)
 @events.response(200, Event)
 def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Response:

@@ -1,16 +1,31 @@
 """Conversations: the request that starts one, and what is told of it."""
 
+import json
+import re
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_load
+from marshmallow import ValidationError, fields, post_load, pre_load
 
 from schemas.confirmations import ConfirmationPolicy
-from schemas.events import SendMessageRequest
-from schemas.fields import BaseSchema, Fault, Id, StrictBoolean, StrictInteger, Text, refusal
+from schemas.events import MOST_IDS, SendMessageRequest
+from schemas.fields import (
+    BaseSchema,
+    Choice,
+    Id,
+    Limit,
+    StrictBoolean,
+    StrictInteger,
+    Text,
+    canonical_id,
+    checked_text,
+    refusal,
+)
+from wire import EXECUTION_STATUSES
 
-#: members of an agent's settings that are never kept: what is not stored cannot leak
+#: members of settings that are never kept: what is not stored cannot leak
 _SECRET_ENDINGS = (
     "api_key",
+    "authorization",
     "secret",
     "secret_key",
     "secret_access_key",
@@ -18,7 +33,12 @@ _SECRET_ENDINGS = (
     "password",
     "token",
 )
+#: members under which any text may be a secret
+_SECRET_FOLDERS = ("headers", "env", "secrets")
 _REDACTED = "**********"
+
+#: secrets in one request, characters of a name, and bytes of one of them
+MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
 
 
 class Tags(fields.Dict):
@@ -35,6 +55,58 @@ class Tags(fields.Dict):
         return tags
 
 
+class Secrets(fields.Dict):
+    """Secrets by name: text, or an object with a `value` or a `kind`. Source: the agent-server wire."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        value = {"anyOf": [{"type": "string"}, {"type": "object"}]}
+        metadata = {"additionalProperties": value, "maxProperties": MOST_SECRETS, **kwargs.pop("metadata", {})}
+        super().__init__(metadata=metadata, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        secrets: dict[str, Any] = super()._deserialize(value, *args, **kwargs)
+        if len(secrets) > MOST_SECRETS:
+            raise refusal(f"At most {MOST_SECRETS} secrets", "too_long")
+        faults: dict[str, Any] = {}
+        for name, secret in secrets.items():
+            try:
+                checked_text(name, least=1, most=MOST_SECRET_NAME)
+            except ValidationError as fault:
+                faults[name] = fault.messages
+            if not isinstance(secret, str | dict):
+                faults[name] = refusal("Input should be text or an object", "value_error").messages
+            elif len(json.dumps(secret)) > MOST_SECRET_BYTES:
+                faults[name] = refusal(f"A secret has at most {MOST_SECRET_BYTES} bytes", "too_long").messages
+        if faults:
+            raise ValidationError(faults)
+        return secrets
+
+
+class Settings(fields.Dict):
+    """Settings of an agent or a part of it, kept as they came but without what looks like a secret."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(keys=fields.String(), allow_none=True, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return _redacted(super()._deserialize(value, *args, **kwargs))
+
+
+def _redacted(value: Any, hidden: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _redacted(inner, hidden or name.lower().endswith(_SECRET_FOLDERS))
+            if not isinstance(inner, str)
+            else _REDACTED
+            if inner and ((hidden and name != "kind") or name.lower().endswith(_SECRET_ENDINGS))
+            else inner
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_redacted(inner, hidden) for inner in value]
+    return _REDACTED if hidden and isinstance(value, str) else value
+
+
 class StartConversationRequest(BaseSchema):
     """Everything is optional; what is not named here is passed over. Source: the agent-server wire."""
 
@@ -47,42 +119,101 @@ class StartConversationRequest(BaseSchema):
     initial_message = fields.Nested(
         SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
     )
-    agent = fields.Dict(keys=fields.String(), allow_none=True, metadata={"description": "Kept without its secrets."})
-    workspace = fields.Dict(keys=fields.String(), allow_none=True)
+    agent = Settings(metadata={"description": "Kept without its secrets."})
+    workspace = Settings()
     parent_conversation_id = Id(allow_none=True)
-    security_analyzer = fields.Dict(keys=fields.String(), allow_none=True)
+    security_analyzer = Settings()
     max_iterations = StrictInteger(least=1)
     stuck_detection = StrictBoolean()
-    hook_config = fields.Dict(keys=fields.String(), allow_none=True)
+    hook_config = Settings()
     client_tools = fields.List(fields.Raw())
+    tool_module_qualnames = fields.Dict(keys=fields.String(), allow_none=True)
     user_id = Text(allow_none=True)
-    secrets = fields.Dict(
-        keys=fields.String(),
-        allow_none=True,
-        metadata={"description": "Must be empty: secrets are not kept yet."},
+    secrets = Secrets(
+        allow_none=True, metadata={"description": "Never told again. Refused when the server has no SECRET_KEY."}
     )
 
     @post_load
-    def _without_secrets(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
-        if request.pop("secrets", None):
-            fault = Fault("Secrets cannot be kept yet: leave them out or empty", "value_error")
-            raise ValidationError([fault], field_name="secrets")
+    def _as_kept(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
         if message := request.pop("initial_message", None):
             request["initial_message"] = message["content"]
-        if "agent" in request:
-            request["agent"] = _redacted(request["agent"])
         return request
 
 
-def _redacted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: _REDACTED
-            if isinstance(inner, str) and inner and name.lower().endswith(_SECRET_ENDINGS)
-            else _redacted(inner)
-            for name, inner in value.items()
-        }
-    return [_redacted(inner) for inner in value] if isinstance(value, list) else value
+class UpdateConversationRequest(BaseSchema):
+    """What can be changed; what is absent stays."""
+
+    title = Text(least=1, most=200)
+    tags = Tags(metadata={"description": "Replaces all tags."})
+
+    @pre_load
+    def _stripped(self, request: Any, **_: Any) -> Any:
+        if isinstance(request, dict) and isinstance(request.get("title"), str):
+            return {**request, "title": request["title"].strip()}
+        return request
+
+
+class SetSecurityAnalyzer(BaseSchema):
+    security_analyzer = Settings(required=True)
+
+
+class UpdateSecrets(BaseSchema):
+    secrets = Secrets(required=True)
+
+
+class ForkRequest(BaseSchema):
+    """What the copy is to be; everything is optional. Source: the agent-server wire."""
+
+    body_optional = True
+
+    id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
+    title = Text(allow_none=True, least=1, most=200)
+    tags = Tags(allow_none=True)
+    reset_metrics = StrictBoolean(load_default=True)
+    from_event_id = fields.String(
+        allow_none=True, metadata={"description": "The last event to copy; absent: all events."}
+    )
+
+
+class FinalResponse(BaseSchema):
+    response = fields.String(required=True, metadata={"description": "Empty if the agent has not spoken yet."})
+
+
+class ConversationOrder(Choice):
+    """By creation or last change; loaded as (`created` or `updated`, whether it descends)."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        orders = ("CREATED_AT", "UPDATED_AT", "CREATED_AT_DESC", "UPDATED_AT_DESC")
+        super().__init__(*orders, metadata={"default": "CREATED_AT_DESC"}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        order = super()._deserialize(value, *args, **kwargs)
+        return "updated" if order.startswith("UPDATED") else "created", order.endswith("DESC")
+
+
+class PageStart(fields.String):
+    """Where a page of conversations begins: a time in µs and an id; loaded as that pair."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        match = re.fullmatch(r"([0-9]{1,16})-([0-9a-f]{32})", value)
+        if match is None:
+            raise refusal("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
+        return int(match[1]), canonical_id(match[2])
+
+
+class ConversationFilter(BaseSchema):
+    status = Choice(*EXECUTION_STATUSES)
+
+
+class ConversationSearch(ConversationFilter):
+    start = PageStart(data_key="page_id", metadata={"description": "`next_page_id` of the page before."})
+    limit = Limit(100)
+    order = ConversationOrder(data_key="sort_order", load_default=("created", True))
+
+    @post_load
+    def _ordered(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        by, descending = search.pop("order")
+        return {**search, "by": by, "descending": descending}
 
 
 class ConversationInfo(BaseSchema):
@@ -108,7 +239,7 @@ class ConversationInfo(BaseSchema):
     blocked_messages = fields.Dict(dump_default=dict)
     last_user_message_id = fields.String(dump_default=None, allow_none=True)
     leaf_event_id = fields.String(dump_default=None, allow_none=True)
-    secret_registry = fields.Dict(dump_default=lambda: {"secret_sources": {}})
+    secret_registry = fields.Function(lambda state: {"secret_sources": _masked(state["secret_names"])})
     agent_state = fields.Dict(dump_default=dict)
     hook_config = fields.Raw(dump_default=None)
     metrics = fields.Raw(dump_default=None)
@@ -121,3 +252,31 @@ class ConversationInfo(BaseSchema):
     supports_runtime_model_switch = fields.Boolean(dump_default=False)
     launched_agent_profile = fields.Raw(dump_default=None)
     client_tools = fields.List(fields.Raw(), dump_default=list)
+    tool_module_qualnames = fields.Raw(dump_default=dict)
+    runtime_info = fields.Raw(dump_default=None)
+
+
+def _masked(names: list[str]) -> dict[str, Any]:
+    return {name: {"kind": "StaticSecret", "description": None, "value": _REDACTED} for name in names}
+
+
+class ConversationPage(BaseSchema):
+    items = fields.List(fields.Nested(ConversationInfo), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+def read_conversation_ids(ids: list[str]) -> list[str]:
+    """The ids of a batch get, dashed. Raises ValidationError, by index where one is none."""
+    if not ids:
+        raise ValidationError(["Missing data for required field."])
+    if len(ids) > MOST_IDS:
+        raise refusal(f"At most {MOST_IDS} conversation ids", "too_long")
+    faults, found = {}, []
+    for index, one in enumerate(ids):
+        try:
+            found.append(canonical_id(one))
+        except ValidationError as fault:
+            faults[index] = fault.messages
+    if faults:
+        raise ValidationError(faults)
+    return found

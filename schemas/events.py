@@ -3,14 +3,17 @@
 import json
 from typing import Any
 
-from marshmallow import RAISE, ValidationError, fields, validates
+from marshmallow import RAISE, ValidationError, fields, validates, validates_schema
 
 from schemas.fields import (
     BaseSchema,
     Choice,
+    Fault,
     Instant,
     Kind,
     Limit,
+    Place,
+    Seconds,
     StrictBoolean,
     checked_text,
     refusal,
@@ -23,6 +26,9 @@ MOST_EVENTS, MOST_EVENT_BYTES, MOST_NAME = 500, 1024 * 1024, 128
 
 #: ids in one batch get
 MOST_IDS = 100
+
+#: seconds that a search may wait
+MOST_WAIT = 30
 
 
 class EventFilter(BaseSchema):
@@ -53,11 +59,25 @@ class SortOrder(Choice):
 
 
 class EventSearch(EventFilter):
-    """The filters, the order and the page."""
+    """The filters, the order and the page; or the filters and the place to read behind. Source: docs/wire.md, 7."""
 
     page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
     limit = Limit(100)
     descending = SortOrder(data_key="sort_order", load_default=False)
+    after_seq = Place(
+        metadata={"description": "Read in the order of appending, behind this seq; `X-Last-Seq` tells the next one."}
+    )
+    wait = Seconds(
+        most=MOST_WAIT, metadata={"description": "With after_seq: seconds to wait for an event if there is none."}
+    )
+
+    @validates_schema
+    def _one_order(self, search: dict[str, Any], **_: Any) -> None:
+        if "wait" in search and "after_seq" not in search:
+            raise ValidationError([Fault("wait needs after_seq", "value_error")], field_name="wait")
+        if "after_seq" in search and ("page_id" in search or search.get("descending")):
+            fault = Fault("after_seq goes with neither page_id nor sort_order TIMESTAMP_DESC", "value_error")
+            raise ValidationError([fault], field_name="after_seq")
 
 
 class Event(BaseSchema):

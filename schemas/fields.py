@@ -88,22 +88,52 @@ class StrictInteger(fields.Integer):
         return value
 
 
-class Limit(fields.Integer):
-    """A page size from 1 to `most`, in a query."""
+class WholeNumber(fields.Integer):
+    """A whole number within bounds, in a query."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(load_default=most, metadata={"minimum": 1, "maximum": most})
-        self._most = most
+    def __init__(self, *, least: int, most: int, **kwargs: Any) -> None:
+        metadata = {"minimum": least, "maximum": most, **kwargs.pop("metadata", {})}
+        super().__init__(metadata=metadata, **kwargs)
+        self._least, self._most = least, most
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
-        bounds = f"Input should be an integer from 1 to {self._most}"
+        bounds = f"Input should be an integer from {self._least} to {self._most}"
         if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 20:
             raise refusal(bounds, "int_parsing")
-        if int(value) < 1:
+        if int(value) < self._least:
             raise refusal(bounds, "greater_than_equal")
         if int(value) > self._most:
             raise refusal(bounds, "less_than_equal")
         return int(value)
+
+
+class Limit(WholeNumber):
+    """A page size from 1 to `most`, in a query."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(least=1, most=most, load_default=most)
+
+
+class Place(WholeNumber):
+    """The seq of an event, or 0 for what stands before the first one, in a query."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(least=0, most=10**10 - 1, **kwargs)
+
+
+class Seconds(fields.Float):
+    """A duration from 0 to `most` seconds, in a query."""
+
+    def __init__(self, *, most: int, **kwargs: Any) -> None:
+        super().__init__(metadata={"minimum": 0, "maximum": most, **kwargs.pop("metadata", {})}, **kwargs)
+        self._most = most
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> float:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+            raise refusal(f"Input should be a number from 0 to {self._most}", "float_parsing")
+        if float(value) > self._most:
+            raise refusal(f"Input should be a number from 0 to {self._most}", "less_than_equal")
+        return float(value)
 
 
 class Choice(fields.String):

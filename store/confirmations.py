@@ -9,6 +9,7 @@ from typing import Any
 
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
+from store.listing import Listing
 from store.scripts import Scripts
 from store.stamps import Stamp
 from wire import ConversationId, parse_json
@@ -41,8 +42,9 @@ def held_risks(policy: dict[str, Any]) -> str:
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: Scripts, listing: Listing) -> None:
         self._scripts = scripts
+        self._listing = listing
 
     def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
         """Accept or reject everything that waits. True only for the answer that took effect.
@@ -51,11 +53,8 @@ class Confirmations:
         """
         stamp = Stamp.now()
         verb = "accept" if accept else "reject"
-        args = [stamp.id_prefix, verb, json.dumps(reason), stamp.event_time, stamp.at, stamp.utc_time]
-        reply = self._scripts.answer_pending([ConversationKeys(conversation_id).root], args)
-        if reply is None:
-            raise ConversationNotFound
-        return bool(reply == b"won")
+        args = [*stamp.args, verb, json.dumps(reason)]
+        return bool(self._listing.write(self._scripts.answer_pending, conversation_id, args) == b"won")
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The actions that wait for an answer, in log order. Raises ConversationNotFound."""
@@ -67,16 +66,8 @@ class Confirmations:
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
         stamp = Stamp.now()
-        args = [
-            stamp.id_prefix,
-            stamp.event_time,
-            stamp.at,
-            stamp.utc_time,
-            json.dumps(policy),
-            held_risks(policy),
-        ]
-        if self._scripts.set_policy([ConversationKeys(conversation_id).root], args) is None:
-            raise ConversationNotFound
+        args = [*stamp.args, held_risks(policy), "confirmation_policy", json.dumps(policy), "1"]
+        self._listing.write(self._scripts.set_fields, conversation_id, args)
 
 
 def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How to reach Redis: a URL chooses the topology; commands and health probes have a client each.
+"""How to reach Redis: a URL chooses the topology; commands, signals and health probes have a client each.
 
 redis://, rediss://, unix://       one server
 redis+sentinel://HOST,HOST/NAME    the primary that the sentinels name; user, password and /DB as in redis://
@@ -26,9 +26,10 @@ _SENTINEL_PORT, _REDIS_PORT = 26379, 6379
 
 @dataclass(frozen=True)
 class Clients:
-    """The connections of one process: for commands, and for health probes that must not queue behind them."""
+    """The connections of one process: for commands, for the one that only listens, and for health probes."""
 
     commands: Redis
+    signals: Redis
     health: Redis
 
 
@@ -40,6 +41,7 @@ def connect(url: str, *, timeout: float, max_connections: int) -> Clients:
     """
     return Clients(
         commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1)),
+        signals=_client(url, timeout, 1, Retry(NoBackoff(), 0)),
         health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 

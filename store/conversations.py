@@ -1,29 +1,37 @@
-"""Conversations: create once, read, delete."""
+"""Conversations: create once, read, list, change, run and pause, delete."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 from redis import Redis
 
 from store.confirmations import held_risks
-from store.errors import ConversationNotFound
+from store.errors import ConversationNotFound, IllegalMove
 from store.keys import ConversationKeys, pair
+from store.listing import Listing
 from store.scripts import Scripts
+from store.secrets import Sealer
 from store.stamps import Stamp
 from store.text import record
-from wire import ConversationId, user_message
+from wire import ConversationId, Micros, user_message
 
 #: fields of the hash that are JSON
-_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "info")
+_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info")
+
+#: changes that agents know by name: they are events of the log. Source: the agent-server wire
+_ANNOUNCED = ("tags", "security_analyzer")
 
 
 class Conversations:
     """The state of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
+        self._listing = listing
+        self._sealer = sealer
 
     def create(
         self,
@@ -32,13 +40,15 @@ class Conversations:
         confirmation_policy: dict[str, Any] | None = None,
         title: str | None = None,
         tags: dict[str, str] | None = None,
+        security_analyzer: dict[str, Any] | None = None,
         initial_message: list[dict[str, Any]] | None = None,
+        secrets: Mapping[str, Any] | None = None,
         **info: Any,
     ) -> bool:
         """Make a conversation unless the id is taken; True if this call made it, also when it was repeated.
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first
-        user message, which starts a run; info is kept as given.
+        user message, which starts a run; info is kept as given. Raises SecretsRefused.
         """
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
@@ -49,35 +59,106 @@ class Conversations:
         fields: dict[str, str | int] = {
             "id": conversation_id,
             "seq": 0,
+            "revision": stamp.at,
             "execution_status": "idle",
             "confirmation_policy": json.dumps(policy),
             "held": held_risks(policy),
             "title": json.dumps(title),
             "tags": json.dumps(tags or {}),
             "stats": "{}",
+            "security_analyzer": json.dumps(security_analyzer),
             "info": json.dumps(info),
             "created_at": stamp.utc_time,
             "updated_at": stamp.utc_time,
             "text_chunk": 0,
         }
-        args: list[Any] = [str(uuid4()), stamp.id_prefix, stamp.event_time, stamp.at, stamp.utc_time, *first]
-        for name, value in fields.items():
-            args += (name, value)
-        reply = self._scripts.create_conversation([ConversationKeys(conversation_id).root], args)
-        return bool(reply == b"created")
+        sealed = self._sealer.seal(conversation_id, secrets or {})
+        args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
+        return bool(self._listing.write(self._scripts.create_conversation, conversation_id, args) == b"created")
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The state of a conversation. Raises ConversationNotFound."""
-        stored: Any = self._redis.hgetall(ConversationKeys(conversation_id).root)
-        if not stored:
+        [state] = self.get_many([conversation_id])
+        if state is None:
             raise ConversationNotFound
-        state: dict[str, Any] = {name.decode(): value.decode() for name, value in stored.items()}
-        for name in _JSON_FIELDS:
-            state[name] = json.loads(state[name])
-        return {**state.pop("info"), **state}
+        return state
+
+    def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+        """States in the order of the ids, None for an id that is unknown."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for conversation_id in conversation_ids:
+                keys = ConversationKeys(conversation_id)
+                pipe.hgetall(keys.root)
+                pipe.hkeys(keys.secrets)
+            replies: list[Any] = pipe.execute() if conversation_ids else []
+        return [_state(stored, names) if stored else None for stored, names in zip(*[iter(replies)] * 2, strict=True)]
+
+    def search(
+        self,
+        *,
+        status: str | None = None,
+        by: str = "created",
+        descending: bool = True,
+        limit: int = 100,
+        start: tuple[Micros, ConversationId] | None = None,
+    ) -> tuple[list[dict[str, Any]], tuple[Micros, ConversationId] | None]:
+        """One page of conversations by time of creation or last change, and the place where the next one begins."""
+        entries = self._listing.page(status=status, by=by, descending=descending, limit=limit + 1, start=start)
+        following = (entries[limit].at, entries[limit].id) if len(entries) > limit else None
+        found = []
+        for entry, state in zip(entries[:limit], self.get_many([entry.id for entry in entries[:limit]]), strict=True):
+            if state is None:
+                self._listing.forget(entry.id, entry.revision)
+            elif status not in (None, state["execution_status"]):
+                self._listing.note(
+                    entry.id,
+                    int(state["revision"]),
+                    *(state[name] for name in ("execution_status", "created_at", "updated_at")),
+                )
+            else:
+                found.append(state)
+        return found, following
+
+    def count(self, *, status: str | None = None) -> int:
+        """How many conversations there are, of a status or in all."""
+        return self._listing.count(status)
+
+    def update(self, conversation_id: ConversationId, **fields: Any) -> None:
+        """Set a title, tags or a security analyzer. Raises ConversationNotFound."""
+        args: list[Any] = [*Stamp.now().args, "-"]
+        for name, value in fields.items():
+            args += (name, json.dumps(value), int(name in _ANNOUNCED))
+        self._listing.write(self._scripts.set_fields, conversation_id, args)
+
+    def change_status(self, conversation_id: ConversationId, verb: str) -> None:
+        """Run, pause or interrupt, as `_status.lua` has it. Raises ConversationNotFound, IllegalMove."""
+        outcome = self._listing.write(self._scripts.change_status, conversation_id, [*Stamp.now().args, verb])
+        if outcome != b"done":
+            raise IllegalMove(verb, outcome.decode())
+
+    def put_secrets(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> None:
+        """Keep secrets, sealed; nothing ever tells them again. Raises ConversationNotFound, SecretsRefused."""
+        if sealed := self._sealer.seal(conversation_id, secrets):
+            args = [Stamp.now().utc_time, *_words(sealed)]
+            self._listing.write(self._scripts.put_secrets, conversation_id, args)
+        else:
+            self.get(conversation_id)
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation and everything of it. Raises ConversationNotFound."""
         reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], [str(uuid4())])
         if reply is None:
             raise ConversationNotFound
+        _, revision = reply
+        self._listing.forget(conversation_id, int(revision))
+
+
+def _words(pairs: Mapping[str, Any]) -> list[Any]:
+    return [word for name_and_value in pairs.items() for word in name_and_value]
+
+
+def _state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
+    state: dict[str, Any] = {name.decode(): value.decode() for name, value in stored.items()}
+    for name in _JSON_FIELDS:
+        state[name] = json.loads(state[name])
+    return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}

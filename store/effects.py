@@ -7,22 +7,16 @@ import json
 from typing import Any
 
 from store.confirmations import RISKS, held_risks
-from wire import Event, event_time
+from wire import EXECUTION_STATUSES, Event, event_time
 
 #: actions that end or ponder and do nothing: alone they never wait
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
-#: every execution status of a conversation. Source: the agent-server wire
-EXECUTION_STATUSES = (
-    "idle",
-    "running",
-    "paused",
-    "waiting_for_confirmation",
-    "finished",
-    "error",
-    "stuck",
-    "deleting",
-)
+#: kinds that followers hear and the log does not keep. Source: the agent-server wire
+LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent")
+
+#: a longer one is dropped: it travels through Redis' channels, which have no bound of their own
+MOST_LIVE_BYTES = 64 * 1024
 
 
 def effect(event: Event) -> str:
@@ -38,12 +32,30 @@ def effect(event: Event) -> str:
             return f"close_call\n{json.dumps(call)}" if isinstance(call, str) else ""
         case "ConversationStateUpdateEvent":
             return _set(event.fields.get("key"), event.fields.get("value"))
+        case kind if kind in LIVE_KINDS:
+            return f"live\n{event.raw.decode()}" if len(event.raw) <= MOST_LIVE_BYTES else ""
     return ""
 
 
 def is_stored(event: Event) -> bool:
-    """Whether an event belongs into the log: a snapshot of the full state does not. Source: docs/wire.md, 5."""
-    return event.kind != "ConversationStateUpdateEvent" or event.fields.get("key") != "full_state"
+    """Whether an event belongs into the log: a snapshot of the full state and what is live only do not.
+
+    Source: docs/wire.md, 5.
+    """
+    return event.kind not in LIVE_KINDS and not _is_snapshot(event)
+
+
+def _is_snapshot(event: Event) -> bool:
+    return event.kind == "ConversationStateUpdateEvent" and event.fields.get("key") == "full_state"
+
+
+def finish_message(action: dict[str, Any]) -> str | None:
+    """What an ActionEvent finishes with; None if it does not finish."""
+    details = action.get("action")
+    if not isinstance(details, dict) or details.get("kind") != "FinishAction":
+        return None
+    message = details.get("message")
+    return message if isinstance(message, str) else ""
 
 
 def encodable(text: str) -> bool:
@@ -85,8 +97,9 @@ def _text(value: Any) -> str:
 def _set(key: Any, value: Any) -> str:
     if not isinstance(key, str):
         return ""
-    settings = value if key == "full_state" and isinstance(value, dict) else {key: value}
-    lines = ["set"]
+    snapshot = key == "full_state" and isinstance(value, dict)
+    settings = value if snapshot else {key: value}
+    lines = ["snapshot" if snapshot else "set"]
     for name, setting in settings.items():
         lines += _setting(name, setting)
     return "\n".join(lines) if len(lines) > 1 else ""
@@ -99,7 +112,9 @@ def _setting(name: str, value: Any) -> list[str]:
             return [name, value]
         case "title", str() | None:
             return [name, json.dumps(value)]
-        case (("tags" | "stats"), dict()):
+        case "tags", dict() if all(isinstance(label, str) for label in value.values()):
+            return [name, json.dumps(value)]
+        case "stats", dict():
             return [name, json.dumps(value)]
         case "confirmation_policy", dict():
             try:

@@ -3,7 +3,14 @@
 StoreError
 ├── ConversationNotFound
 ├── EventNotFound
-└── UnknownCursor
+├── UnknownCursor
+├── BeyondTheEnd
+├── IllegalMove
+├── IdInUse
+├── SecretsRefused
+├── TooManyFollowers
+├── FellBehind
+└── Stopping
 UNAVAILABLE            what redis-py raises when no answer is to be had: nothing is wrong with the request
 """
 
@@ -33,6 +40,55 @@ class UnknownCursor(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Unknown cursor: page_id must be a next_page_id of this conversation")
+
+
+class BeyondTheEnd(StoreError):
+    """A place to follow from lies behind the last event: the client has followed another conversation of that id."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(f"The last event of this conversation has seq {last}")
+
+
+class IllegalMove(StoreError):
+    """The status of the conversation refuses a verb."""
+
+    def __init__(self, verb: str, status: str) -> None:
+        super().__init__(f"Cannot {verb}: the conversation is {status}")
+
+
+class IdInUse(StoreError):
+    """A conversation of that id exists."""
+
+    def __init__(self) -> None:
+        super().__init__("A conversation of that id exists")
+
+
+class SecretsRefused(StoreError):
+    """There is no key to seal secrets with."""
+
+    def __init__(self) -> None:
+        super().__init__("Secrets cannot be kept: the server has no SECRET_KEY")
+
+
+class TooManyFollowers(StoreError):
+    """This process has as many followers as its settings allow."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many connections follow conversations here; try again shortly")
+
+
+class FellBehind(StoreError):
+    """A follower did not take events for so long that they are no longer kept for it; the log still has them."""
+
+    def __init__(self) -> None:
+        super().__init__("Too slow: connect again from the last event received")
+
+
+class Stopping(StoreError):
+    """This process ends: its followers must go elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is stopping: connect again")
 
 
 #: Redis cannot be reached, is too slow, still loading, full, a read-only replica, or its cluster is down.

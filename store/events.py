@@ -1,5 +1,6 @@
 """The event log of a conversation: append, count, search, get."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -8,25 +9,32 @@ from redis import Redis
 
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
-from store.effects import effect, is_stored
+from store.effects import effect, finish_message, is_stored
 from store.errors import ConversationNotFound, EventNotFound, UnknownCursor
 from store.keys import ANY, ConversationKeys, escaped, pair
+from store.listing import Listing
 from store.scripts import Scripts
 from store.stamps import Stamp
-from store.text import MessageText, Place, fold, matches, record
+from store.text import MessageText, Place, fold, matches, record, texts
 from store.text import count as count_text
-from wire import ConversationId, Event, Micros, Seq, user_message
+from wire import ConversationId, Event, Micros, Seq, event_time, micros, user_message
 
 #: runs of wanted events are read as one range when at most this many others lie between them
 _NEAR = 4
+
+#: seqs that are read at once
+_SEQS = 5000
 
 
 class EventLog:
     """The events of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, conversations: Conversations, text: MessageText) -> None:
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, listing: Listing, conversations: Conversations, text: MessageText
+    ) -> None:
         self._redis = redis
         self._scripts = scripts
+        self._listing = listing
         self._conversations = conversations
         self._text = text
 
@@ -35,15 +43,16 @@ class EventLog:
 
         Returns how many were new, and the seq of the conversation's last event.
         """
-        stamp = Stamp.now()
-        args: list[Any] = [stamp.id_prefix, stamp.event_time, stamp.at, stamp.utc_time]
+        args: list[Any] = [*Stamp.now().args]
         for event in events:
             raw = event.raw if is_stored(event) else b""
             args += (event.id, pair(event.kind, event.source), event.at, raw, record(event), effect(event))
-        while (reply := self._scripts.append_events([ConversationKeys(conversation_id).root], args)) is None:
-            self._conversations.create(conversation_id)
-        appended, last = reply
-        return appended, Seq(last)
+        while True:
+            try:
+                appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
+                return appended, Seq(last)
+            except ConversationNotFound:
+                self._conversations.create(conversation_id)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
         """Append a user's message; with run, start the agent. What waits is rejected, never approved.
@@ -51,14 +60,18 @@ class EventLog:
         Raises ConversationNotFound.
         """
         stamp = Stamp.now()
-        event = user_message(content, stamp.at)
-        args = [
-            *(stamp.id_prefix, stamp.event_time, stamp.at, stamp.utc_time),
-            *(event.id, pair(event.kind, event.source), event.raw, record(event)),
-            *(int(run), json.dumps(SUPERSEDED)),
-        ]
-        if self._scripts.send_message([ConversationKeys(conversation_id).root], args) is None:
-            raise ConversationNotFound
+        at = stamp.at
+        while True:
+            event = user_message(content, at)
+            args = [
+                *(stamp.id_prefix, event_time(at), at, stamp.utc_time),
+                *(event.id, pair(event.kind, event.source), event.raw, record(event)),
+                *(int(run), json.dumps(SUPERSEDED)),
+            ]
+            outcome = self._listing.write(self._scripts.send_message, conversation_id, args)
+            if outcome == b"sent":
+                return
+            at = Micros(int(float(outcome)))
 
     def count(
         self,
@@ -134,6 +147,41 @@ class EventLog:
         if reply is None:
             raise ConversationNotFound
         return list(reply)
+
+    def place_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
+        """The place behind which stand all events from a time on, also when times are in disorder; None: no events."""
+        keys = ConversationKeys(conversation_id)
+        earliest: list[int] = []
+        for pair_name in self._members(keys.pairs):
+            for start in itertools.count(step=_SEQS):
+                found: Any = self._redis.zrangebyscore(keys.at(pair_name), since, "+inf", start=start, num=_SEQS)
+                earliest = [min(map(int, [*found, *earliest]))] if found else earliest
+                if len(found) < _SEQS:
+                    break
+        return Seq(earliest[0] - 1) if earliest else None
+
+    def final_response(self, conversation_id: ConversationId) -> str:
+        """The agent's last word: what it finished with, or its last message; empty if there is none.
+
+        Raises ConversationNotFound. Source: docs/wire.md, 8.
+        """
+        found, _ = self.search(conversation_id, kind="MessageEvent", source="agent", descending=True, limit=1)
+        message = json.loads(found[0]) if found else {}
+        since = micros(message["timestamp"]) if message else None
+        page_id: str | None = ""
+        while page_id is not None:
+            actions, page_id = self.search(
+                conversation_id, kind="ActionEvent", source="agent", since=since, descending=True, page_id=page_id
+            )
+            for action in actions:
+                if (response := finish_message(json.loads(action))) is not None:
+                    return response
+        spoken = message.get("llm_message")
+        return "".join(texts(spoken.get("content"))) if isinstance(spoken, dict) else ""
+
+    def _members(self, key: str) -> list[str]:
+        members: Any = self._redis.smembers(key)
+        return [member.decode() for member in members]
 
     def _locate(self, conversation_id: ConversationId, event_id: str) -> Place:
         reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])

@@ -19,6 +19,11 @@ class Stamp:
         return cls(wire.now(), str(uuid4())[:24])
 
     @property
+    def args(self) -> tuple[str, str, Micros, str]:
+        """The first four arguments of every script that writes events."""
+        return self.id_prefix, self.event_time, self.at, self.utc_time
+
+    @property
     def event_time(self) -> str:
         return wire.event_time(self.at)
 

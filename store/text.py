@@ -44,25 +44,26 @@ def record(event: Event) -> bytes:
     if event.kind != "MessageEvent":
         return b""
     time = f"{event.at + _TIME_OFFSET:0{_TIME_DIGITS}o}".encode().translate(_TO_BYTES)
-    return time + _source(event.source) + _TEXT + fold(_body(event.fields))
+    return time + _source(event.source) + _TEXT + fold(body_of(event.fields))
 
 
 def _source(source: str) -> bytes:
     return "".join(f"{byte:03o}" for byte in source.encode()).encode().translate(_TO_BYTES)
 
 
-def _body(fields: dict[str, Any]) -> str:
+def body_of(fields: dict[str, Any]) -> str:
     """The searchable text of a MessageEvent. Source: the agent-server wire."""
     message = fields.get("llm_message")
     message = message if isinstance(message, dict) else {}
-    parts = [*_texts(message.get("content")), *_texts(fields.get("extended_content"))]
+    parts = [*texts(message.get("content")), *texts(fields.get("extended_content"))]
     reasoning = message.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
         parts.append(reasoning)
     return " ".join(parts)
 
 
-def _texts(content: Any) -> list[str]:
+def texts(content: Any) -> list[str]:
+    """The text parts of a message's content, which may be text itself."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):

@@ -26,7 +26,14 @@ NOON = 1_763_640_000_000_000  # 2025-11-20T12:00:00Z
         ("2025-11-20T12:00:00.5", NOON + 500_000),
         ("2025-11-20T12:00:00.000001", NOON + 1),
         ("2025-11-20T12:00:00.000001999", NOON + 1),
+        ("2025-11-20T12:00Z", NOON),
+        ("2025-11-20 14:00 02:00", NOON),
+        ("2025-11-20T12:00:00-00:00", NOON),
+        ("2025-11-21T11:59:00+23:59", NOON),
+        ("2025-11-20T12:00:00.123456789012", NOON + 123_456),
+        ("2024-02-29", 1_709_164_800_000_000),
         ("1970-01-01", 0),
+        ("0001-01-01", -62_135_596_800_000_000),
         ("1969-12-31T23:59:59.999999", -1),
         ("0001-01-01T00:00:00+23:59", -62_135_683_140_000_000),
         ("9999-12-31T23:59:59.999999-23:59", 253_402_387_139_999_999),
@@ -61,6 +68,24 @@ def test_instants_are_read_exactly(text, at):
         "٢٠٢٥-11-20",
         "2025-11-20\n",
         "2025-11-20T12:00:00ZZ",
+        "2025-11-20T24:00:00",
+        "24:00",
+        "-2025-11-20",
+        "+2025-11-20",
+        "10000-01-01",
+        "1763640000",
+        "-1",
+        "2025-W47-4",
+        "2025-324",
+        "2025/11/20",
+        "2025-1-2",
+        "2025-11-20  12:00",
+        "2025-11-20T12:00:00+2:00",
+        "2025-11-20T12:00:00+02",
+        "2025-11-20T12:00:00 UTC",
+        "2025-11-20T12:00:00,5",
+        "2025-11-20T12:00:00.1234567890123",
+        "2025-11-20\x00",
     ],
 )
 def test_what_is_no_instant_is_refused(text):
@@ -107,6 +132,18 @@ def test_kinds_are_bare_or_qualified():
         b'"\n"',
         b"[" * 65 + b"]" * 65,
         b"[" * 100000,
+        b'{"a":' * 65 + b"1" + b"}" * 65,
+        b"[1, " * 65 + b"{}" + b"]" * 65,
+        b"-Infinity",
+        b'"\xed\xa0\x80"',
+        b"nul",
+        b"01",
+        b"+1",
+        b".5",
+        b'{"a" 1}',
+        b"{1: 2}",
+        b"[1] /* no */",
+        b"[],",
     ],
 )
 def test_what_is_no_json_is_refused(raw):
@@ -116,11 +153,54 @@ def test_what_is_no_json_is_refused(raw):
         json_elements(raw, 10)
 
 
-def test_sixty_four_levels_are_read():
-    raw = b"[" * 64 + b"]" * 64
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 64 + b"]" * 64,
+        b"[" * 63 + b"{}" + b"]" * 63,
+        b'[{"a":' * 32 + b"1" + b"}]" * 32,
+        b"[" + b",".join([b"[[]]"] * 100) + b"]",
+        b'["' + b"[{" * 100 + b'"]',
+    ],
+)
+def test_sixty_four_levels_are_read_however_many_brackets_there_are(raw):
+    assert parse_json(raw) == json.loads(raw)
+    assert [value for value, _ in json_elements(raw, 100)] == json.loads(raw)
 
-    assert parse_json(raw) is not None
-    assert len(json_elements(raw, 10)) == 1
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"1e999", "1e999"),
+        (b"-1E999", "-1E999"),
+        (b"1e-999", 0.0),
+        (b"123456789012345678901234567890", 123456789012345678901234567890),
+        (b'"\\ud800"', "\ud800"),
+        (b'"\\u0000"', "\x00"),
+        (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b" \t\r\n null \n", None),
+    ],
+)
+def test_what_json_may_hold_is_read(raw, value):
+    assert parse_json(raw) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "own"),
+    [
+        (b"[]", []),
+        (b" [ \n ] ", []),
+        (b'[1.00 ,1.0, 1e2 ,"\\u00e9"]', [b"1.00", b"1.0", b"1e2", b'"\\u00e9"']),
+        ('[\t{ "b":1,"a" :2 } ,\r\n "é😀"]'.encode(), [b'{ "b":1,"a" :2 }', '"é😀"'.encode()]),
+    ],
+)
+def test_an_element_has_its_own_bytes_without_the_space_around_it(raw, own):
+    assert [piece for _, piece in json_elements(raw, 10)] == own
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"1", b"null", b'"[]"', b" true "])
+def test_what_is_no_array_has_no_elements(raw):
+    assert json_elements(raw, 10) is None
 
 
 json_values = st.recursive(

@@ -43,7 +43,13 @@ class Scripts:
     answer_pending: Script
     list_pending: Script
     create_conversation: Script
-    set_policy: Script
+    change_status: Script
+    set_fields: Script
+    adopt_fork: Script
+    put_secrets: Script
+    read_log: Script
+    note_conversation: Script
+    page_conversations: Script
     delete_conversation: Script
 
     def __init__(self, redis: "Redis") -> None:

@@ -8,10 +8,12 @@ local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is clo
 -- Reads the state that appending needs; false when there is no such conversation.
 -- id_prefix: first 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
 local function open_log(id_prefix)
-  local state = redis.call('HMGET', root, 'seq', 'execution_status', 'held', 'text_chunk')
+  local state = redis.call('HMGET', root, 'execution_status', 'held', 'created_at', 'updated_at', 'seq', 'text_chunk',
+    'revision')
   if not state[1] then return false end
-  log.seq, log.status, log.held, log.chunk = tonumber(state[1]), state[2], state[3], tonumber(state[4])
-  log.id_prefix, log.minted, log.texts, log.pairs = id_prefix, 0, {}, {}
+  log.status, log.held, log.created_at, log.updated_at = unpack(state)
+  log.seq, log.chunk, log.revision = tonumber(state[5]), tonumber(state[6]), tonumber(state[7])
+  log.seq_before, log.id_prefix, log.minted, log.texts, log.pairs, log.changed = log.seq, id_prefix, 0, {}, {}, false
   return true
 end
 
@@ -34,7 +36,7 @@ end
 local function append_event(id, pair, score, bytes, text)
   local seq = log.seq + 1
   if redis.call('HSETNX', root .. ':ids', id, string.format('%d', seq)) == 0 then return false end
-  log.seq = seq
+  log.seq, log.changed = seq, true
   redis.call('RPUSH', root .. ':log', bytes)
   redis.call('ZADD', root .. ':at:' .. pair, score, string.format('%010d', seq))
   log.pairs[pair] = true
@@ -94,13 +96,19 @@ local function reject_actions(actions, reason, stamp)
   return stamp
 end
 
--- Writes back what appending changed. updated_at: now, UTC text with Z.
-local function close_log(updated_at)
-  for pair in pairs(log.pairs) do redis.call('SADD', root .. ':pairs', pair) end
-  if #log.texts > 0 then
-    if redis.call('STRLEN', root .. ':text:' .. log.chunk) >= CHUNK_BYTES then log.chunk = log.chunk + 1 end
-    redis.call('APPEND', root .. ':text:' .. log.chunk, table.concat(log.texts))
+-- Writes back what changed, tells the followers, and returns what every script that writes answers with:
+-- {outcome, revision, execution_status, created_at, updated_at}. now: UTC text with Z.
+local function close_log(outcome, now)
+  if log.changed then
+    log.revision, log.updated_at = log.revision + 1, now
+    for pair in pairs(log.pairs) do redis.call('SADD', root .. ':pairs', pair) end
+    if #log.texts > 0 then
+      if redis.call('STRLEN', root .. ':text:' .. log.chunk) >= CHUNK_BYTES then log.chunk = log.chunk + 1 end
+      redis.call('APPEND', root .. ':text:' .. log.chunk, table.concat(log.texts))
+    end
+    redis.call('HSET', root, 'seq', string.format('%d', log.seq), 'execution_status', log.status, 'held', log.held,
+      'text_chunk', string.format('%d', log.chunk), 'revision', string.format('%d', log.revision), 'updated_at', now)
+    redis.call('PUBLISH', root .. ':signal', log.seq > log.seq_before and string.format('%d', log.seq) or 'state')
   end
-  redis.call('HSET', root, 'seq', string.format('%d', log.seq), 'execution_status', log.status, 'held', log.held,
-    'text_chunk', string.format('%d', log.chunk), 'updated_at', updated_at)
+  return {outcome, log.revision, log.status, log.created_at, log.updated_at}
 end

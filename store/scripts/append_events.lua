@@ -6,19 +6,33 @@
 --       then six per event: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored), text record ("" none),
 --       effect: "" | "set" LF (field LF value)… | "close" LF action id | "close_call" LF call
 --             | "open" LF risk LF lone ("1": waits only in company) LF group LF call LF iso LF fragment
--- Returns  {number appended, last seq} | false: no such conversation
+--             | "snapshot" LF (field LF value)…: as set, unless it is the last snapshot come again
+--             | "live" LF bytes: told to the followers alone
+-- Returns  {number appended, revision, execution_status, created_at, updated_at, last seq} | false: no such
+--          conversation
 -- Cost  O(e log n): e events of the batch, n of the conversation; a lone action also O(p), p open actions
 -- Idempotent  by event id: a known id is passed over with its effect
 -- include: _log.lua
 if not open_log(ARGV[1]) then return false end
 local stamp, appended, opened = {iso = ARGV[2], score = ARGV[3]}, 0, {}
 
+
+-- The ids of the open actions that bear a tool call: nearly always one.
+local function ids_of(call)
+  local stored = redis.call('HGET', root .. ':calls', call)
+  return stored and cjson.decode(stored) or {}
+end
+
 local function open(id, seq, score, effect)
   local risk, lone, group, call, iso, fragment =
     string.match(effect, '^open\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
   redis.call('HSET', root .. ':pending', id,
     table.concat({seq, score, iso, ARGV[4], group, call, fragment}, '\n'))
-  if call ~= '' then redis.call('HSET', root .. ':calls', call, id) end
+  if call ~= '' then
+    local ids = ids_of(call)
+    ids[#ids + 1] = id
+    redis.call('HSET', root .. ':calls', call, cjson.encode(ids))
+  end
   local held = string.find(log.held, risk, 1, true) ~= nil
   opened[#opened + 1] = {id = id, score = score, iso = iso, lone = lone == '1', group = group, held = held}
 end
@@ -28,15 +42,28 @@ local function close(id)
   if not action then return end
   redis.call('HDEL', root .. ':pending', id)
   local call = string.match(action, '^.-\n.-\n.-\n.-\n.-\n(.-)\n')
-  if redis.call('HGET', root .. ':calls', call) == id then redis.call('HDEL', root .. ':calls', call) end
+  local others = {}
+  for _, other in ipairs(ids_of(call)) do
+    if other ~= id then others[#others + 1] = other end
+  end
+  if #others > 0 then redis.call('HSET', root .. ':calls', call, cjson.encode(others))
+  else redis.call('HDEL', root .. ':calls', call) end
 end
 
 local function set(effect)
+  log.changed = true
   for field, value in string.gmatch(effect, '\n([^\n]*)\n([^\n]*)') do
     if field == 'execution_status' then log.status = value
     elseif field == 'held' then log.held = value
     else redis.call('HSET', root, field, value) end
   end
+end
+
+-- An agent that heard no answer sends its last batch again: a snapshot in it is older than what followed.
+local function set_snapshot(id, effect)
+  if redis.call('HGET', root, 'snapshot_id') == id then return end
+  redis.call('HSET', root, 'snapshot_id', id)
+  set(effect)
 end
 
 local function in_company(action)
@@ -57,8 +84,9 @@ for i = 5, #ARGV, 6 do
     elseif verb == 'set' then set(effect)
     elseif verb == 'close' then close(string.sub(effect, 7))
     elseif verb == 'close_call' then
-      local action_id = redis.call('HGET', root .. ':calls', string.sub(effect, 12))
-      if action_id then close(action_id) end
+      for _, action_id in ipairs(ids_of(string.sub(effect, 12))) do close(action_id) end
+    elseif verb == 'snapshot' then set_snapshot(id, effect)
+    elseif verb == 'live' then redis.call('PUBLISH', root .. ':signal', string.sub(effect, 6))
     end
   end
 end
@@ -73,5 +101,6 @@ end
 if #waiting > 0 and log.status ~= 'waiting_for_confirmation' then
   set_status('waiting_for_confirmation', not_before(waiting, stamp))
 end
-close_log(ARGV[4])
-return {appended, log.seq}
+local reply = close_log(appended, ARGV[4])
+reply[#reply + 1] = log.seq
+return reply

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.conftest import action, event, message, observation, status
+from wire import event_time, micros
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 
@@ -139,7 +140,7 @@ def test_an_answer_with_nothing_pending_changes_nothing(agent):
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"accept": None}, {"accept": "yes"}, {"accept": 1}, {"accept": []}, [], "x", 1, None]
+    "body", [{}, *({"accept": wrong} for wrong in (None, "yes", "true", "", 1, 0, 1.0, [], {})), [], "x", 1, None]
 )
 def test_an_answer_must_be_a_boolean(agent, body):
     agent.posts(action())
@@ -218,6 +219,96 @@ def test_an_action_that_cannot_be_executed_does_not_wait(agent):
     agent.posts(action(action=None))
 
     assert (agent.status, agent.pending) == ("idle", [])
+
+
+def test_the_company_of_a_finish_may_come_in_a_batch_of_its_own(agent):
+    finish, other = action(action={"kind": "FinishAction"}, llm_response_id="r1"), action(llm_response_id="r1")
+
+    agent.posts(finish)
+    assert agent.pending == []
+    agent.posts(other)
+
+    assert agent.pending == [finish["id"], other["id"]]
+
+
+def test_actions_of_other_responses_are_no_company(agent):
+    for one in (action(action={"kind": "ThinkAction"}), action(action={"kind": "FinishAction"}, llm_response_id="")):
+        agent.posts(one)
+
+    assert (agent.status, agent.pending) == ("idle", [])
+
+
+def test_pending_actions_stand_in_log_order_whatever_their_times(agent):
+    held = [action(timestamp=f"2026-11-20T10:00:0{second}") for second in (3, 1, 2)]
+    agent.posts(*held)
+
+    assert agent.pending == [one["id"] for one in held]
+    agent.answer(False)
+    assert [one["action_id"] for one in agent.rejections] == [one["id"] for one in held]
+
+
+def test_an_action_of_few_members_is_listed_and_rejected(agent):
+    bare = event("ActionEvent", "agent", action={})
+    agent.posts(bare)
+
+    [pending] = agent.client.get(f"{agent.url}/pending_actions").get_json()
+    assert {**pending, "since": ""} == {
+        **{"id": bare["id"], "tool_name": None, "tool_call_id": None, "summary": None},
+        **{"security_risk": "UNKNOWN", "arguments": {}, "since": ""},
+    }
+    assert agent.answer(False) is True
+    assert agent.rejections[0]["action_id"] == bare["id"]
+
+
+def test_an_action_sent_again_after_its_answer_does_not_wait_again(agent):
+    held = action()
+    agent.posts(held)
+    agent.answer(True)
+
+    agent.posts(held)
+
+    assert (agent.status, agent.pending, len(agent.log)) == ("running", [], 3)
+
+
+def test_what_was_accepted_is_not_answered_again_with_what_comes_next(agent):
+    accepted, following = action(), action()
+    agent.posts(accepted)
+    agent.answer(True)
+
+    agent.posts(following)
+
+    assert agent.pending == [following["id"]]
+    assert agent.answer(False) is True
+    assert [one["action_id"] for one in agent.rejections] == [following["id"]]
+
+
+def test_an_error_closes_every_action_that_bears_its_call(agent):
+    twins = [action(tool_call_id="call_1") for _ in range(2)]
+    agent.posts(*twins)
+
+    agent.posts(event("AgentErrorEvent", "agent", tool_call_id="call_1"))
+
+    assert agent.pending == []
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        event("ObservationEvent", "environment", action_id="another"),
+        event("ObservationEvent", "environment"),
+        event("ObservationEvent", "environment", action_id=["x"]),
+        event("AgentErrorEvent", "agent", tool_call_id="another"),
+        event("AgentErrorEvent", "agent"),
+    ],
+    ids=lambda stray: stray["kind"],
+)
+def test_an_observation_of_something_else_closes_nothing(agent, stray):
+    held = action()
+    agent.posts(held)
+
+    agent.posts({**stray, "id": f"stray of {held['id']}"})
+
+    assert agent.pending == [held["id"]]
 
 
 @pytest.mark.parametrize("close", ["ObservationEvent", "UserRejectObservation", "AgentErrorEvent"])
@@ -301,7 +392,11 @@ def test_a_new_policy_leaves_waiting_what_waits_and_is_an_event(agent):
 
 @pytest.mark.parametrize(
     "policy",
-    [{}, {"kind": "Sometimes"}, {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}, {"kind": None}, "NeverConfirm"],
+    [
+        *({}, {"kind": "Sometimes"}, {"kind": None}, {"kind": []}, "NeverConfirm", None, []),
+        *({"kind": "ConfirmRisky", "threshold": threshold} for threshold in ("UNKNOWN", "high", "", None, 3)),
+        *({"kind": "ConfirmRisky", "confirm_unknown": wrong} for wrong in ("yes", 1, None)),
+    ],
 )
 def test_a_policy_must_be_one_that_there_is(agent, policy):
     response = agent.client.post(f"{agent.url}/confirmation_policy", json={"policy": policy})
@@ -322,3 +417,40 @@ def test_our_events_never_precede_the_action_that_they_are_about(agent):
         "ConversationStateUpdateEvent",
         "UserRejectObservation",
     ]
+
+
+def test_a_message_is_counted_by_the_time_that_it_bears(agent):
+    # Given an action of an agent whose clock is years ahead, and a message that supersedes it
+    agent.posts(action(timestamp="2099-01-01T00:00:00"))
+    agent.client.post(f"{agent.url}/events", json={"content": [{"type": "text", "text": "hello"}]})
+    [sent] = agent.client.get(f"{agent.url}/events/search?kind=MessageEvent").get_json()["items"]
+
+    # Then the filters by time find it where its own timestamp says, whatever else is asked for
+    moment = {"timestamp__gte": sent["timestamp"], "timestamp__lt": event_time(micros(sent["timestamp"]) + 1)}
+    for filters in ({"kind": "MessageEvent"}, {"body": ""}, {"body": "hello"}):
+        found = agent.client.get(f"{agent.url}/events/count", query_string={**filters, **moment})
+        assert found.get_json() == 1, filters
+
+
+def test_a_message_that_supersedes_comes_after_the_rejections(agent):
+    # Given an action of an agent whose clock is years ahead
+    agent.posts(action(timestamp="2099-01-01T00:00:00"))
+
+    # When a message supersedes it
+    agent.client.post(f"{agent.url}/events", json={"run": True})
+
+    # Then it is told of after what it caused
+    assert [one["kind"] for one in agent.log][-3:] == [
+        "UserRejectObservation",
+        "MessageEvent",
+        "ConversationStateUpdateEvent",
+    ]
+
+
+def test_an_odd_id_of_an_action_comes_back_in_its_rejection(agent):
+    odd = 'a "quoted"\nid \x00 😀'
+    agent.posts({**action(), "id": odd})
+
+    assert agent.pending == [odd]
+    agent.answer(False)
+    assert agent.rejections[0]["action_id"] == odd

@@ -4,9 +4,24 @@ from uuid import uuid4
 
 import pytest
 
-from tests.conftest import action, message, recorded
+from tests.conftest import action, event, message, recorded, status
 
 API = "/api/conversations"
+
+
+@pytest.fixture
+def url(conversation):
+    """Where an agent posts the conversation's events."""
+    return f"/api/v1/webhooks/events/{conversation}"
+
+
+@pytest.fixture
+def events_url(conversation):
+    return f"{API}/{conversation}/events"
+
+
+def state_update(key, value):
+    return event("ConversationStateUpdateEvent", "environment", key=key, value=value)
 
 
 def test_everything_is_optional(client):
@@ -95,8 +110,84 @@ def test_an_agents_secrets_are_not_kept(client, conversation):
 
 
 @pytest.mark.parametrize(
+    "agent",
+    [
+        {"llm": {"extra_headers": {"Authorization": "Bearer hush"}}},
+        {"mcp_config": {"mcpServers": {"m": {"headers": {"authorization": "hush"}, "env": {"GITHUB_TOKEN": "hush"}}}}},
+        {"agent_context": {"secrets": {"NPM": "hush"}}},
+        {"agent_context": {"secrets": {"NPM": {"kind": "StaticSecret", "value": "hush"}}}},
+        {"llm": {"API_KEY": "hush", "aws_access_key_id": "hush", "aws_session_token": "hush"}},
+    ],
+)
+def test_an_agents_secrets_are_not_kept_wherever_they_stand(client, conversation, agent):
+    response = client.post(API, json={"conversation_id": conversation, "agent": agent})
+
+    assert response.status_code == 201
+    assert "hush" not in response.get_data(as_text=True)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"workspace": {"kind": "RemoteWorkspace", "host": "h", "api_key": "hush"}},
+        {"security_analyzer": {"kind": "GraySwanAnalyzer", "api_key": "hush"}},
+    ],
+)
+def test_no_other_member_tells_a_secret_either(client, conversation, request_):
+    response = client.post(API, json={"conversation_id": conversation, **request_})
+
+    assert response.status_code == 201
+    assert "hush" not in response.get_data(as_text=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {name: None for name in ("conversation_id", "title", "initial_message", "agent", "workspace", "secrets")},
+        {"title": "x"},
+        {"title": "😀" * 200},
+        {"tags": {"a1": "x" * 256, "0": ""}},
+        {"secrets": {}},
+        {"max_iterations": 1},
+        {"plugins": [1], "autotitle": "?", "no such member": {}},
+        {"confirmation_policy": {"kind": "AlwaysConfirm", "threshold": "LOW", "odd": 1}},
+    ],
+)
+def test_good_members_are_taken_and_unknown_ones_passed_over(client, body):
+    response = client.post(API, json=body)
+
+    assert response.status_code == 201
+    assert "odd" not in response.get_json()["confirmation_policy"]
+
+
+def test_an_id_in_capitals_is_the_same_id(client, conversation):
+    client.post(API, json={"conversation_id": conversation.upper()})
+
+    assert client.get(f"{API}/{conversation}").get_json()["id"] == conversation
+    assert client.get(f"{API}/{conversation.replace('-', '').upper()}").get_json()["id"] == conversation
+
+
+@pytest.mark.parametrize(
     ("body", "loc"),
     [
+        ({"conversation_id": ""}, ["conversation_id"]),
+        ({"title": "lone \ud800"}, ["title"]),
+        ({"tags": {"": "x"}}, ["tags"]),
+        ({"tags": {"ä": "x"}}, ["tags"]),
+        ({"tags": {"a": 1}}, ["tags", "a", "value"]),
+        ({"tags": None}, ["tags"]),
+        ({"confirmation_policy": None}, ["confirmation_policy"]),
+        (
+            {"confirmation_policy": {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}},
+            ["confirmation_policy", "threshold"],
+        ),
+        (
+            {"confirmation_policy": {"kind": "ConfirmRisky", "confirm_unknown": 1}},
+            ["confirmation_policy", "confirm_unknown"],
+        ),
+        ({"initial_message": {"role": "system"}}, ["initial_message", "role"]),
+        ({"max_iterations": -1}, ["max_iterations"]),
+        ({"max_iterations": 1.5}, ["max_iterations"]),
         ({"conversation_id": "x"}, ["conversation_id"]),
         ({"conversation_id": 5}, ["conversation_id"]),
         ({"title": ""}, ["title"]),
@@ -163,6 +254,22 @@ def test_a_deleted_id_can_begin_anew(client, conversation):
     assert again.get_json() == {"success": True, "appended": 9, "seq": 9}
 
 
+def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(client, conversation, url, events_url):
+    # Given a worker that has searched a conversation's text, and keeps it
+    client.post(url, json=[message("old words")])
+    assert client.get(f"{events_url}/count?body=old").get_json() == 1
+
+    # When the conversation is deleted and begins anew with a longer text
+    client.delete(f"{API}/{conversation}")
+    text = {"content": [{"type": "text", "text": "new words, and more of them than before"}]}
+    client.post(API, json={"conversation_id": conversation, "initial_message": text})
+
+    # Then only the new text is found
+    assert client.get(f"{events_url}/count?body=old").get_json() == 0
+    assert client.get(f"{events_url}/search?body=old").get_json() == {"items": [], "next_page_id": None}
+    assert client.get(f"{events_url}/count?body=words").get_json() == 1
+
+
 def test_nothing_of_a_deleted_conversation_stays_but_a_mark_for_a_minute(client, store, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[*recorded("pending"), action(), message("x")])
     redis = store.conversations._redis
@@ -174,3 +281,113 @@ def test_nothing_of_a_deleted_conversation_stays_but_a_mark_for_a_minute(client,
     [mark] = redis.keys(keys)
     assert mark.endswith(b":deleted")
     assert 0 < redis.ttl(mark) <= 60
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("execution_status", "running"), ("title", "A title"), ("tags", {"a": "b"}), ("stats", {"usage_to_metrics": {}})],
+)
+def test_a_state_update_is_kept_and_updates_the_conversation(client, url, conversation, key, value):
+    update = event("ConversationStateUpdateEvent", "environment", key=key, value=value)
+
+    assert client.post(url, json=[update]).get_json()["appended"] == 1
+
+    assert client.get(f"/api/conversations/{conversation}").get_json()[key] == value
+
+
+def test_a_policy_that_an_agent_reports_holds(client, url, conversation):
+    policy = {"kind": "ConfirmRisky", "threshold": "LOW", "confirm_unknown": False}
+    client.post(url, json=[event("ConversationStateUpdateEvent", key="confirmation_policy", value=policy)])
+
+    assert client.get(f"/api/conversations/{conversation}").get_json()["confirmation_policy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("execution_status", "sleeping"),
+        ("execution_status", 1),
+        ("title", 5),
+        ("tags", "x"),
+        ("tags", {"a": 1}),
+        ("stats", []),
+        ("confirmation_policy", {"kind": "Sometimes"}),
+        ("confirmation_policy", {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}),
+        ("id", "x"),
+        ("seq", 7),
+        (None, None),
+        (["a"], {}),
+    ],
+)
+def test_an_ill_shaped_update_is_kept_without_effect(client, url, conversation, key, value):
+    client.post(url, json=[status("paused")])
+    before = client.get(f"/api/conversations/{conversation}").get_json()
+
+    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
+
+    assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
+    after = client.get(f"/api/conversations/{conversation}").get_json()
+    assert {**after, "updated_at": 0} == {**before, "updated_at": 0}
+
+
+def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversation):
+    full = {"execution_status": "finished", "title": "T", "tags": {"k": "v"}, "stats": {"s": 1}, "agent": {}, "id": "x"}
+
+    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
+
+    assert answer.get_json() == {"success": True, "appended": 0, "seq": 0}
+    assert client.get(f"{events_url}/count").get_json() == 0
+    state = client.get(f"/api/conversations/{conversation}").get_json()
+    assert (state["id"], state["execution_status"], state["title"]) == (conversation, "finished", "T")
+    assert (state["tags"], state["stats"]) == ({"k": "v"}, {"s": 1})
+
+
+@pytest.mark.parametrize("key", ["confirmation_policy", "full_state"])
+def test_a_policy_that_the_agent_tells_holds_the_next_action(client, url, conversation, key):
+    policy = {"kind": "AlwaysConfirm"}
+    value = policy if key == "confirmation_policy" else {"confirmation_policy": policy}
+
+    client.post(url, json=[state_update(key, value), action()])
+
+    state = client.get(f"{API}/{conversation}").get_json()
+    assert (state["confirmation_policy"], state["execution_status"]) == (policy, "waiting_for_confirmation")
+
+
+def test_kinds_have_their_effect_under_their_qualified_names_too(client, url, conversation):
+    module = "openhands.sdk.event.conversation_state.ConversationStateUpdateEvent"
+    title = {**state_update("title", "T"), "kind": module}
+    snapshot = {**state_update("full_state", {"execution_status": "paused"}), "kind": module}
+
+    assert client.post(url, json=[title, snapshot]).get_json()["appended"] == 1
+
+    state = client.get(f"{API}/{conversation}").get_json()
+    assert (state["title"], state["execution_status"]) == ("T", "paused")
+
+
+def test_a_member_of_a_full_state_that_is_ill_shaped_leaves_the_others_their_effect(client, url, conversation):
+    client.post(url, json=[state_update("full_state", {"execution_status": "asleep", "tags": 5, "title": "T"})])
+
+    state = client.get(f"{API}/{conversation}").get_json()
+    assert (state["title"], state["execution_status"], state["tags"]) == ("T", "idle", {})
+
+
+@pytest.mark.parametrize("value", ["text", None, [], 5])
+def test_a_full_state_that_is_no_object_has_no_effect_and_is_not_kept(client, url, events_url, value):
+    answer = client.post(url, json=[state_update("full_state", value), event()])
+
+    assert answer.get_json() == {"success": True, "appended": 1, "seq": 1}
+    assert client.get(f"{events_url}/count").get_json() == 1
+
+
+def test_a_batch_with_a_full_state_sent_again_does_not_turn_the_state_back(client, url, conversation):
+    # Given a batch that an agent begins with its state at that time, and what happened next
+    batch = [state_update("full_state", {"execution_status": "idle", "title": "Early"}), state_update("title", "Late")]
+    batch.append(status("running"))
+    client.post(url, json=batch)
+
+    # When the agent, which heard no answer, sends it again
+    client.post(url, json=batch)
+
+    # Then the state is that of the last event still
+    state = client.get(f"{API}/{conversation}").get_json()
+    assert (state["execution_status"], state["title"]) == ("running", "Late")

@@ -1,6 +1,7 @@
 """Count, search, get and send over HTTP."""
 
 import json
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -129,6 +130,69 @@ def test_pages_follow_one_another(client, conversation):
     assert ids == [one["id"] for one in sorted(events, key=lambda one: one["timestamp"])]
 
 
+@pytest.mark.parametrize("order", ["TIMESTAMP", "TIMESTAMP_DESC"])
+@pytest.mark.parametrize("filters", [{}, {"body": "odd"}, {"kind": "MessageEvent"}, {"source": "agent", "body": ""}])
+def test_a_walk_meets_every_event_once_also_among_equal_times(client, conversation, order, filters):
+    # Given messages and others of two instants, of two sources, appended in turn
+    log = [
+        {**kind(source), "timestamp": f"2026-11-20T10:00:0{number % 2}"}
+        for number in range(8)
+        for kind, source in (
+            (lambda source: message("odd", source), "agent"),
+            (event_of("X"), "agent"),
+            (event_of("X"), "user"),
+        )
+    ]
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=log)
+    url = f"/api/conversations/{conversation}/events"
+
+    # When it is walked three at a time
+    ids, page_id, pages = [], None, 0
+    while page_id is not None or not pages:
+        query = {**filters, "limit": 3, "sort_order": order, **({"page_id": page_id} if page_id else {})}
+        page = client.get(f"{url}/search", query_string=query).get_json()
+        ids += [item["id"] for item in page["items"]]
+        page_id, pages = page["next_page_id"], pages + 1
+
+    # Then each is met once, in time and then as appended, or exactly the other way round
+    wanted = [one for one in log if not filters or one["kind"] == "MessageEvent"]
+    expected = [one["id"] for one in sorted(wanted, key=lambda one: one["timestamp"])]
+    assert ids == (expected if order == "TIMESTAMP" else expected[::-1])
+    assert len(ids) == count(client, url, **filters)
+    assert pages == -(-len(ids) // 3)
+
+
+def event_of(kind):
+    return lambda source: event(kind, source)
+
+
+def test_a_cursor_outside_the_range_of_times_leads_to_its_nearer_end(client, url, conversation):
+    late = {"timestamp__gte": "2026-11-20T11:30:00"}
+
+    assert search(client, url, page_id=f"m1-{conversation}", **late) == ["m2"]
+    assert search(client, url, page_id=f"m1-{conversation}", sort_order="TIMESTAMP_DESC", **late) == []
+
+
+@pytest.mark.parametrize("order", ["", "timestamp", "DESC"])
+def test_no_other_word_is_a_sort_order(client, url, order):
+    response = client.get(f"{url}/search", query_string={"sort_order": order})
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"] == ["query", "sort_order"]
+
+
+@pytest.mark.parametrize("name", ["kind", "source", "body"])
+@pytest.mark.parametrize("value", ["x" * 10_240, "{conv}:log", "*", "%", "\x00", "😀", "[a-z]"])
+def test_a_filter_of_any_text_is_no_error(client, url, name, value):
+    assert count(client, url, **{name: value}) == 0
+    assert search(client, url, **{name: value}) == []
+
+
+@pytest.mark.parametrize("query", ["source=%FF", "body=%ED%A0%80", "kind=%F7%80"])
+def test_a_filter_that_is_no_utf_8_matches_nothing(client, url, query):
+    assert client.get(f"{url}/count?{query}").get_json() == 0
+
+
 @pytest.mark.parametrize("body", [{}, {"body": "deploy"}])
 def test_a_cursor_is_the_first_event_of_its_page_and_need_not_pass_the_filter(client, url, conversation, body):
     action_id = f"a1-{conversation}"
@@ -152,6 +216,10 @@ def test_an_unknown_or_foreign_cursor_is_refused(client, url, body):
 @pytest.mark.parametrize(
     ("fields", "body", "found"),
     [
+        ({"extended_content": [{"text": "x"}], "llm_message": {"content": [], "reasoning_content": "y"}}, "x y", 1),
+        ({"llm_message": {"content": [{"type": "text", "text": "ﬁne ΣΊΣΥΦΟΣ"}]}}, "FINE σίσυφος", 1),
+        ({"llm_message": {"content": [{"type": "text", "text": "a.b"}]}}, "a?b", 0),
+        ({"kind": "openhands.sdk.event.MessageEvent", "llm_message": {"content": [{"text": "deploy"}]}}, "deploy", 1),
         (
             {"llm_message": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}},
             "ONE TWO",
@@ -169,7 +237,7 @@ def test_an_unknown_or_foreign_cursor_is_refused(client, url, body):
     ],
 )
 def test_what_the_text_of_a_message_is(client, conversation, fields, body, found):
-    client.post(f"/api/v1/webhooks/events/{conversation}", json=[event("MessageEvent", "agent", **fields)])
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[{**event("MessageEvent", "agent"), **fields}])
     url = f"/api/conversations/{conversation}/events"
 
     assert count(client, url, body=body) == found
@@ -197,6 +265,16 @@ def test_an_id_may_hold_a_slash(client, url, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[odd])
 
     assert client.get(f"{url}/a/b%20c%3F").get_json() == odd
+
+
+@pytest.mark.parametrize("odd", ["/x", "a//b", "../x", ".", "search/", "%2F", "😀", "\x00", '"'])
+def test_an_event_of_any_id_is_got_by_it(client, url, conversation, odd):
+    one = {**event(), "id": odd}
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[one])
+
+    assert client.get(f"{url}/{quote(odd)}").get_json() == one
+    assert client.get(url, json=[odd]).get_json() == [one]
+    assert client.get(url, query_string={"event_ids": odd}).get_json() == [one]
 
 
 def test_a_batch_is_got_in_the_order_asked_with_null_for_what_is_unknown(client, url, conversation):
@@ -263,7 +341,11 @@ def test_a_message_may_be_empty(client, url):
         ({"content": [{"type": "text", "text": "a", "odd": 1}]}, ["body", "content", 0, "odd"]),
         ({"content": [{"type": "image", "image_urls": "u"}]}, ["body", "content", 0, "image_urls"]),
         ({"content": [{"type": "text", "text": "x" * (1024 * 1024)}]}, ["body", "content"]),
-        ({"role": "assistant"}, ["body", "role"]),
+        ({"content": [{"type": "image", "image_urls": ["u"], "text": "a"}]}, ["body", "content", 0, "text"]),
+        ({"content": [{"type": "text", "text": "a", "cache_prompt": 1}]}, ["body", "content", 0, "cache_prompt"]),
+        ({"content": None}, ["body", "content"]),
+        ({"run": None}, ["body", "run"]),
+        *(({"role": role}, ["body", "role"]) for role in ("assistant", "system", "tool", "", None, 5)),
         ({"run": "yes"}, ["body", "run"]),
         ([], ["body"]),
     ],
@@ -274,6 +356,14 @@ def test_a_message_of_another_shape_is_refused(client, url, body, loc):
     assert response.status_code == 422
     assert response.get_json()["detail"][0]["loc"] == loc
     assert count(client, url) == 3
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "😀", "lone \ud800", ""])
+def test_a_message_of_any_text_comes_out_as_it_went_in(client, url, text):
+    client.post(url, json={"content": [{"type": "text", "text": text}]})
+
+    [sent] = client.get(f"{url}/search?sort_order=TIMESTAMP_DESC&limit=1").get_json()["items"]
+    assert sent["llm_message"]["content"][0]["text"] == text
 
 
 @pytest.mark.parametrize("before", ["idle", "paused", "finished", "error", "stuck"])

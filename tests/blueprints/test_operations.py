@@ -1,4 +1,6 @@
-"""What the server says of itself."""
+"""What the server says of itself, and of what it does not serve."""
+
+import pytest
 
 
 def test_alive_and_health(client):
@@ -23,3 +25,29 @@ def test_server_info_has_what_clients_check(client):
     assert info["uptime"] >= 0
     assert "events" in info["capabilities"]
     assert (info["notice"] is None) is info["store"]["durable"]
+
+
+@pytest.mark.parametrize("path", ["/alive", "/health", "/ready", "/server_info"])
+def test_operations_are_only_read(client, path):
+    assert client.head(path).status_code == 200
+
+    response = client.post(path)
+
+    assert (response.status_code, response.get_json()) == (405, {"detail": "Method Not Allowed"})
+    assert set(response.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
+
+
+@pytest.mark.parametrize("path", ["/", "/nope", "/alive/", "/api/conversations/", "/api/v1/webhooks", "/api/v1//nope"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_what_is_not_served_is_404_in_json(client, path, method):
+    response = client.open(path, method=method)
+
+    assert response.mimetype == "application/json"
+    assert (response.status_code, response.get_json()) == (404, {"detail": "Not Found"})
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", ""), ("GET", "/ID"), ("GET", "/ID//events/count")])
+def test_a_slash_too_many_is_never_answered_with_an_html_page(client, conversation, method, path):
+    response = client.open(f"/api//conversations{path.replace('ID', conversation)}", method=method)
+
+    assert response.mimetype == "application/json"

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.conftest import event, message, status
+from tests.conftest import action, event, message, status
 
 
 @pytest.fixture
@@ -223,59 +223,108 @@ def test_a_body_of_ten_megabytes_is_413(client, url):
     assert response.get_json() == {"detail": "The body is longer than 8388608 bytes"}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("execution_status", "running"), ("title", "A title"), ("tags", {"a": "b"}), ("stats", {"usage_to_metrics": {}})],
-)
-def test_a_state_update_is_kept_and_updates_the_conversation(client, url, conversation, key, value):
-    update = event("ConversationStateUpdateEvent", "environment", key=key, value=value)
+def test_an_id_that_comes_twice_in_one_batch_counts_once_and_the_first_stays(client, url, events_url):
+    first = event()
 
-    assert client.post(url, json=[update]).get_json()["appended"] == 1
+    answer = client.post(url, json=[first, {**first, "kind": "Other"}, event(), first])
 
-    assert client.get(f"/api/conversations/{conversation}").get_json()[key] == value
+    assert answer.get_json() == {"success": True, "appended": 2, "seq": 2}
+    assert client.get(f"{events_url}/{first['id']}").get_json() == first
+    assert client.get(f"{events_url}/count?kind=Other").get_json() == 0
 
 
-def test_a_policy_that_an_agent_reports_holds(client, url, conversation):
-    policy = {"kind": "ConfirmRisky", "threshold": "LOW", "confirm_unknown": False}
-    client.post(url, json=[event("ConversationStateUpdateEvent", key="confirmation_policy", value=policy)])
-
-    assert client.get(f"/api/conversations/{conversation}").get_json()["confirmation_policy"] == policy
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("execution_status", "sleeping"),
-        ("execution_status", 1),
-        ("title", 5),
-        ("tags", "x"),
-        ("stats", []),
-        ("confirmation_policy", {"kind": "Sometimes"}),
-        ("confirmation_policy", {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}),
-        ("id", "x"),
-        ("seq", 7),
-        (None, None),
-        (["a"], {}),
-    ],
-)
-def test_an_ill_shaped_update_is_kept_without_effect(client, url, conversation, key, value):
-    client.post(url, json=[status("paused")])
+def test_a_batch_sent_again_leaves_the_conversation_as_it_was(client, url, conversation):
+    # Given a conversation with one event
+    batch = [event()]
+    client.post(url, json=batch)
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
-    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
+    # When the agent, which heard no answer, sends it again
+    client.post(url, json=batch)
+
+    # Then nothing has changed, not even the time of the last change
+    assert client.get(f"/api/conversations/{conversation}").get_json() == before
+
+
+def test_kinds_and_sources_that_join_to_the_same_text_are_told_apart(client, url, events_url):
+    pairs = [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("{a", "b}"), ("*", "*"), ("a b", "ä"), ("a", "b")]
+    client.post(url, json=[event(kind, source) for kind, source in pairs])
+
+    for kind, source in pairs:
+        query = {"kind": kind, "source": source}
+        assert client.get(f"{events_url}/count", query_string=query).get_json() == 1
+        [found] = client.get(f"{events_url}/search", query_string=query).get_json()["items"]
+        assert (found["kind"], found["source"]) == (kind, source)
+    assert client.get(f"{events_url}/count", query_string={"kind": "a"}).get_json() == 2
+
+
+def test_the_names_of_an_event_are_counted_in_characters(client, url, events_url):
+    longest = {name: f"{name}{uuid4().hex}".ljust(128, "😀") for name in ("id", "kind", "source")}
+
+    assert client.post(url, json=[event(**longest)]).status_code == 200
+
+    [found] = client.get(f"{events_url}/search", query_string={"kind": longest["kind"]}).get_json()["items"]
+    assert {name: found[name] for name in longest} == longest
+    assert client.get(events_url, query_string={"event_ids": longest["id"]}).get_json() == [found]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[",
+        b'[{"a": NaN}]',
+        b"[-Infinity]",
+        b'["\xff"]',
+        b'["\xed\xa0\x80"]',
+        b"[] []",
+        b"[1" + b"0" * 5000 + b"]",
+    ],
+)
+def test_what_is_no_json_is_refused(client, url, conversation, body):
+    [fault] = refused(client, url, body)
+
+    assert (fault["loc"], fault["type"]) == (["body"], "json_invalid")
+    assert client.get(f"/api/conversations/{conversation}").status_code == 404
+
+
+def test_json_that_is_no_event_behind_good_ones_keeps_none_of_them(client, url, conversation):
+    good = json.dumps(event()).encode()
+
+    [fault] = refused(client, url, b"[" + good + b"," + good + b",}]")
+
+    assert fault["type"] == "json_invalid"
+    assert client.get(f"/api/conversations/{conversation}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
+)
+def test_a_batch_must_say_that_it_is_json(client, url, content_type):
+    response = client.post(url, data=json.dumps([event()]), content_type=content_type)
+
+    assert response.status_code == 415
+    assert "application/json" in response.get_json()["detail"]
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/x+json"])
+def test_json_may_be_said_in_several_ways(client, url, content_type):
+    assert client.post(url, data=json.dumps([event()]), content_type=content_type).status_code == 200
+
+
+def test_brackets_in_text_are_no_nesting(client, url, events_url):
+    one = event(text="[{" * 1000)
+
+    assert client.post(url, json=[one]).status_code == 200
+
+    assert client.get(f"{events_url}/{one['id']}").get_json() == one
+
+
+def test_events_that_the_server_adds_itself_take_part_in_seq(client, url, events_url, conversation):
+    policy = {"kind": "AlwaysConfirm"}
+    client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": policy})
+
+    answer = client.post(url, json=[action()])
 
     assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
-    after = client.get(f"/api/conversations/{conversation}").get_json()
-    assert {**after, "updated_at": 0} == {**before, "updated_at": 0}
-
-
-def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversation):
-    full = {"execution_status": "finished", "title": "T", "tags": {"k": "v"}, "stats": {"s": 1}, "agent": {}, "id": "x"}
-
-    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
-
-    assert answer.get_json() == {"success": True, "appended": 0, "seq": 0}
-    assert client.get(f"{events_url}/count").get_json() == 0
-    state = client.get(f"/api/conversations/{conversation}").get_json()
-    assert (state["id"], state["execution_status"], state["title"]) == (conversation, "finished", "T")
-    assert (state["tags"], state["stats"]) == ({"k": "v"}, {"s": 1})
+    assert client.get(f"{events_url}/count").get_json() == 2

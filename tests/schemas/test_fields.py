@@ -15,13 +15,21 @@ ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
         (Id(), ID, ID),
         (Id(), ID.upper(), ID),
         (Id(), ID.replace("-", ""), ID),
+        (Id(), ID.replace("-", "").upper(), ID),
         (Instant(), "1970-01-01T00:00:01", 1_000_000),
+        (Instant(), "1969-12-31 23:59:59 00:00", -1_000_000),
+        (Instant(), "9999-12-31", 253_402_214_400_000_000),
         (Kind(), "a.b.MessageEvent", "MessageEvent"),
+        (Kind(), "a.", ""),
+        (Kind(), "", ""),
+        (Kind(), "a:b", "a:b"),
         (Limit(100), "1", 1),
         (Limit(100), "100", 100),
         (Limit(100), "007", 7),
         (StrictBoolean(), True, True),
+        (StrictBoolean(), False, False),
         (StrictInteger(least=1), 1, 1),
+        (StrictInteger(least=1), 10**40, 10**40),
         (Choice("a", "b"), "b", "b"),
         (Text(most=2), "😀é", "😀é"),
         (Text(), "\x00", "\x00"),
@@ -39,9 +47,15 @@ def test_accepted(field, value, loaded):
             for value in ("", "x", ID[:-1], f"{{{ID}}}", f"urn:uuid:{ID}", ID[:35] + "g", 5)
         ),
         (Id(), ID.replace("-", "", 2), "uuid_parsing"),
-        *((Instant(), value, "datetime_parsing") for value in ("", "soon", 5, True, [])),
-        *((Limit(100), value, "int_parsing") for value in ("", "x", "1.0", "+1", " 1", "1" * 21)),
-        *((Limit(100), value, "greater_than_equal") for value in ("0", "-1")),
+        *(
+            (Instant(), value, "datetime_parsing")
+            for value in ("", "soon", "1700000000", "-1", "24:00", 5, 1.5, True, [], {})
+        ),
+        *(
+            (Limit(100), value, "int_parsing")
+            for value in ("", "x", "-", "--1", "1.0", "1e2", "0x1", "+1", " 1", "٣", "1" * 21)
+        ),
+        *((Limit(100), value, "greater_than_equal") for value in ("0", "-0", "-1", "-999")),
         (Limit(100), "101", "less_than_equal"),
         *((StrictBoolean(), value, "bool_type") for value in ("true", "yes", 1, 0, 1.0, [], {})),
         *((StrictInteger(least=1), value, "int_type") for value in ("1", 1.0, True)),

@@ -1,0 +1,95 @@
+"""Server-sent events: a conversation's log as it grows, resumed by `Last-Event-ID`. Source: docs/wire.md, 7."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Response, current_app, request
+from marshmallow import ValidationError
+
+from blueprints import current_store
+from blueprints.api import Blueprint, InvalidInput
+from schemas.fields import Place
+from schemas.sockets import Stream
+from store.errors import UNAVAILABLE, StoreError
+from store.feed import Entry, Follower
+from store.matching import passes
+from wire import ConversationId
+
+stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
+
+#: milliseconds after which a browser connects again
+RECONNECT = 1000
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+@stream.get("/events/stream")
+@stream.fails(404)
+@stream.doc(
+    parameters=[
+        {
+            "in": "header",
+            "name": "Last-Event-ID",
+            "schema": {"type": "integer", "minimum": 0},
+            "description": "What a browser sends when it connects again; wins over after_seq.",
+        }
+    ]
+)
+@stream.arguments(Stream(), location="query")
+@stream.response(200, {"type": "string"}, content_type="text/event-stream", description="`id:` is the event's seq")
+def stream_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Follow events: first those that are there, then each as it is appended."""
+    after = filters.pop("after_seq", 0)
+    if last := request.headers.get("Last-Event-ID"):
+        after = _place(last)
+    follower = current_store.feeds.follow(conversation_id, after)
+    connection = request.environ.get("gunicorn.socket")
+    if connection is not None:
+        connection.settimeout(current_app.config["IDLE_SECONDS"])  # a client that takes nothing is dropped
+    lines = _Lines(follower, filters, current_app.config["PING_SECONDS"])
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache, and no proxy that collects
+    return Response(lines, mimetype="text/event-stream", headers=headers)
+
+
+def _place(text: str) -> int:
+    try:
+        return Place().deserialize(text)
+    except ValidationError as fault:
+        raise InvalidInput("header", {"Last-Event-ID": fault.messages}) from None
+
+
+class _Lines:
+    """The body of the response. A class, for a generator that was never started is not closed."""
+
+    def __init__(self, follower: Follower, filters: dict[str, Any], ping_seconds: float) -> None:
+        self._follower = follower
+        self._filters = filters
+        self._ping_seconds = ping_seconds
+        self._body = self._chunks()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._body
+
+    def close(self) -> None:
+        self._follower.close()
+
+    def _chunks(self) -> Iterator[bytes]:
+        yield b"retry: %d\n\n" % RECONNECT
+        while True:
+            try:
+                entries = self._follower.next(self._ping_seconds)
+            except UNAVAILABLE:
+                yield b": the store does not answer\n\n"
+                self._follower.pause()
+                continue
+            except StoreError:  # stopping, too slow, or the conversation is gone: the client connects again and learns
+                return
+            told = b"".join(self._told(entry) for entry in entries if entry.raw)
+            yield told or b": %d\n\n" % self._follower.seq
+
+    def _told(self, entry: Entry) -> bytes:
+        if not passes(entry.fields, **self._filters):
+            return b""
+        identity = b"id: %d\n" % entry.seq if entry.seq else b""
+        return identity + b"".join(b"data: %b\n" % line for line in _LINE_END.split(entry.raw)) + b"\n"

@@ -1,0 +1,44 @@
+"""What a client asks for when it follows a conversation, and what it says over the socket."""
+
+from typing import Any
+
+from marshmallow import fields, post_load, pre_load
+
+from schemas.events import EventFilter, SendMessageRequest
+from schemas.fields import BaseSchema, Choice, Instant, Place
+
+
+class Follow(BaseSchema):
+    """From where a socket begins: `after_seq`, or all, or since a time, or from now. Source: docs/wire.md, 6.
+
+    Loaded as `after`: a seq, None for from now; and `since`: the earliest time to replay, or None.
+    """
+
+    resend_mode = Choice("all", "since")
+    after_timestamp = Instant()
+    resend_all = fields.String()
+    after_seq = Place()
+
+    @post_load
+    def _place(self, query: dict[str, Any], **_: Any) -> dict[str, Any]:
+        mode = query.get("resend_mode") or ("all" if query.get("resend_all", "").lower() in ("true", "1") else None)
+        since = query.get("after_timestamp") if mode == "since" else None
+        if "after_seq" in query:
+            return {"after": query["after_seq"], "since": None}
+        return {"after": 0 if mode == "all" else None, "since": since}
+
+
+class Stream(EventFilter):
+    """From where a stream begins, and which events it tells."""
+
+    after_seq = Place(metadata={"description": "Tell the events behind this one; 0, the default, is all."})
+
+
+class InboundMessage(SendMessageRequest):
+    """A user's message over a socket: text alone is content too. It always runs. Source: docs/wire.md, 6."""
+
+    @pre_load
+    def _text_is_a_part(self, message: Any, **_: Any) -> Any:
+        if isinstance(message, dict) and isinstance(message.get("content"), str):
+            return {**message, "content": [{"type": "text", "text": message["content"]}], "run": True}
+        return {**message, "run": True} if isinstance(message, dict) else message

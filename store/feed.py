@@ -1,0 +1,243 @@
+"""Conversations as this process follows them: every event once, in seq order, from any place on.
+
+Each follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new ones
+from a ring that all followers of a conversation share and that Redis fills once for all of them. The ring holds what
+the slowest follower has not taken yet, within a bound; who falls behind it is let go, and may come back to the log.
+"""
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from types import TracebackType
+from typing import Any, TypeVar
+
+from store.errors import ConversationNotFound, FellBehind, StoreError
+from store.keys import ConversationKeys
+from store.scripts import Scripts
+from store.signals import MAYBE_MISSED
+from wire import ConversationId, Seq
+
+#: events, and bytes, of one page that is read or taken
+PAGE, _PAGE_BYTES = 100, 256 * 1024
+
+#: seconds before a store that did not answer is asked again
+_PAUSE = 0.5
+
+Shared = TypeVar("Shared")
+
+
+class Entry:
+    """One event as followers get it. Its seq is 0 when the log does not keep it; it is empty when state has changed
+    without an event."""
+
+    __slots__ = ("_fields", "raw", "seq")
+
+    def __init__(self, seq: Seq, raw: bytes) -> None:
+        self.seq = seq
+        self.raw = raw
+        self._fields: dict[str, Any] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The event's members, parsed once for all followers."""
+        if self._fields is None:
+            self._fields = json.loads(self.raw)
+        return self._fields
+
+
+class Feed:
+    """One conversation's ring; all that follow it here hold the same one."""
+
+    def __init__(
+        self, conversation_id: ConversationId, incarnation: bytes, last: Seq, scripts: Scripts, ring_bytes: int
+    ) -> None:
+        self.id = conversation_id
+        self.incarnation = incarnation
+        self.changed = threading.Condition()
+        self.ended: StoreError | None = None
+        self.followers: set[Follower] = set()
+        self.ring: deque[Entry] = deque()
+        self.first = 0  #: index of the ring's first entry, counted from the feed's beginning
+        self.dropped = last  #: seq behind which the ring has every event up to `last`
+        self.last = last
+        self.stale = False
+        self._reading = False
+        self._heard = 0
+        self._size = 0
+        self._scripts = scripts
+        self._ring_bytes = ring_bytes
+        self._shared: tuple[int, Any] = (-1, None)
+        self._sharing = threading.Lock()
+
+    def hear(self, signal: bytes) -> None:
+        """Take what was published: wake a follower to read, or enter what is not read from the log."""
+        with self.changed:
+            if signal.startswith(b"{") or signal == b"state":
+                self._enter([Entry(Seq(0), b"" if signal == b"state" else signal)])
+            elif signal in (MAYBE_MISSED, b"0") or int(signal) > self.last:
+                self.stale = True
+                self._heard += 1
+                self.changed.notify()
+
+    def end(self, reason: StoreError) -> None:
+        """Let every follower go."""
+        with self.changed:
+            self.ended = reason
+            self.changed.notify_all()
+
+    def take_reading(self) -> bool:
+        """Whether the caller, who holds `changed`, shall read the log for all."""
+        if not self.stale or self._reading:
+            return False
+        self._reading = True
+        return True
+
+    def read(self) -> None:
+        """Fill the ring from the log. Raises one of UNAVAILABLE."""
+        with self.changed:
+            heard = self._heard
+        try:
+            incarnation, end, events = self.read_log(self.last)
+            if incarnation != self.incarnation:
+                raise ConversationNotFound
+        except ConversationNotFound as gone:
+            return self.end(gone)
+        except BaseException:
+            with self.changed:
+                self._reading = False
+            raise
+        with self.changed:
+            self._reading = False
+            entries = [Entry(Seq(seq), raw) for seq, raw in enumerate(events, self.last + 1)]
+            self.last = Seq(self.last + len(entries))
+            self.stale = self.last < end or self._heard != heard
+            self._enter(entries)
+
+    def _enter(self, entries: list[Entry]) -> None:
+        lowest = min((one.index for one in self.followers if one.index is not None), default=self.first)
+        self.ring.extend(entries)
+        self._size += sum(len(entry.raw) for entry in entries)
+        while len(self.ring) > len(entries) and (self.first < lowest or self._size > self._ring_bytes):
+            gone = self.ring.popleft()
+            self.first += 1
+            self._size -= len(gone.raw)
+            self.dropped = gone.seq or self.dropped
+        self.changed.notify_all()
+
+    def place_behind(self, seq: Seq) -> int | None:
+        """Index of the first entry behind an event; None while the ring does not reach back to it."""
+        if seq < self.dropped:
+            return None
+        return next((index for index, entry in enumerate(self.ring, self.first) if entry.seq > seq), self.end_index)
+
+    @property
+    def end_index(self) -> int:
+        return self.first + len(self.ring)
+
+    def read_log(self, after: Seq) -> tuple[bytes, Seq, list[bytes]]:
+        """Incarnation, last seq and the next events. Raises ConversationNotFound."""
+        return read_log(self._scripts, self.id, after, PAGE)
+
+    def share(self, index: int, load: Callable[[], Shared]) -> Shared:
+        """What `load` gives, loaded once for all followers that ask at this place of the ring."""
+        with self._sharing:
+            if self._shared[0] != index:
+                self._shared = (index, load())
+            shared: Shared = self._shared[1]
+            return shared
+
+
+class Follower:
+    """A place in one conversation's log that moves on. Close it, or use it in a `with`."""
+
+    def __init__(self, feed: Feed, after: Seq, closed: Callable[["Follower"], None]) -> None:
+        self.seq = after  #: of the last event taken
+        self.index: int | None = None  #: of the ring's entry to take next; None until it has caught up
+        self.feed = feed
+        self._closed = closed
+
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Follow no longer; whoever waits in `next` returns."""
+        self._closed(self)
+
+    def next(self, timeout: float) -> list[Entry]:
+        """The next events, in order, as soon as there are any; none when it was closed or nothing came in time.
+
+        timeout is in seconds. Raises ConversationNotFound, FellBehind, Stopping, or one of UNAVAILABLE:
+        after the last one it may be asked again.
+        """
+        deadline = time.monotonic() + timeout
+        feed = self.feed
+        while True:
+            with feed.changed:
+                while True:
+                    if feed.ended is not None:
+                        raise feed.ended
+                    if self not in feed.followers:
+                        return []
+                    if self.index is None:
+                        self.index = feed.place_behind(self.seq)
+                    if self.index is None:
+                        break
+                    if taken := self._take(self.index):
+                        return taken
+                    if feed.take_reading():
+                        break
+                    if not feed.changed.wait(max(0.0, deadline - time.monotonic())):
+                        return []
+            if self.index is None:
+                return self._replay()
+            feed.read()
+
+    def pause(self) -> None:
+        """Wait a moment before asking a store again that did not answer."""
+        time.sleep(_PAUSE)
+
+    def share(self, load: Callable[[], Shared]) -> Shared:
+        """What `load` gives, loaded once for all followers that stand at this place."""
+        return load() if self.index is None else self.feed.share(self.index, load)
+
+    def _take(self, index: int) -> list[Entry]:
+        skipped = index - self.feed.first
+        if skipped < 0:
+            raise FellBehind
+        taken, size = [], 0
+        for entry in islice(self.feed.ring, skipped, skipped + PAGE):
+            taken.append(entry)
+            size += len(entry.raw)
+            if size >= _PAGE_BYTES:
+                break
+        self.index = index + len(taken)
+        self.seq = max((entry.seq for entry in taken), default=self.seq) or self.seq
+        return taken
+
+    def _replay(self) -> list[Entry]:
+        incarnation, _, events = self.feed.read_log(self.seq)
+        if incarnation != self.feed.incarnation:
+            raise ConversationNotFound
+        entries = [Entry(Seq(seq), raw) for seq, raw in enumerate(events, self.seq + 1)]
+        self.seq = Seq(self.seq + len(entries))
+        return entries
+
+
+def read_log(
+    scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
+) -> tuple[bytes, Seq, list[bytes]]:
+    """A conversation's incarnation, the seq of its last event, and the events behind a place, as many as fit.
+
+    Raises ConversationNotFound.
+    """
+    reply = scripts.read_log([ConversationKeys(conversation_id).root], [after, most, _PAGE_BYTES])
+    if reply is None:
+        raise ConversationNotFound
+    incarnation, last, *events = reply
+    return incarnation, Seq(last), events

@@ -1,0 +1,121 @@
+"""All that this process follows: a feed per conversation, readers that come and go, and their end."""
+
+import json
+import threading
+import time
+from typing import Any
+
+from store.errors import BeyondTheEnd, Stopping, TooManyFollowers
+from store.feed import PAGE, Feed, Follower, read_log
+from store.keys import ConversationKeys
+from store.matching import passes
+from store.scripts import Scripts
+from store.signals import Signals
+from wire import ConversationId, Seq
+
+#: events that one reading looks at: a filter that nothing passes must not hold a worker up
+MOST_LOOKED_AT = 10_000
+
+
+class Feeds:
+    """All that this process follows."""
+
+    def __init__(self, scripts: Scripts, signals: Signals, *, ring_bytes: int, most_followers: int) -> None:
+        self._scripts = scripts
+        self._signals = signals
+        self._ring_bytes = ring_bytes
+        self._most = most_followers
+        self._lock = threading.Lock()
+        self._feeds: dict[ConversationId, Feed] = {}
+        self._followers = 0
+        self._stopping = False
+
+    def follow(self, conversation_id: ConversationId, after: Seq | None) -> Follower:
+        """Follow a conversation from behind an event on: 0 from its beginning, None from now.
+
+        Raises ConversationNotFound, BeyondTheEnd, TooManyFollowers, Stopping.
+        """
+        with self._lock:
+            if self._stopping:
+                raise Stopping
+            if self._followers >= self._most:
+                raise TooManyFollowers
+            self._followers += 1
+        try:
+            incarnation, last, _ = read_log(self._scripts, conversation_id, Seq(0), 0)
+            if after is not None and after > last:
+                raise BeyondTheEnd(last)
+            return self._join(conversation_id, incarnation, last, last if after is None else after)
+        except BaseException:
+            with self._lock:
+                self._followers -= 1
+            raise
+
+    def _join(self, conversation_id: ConversationId, incarnation: bytes, last: Seq, after: Seq) -> Follower:
+        with self._lock:
+            feed = self._feeds.get(conversation_id)
+            if feed is None or feed.incarnation != incarnation or feed.ended is not None:
+                feed = Feed(conversation_id, incarnation, last, self._scripts, self._ring_bytes)
+                self._feeds[conversation_id] = feed
+            follower = Follower(feed, after, self._leave)
+            with feed.changed:
+                feed.followers.add(follower)
+                feed.stale = feed.stale or last > feed.last
+        self._signals.watch(ConversationKeys(conversation_id).signal, feed.hear)
+        return follower
+
+    def _leave(self, follower: Follower) -> None:
+        feed = follower.feed
+        with self._lock:
+            with feed.changed:
+                if follower not in feed.followers:
+                    return
+                feed.followers.remove(follower)
+                feed.changed.notify_all()
+            self._followers -= 1
+            if not feed.followers:
+                self._signals.unwatch(ConversationKeys(feed.id).signal, feed.hear)
+                if self._feeds.get(feed.id) is feed:
+                    del self._feeds[feed.id]
+
+    def read(
+        self, conversation_id: ConversationId, after: Seq, *, wait: float, limit: int, **filters: Any
+    ) -> tuple[list[bytes], Seq]:
+        """The events behind a place that pass the filters, and the place to read behind next.
+
+        Looks at no more than MOST_LOOKED_AT; when there is nothing behind the place, waits up to `wait` seconds.
+        Raises as `follow`, but no Stopping: then there is nothing new.
+        """
+        found: list[bytes] = []
+        seq, deadline = after, time.monotonic() + wait
+        while True:
+            _, last, events = read_log(self._scripts, conversation_id, seq, PAGE)
+            if after > last:
+                raise BeyondTheEnd(last)
+            for raw in events:
+                seq = Seq(seq + 1)
+                if passes(json.loads(raw), **filters):
+                    found.append(raw)
+                if len(found) == limit or seq - after == MOST_LOOKED_AT:
+                    return found, seq
+            if seq >= last and (found or not self._news(conversation_id, seq, deadline)):
+                return found, seq
+
+    def _news(self, conversation_id: ConversationId, seq: Seq, deadline: float) -> bool:
+        """Whether something came behind a place in time."""
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        try:
+            with self.follow(conversation_id, seq) as follower:
+                return bool(follower.next(remaining))
+        except Stopping:
+            return False
+
+    def stop(self) -> None:
+        """Let every follower go, and take no new ones: this process ends."""
+        with self._lock:
+            self._stopping = True
+            feeds = list(self._feeds.values())
+        for feed in feeds:
+            feed.end(Stopping())

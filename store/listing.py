@@ -1,0 +1,70 @@
+"""The listing of all conversations, in a slot of its own: written behind every change, before it is acknowledged.
+
+A conversation's script answers with its revision; an entry never goes back to an older one. What a killed worker left
+unlisted was not acknowledged: the client's repeat lists it. What is listed wrongly is put right when it is read.
+"""
+
+from typing import Any, NamedTuple
+
+from redis import Redis
+
+from store.errors import ConversationNotFound
+from store.keys import LISTING, ConversationKeys
+from store.scripts import Script, Scripts
+from wire import ConversationId, Micros, micros
+
+
+class Entry(NamedTuple):
+    """One conversation of a page."""
+
+    id: ConversationId
+    at: Micros  #: the time that the page is ordered by
+    revision: int
+
+
+class Listing:
+    """Every conversation by time of creation and of last change, also by status."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
+        self._scripts = scripts
+
+    def write(self, script: Script, conversation_id: ConversationId, args: list[Any]) -> Any:
+        """Run a script that writes a conversation and list what it answers. Returns its outcome.
+
+        Raises ConversationNotFound.
+        """
+        reply = script([ConversationKeys(conversation_id).root], args)
+        if reply is None:
+            raise ConversationNotFound
+        outcome, revision, status, created_at, updated_at, *more = reply
+        self.note(conversation_id, int(revision), status.decode(), created_at.decode(), updated_at.decode())
+        return (outcome, *more) if more else outcome
+
+    def note(
+        self, conversation_id: ConversationId, revision: int, status: str, created_at: str, updated_at: str
+    ) -> None:
+        """Enter or move a conversation."""
+        self._scripts.note_conversation(
+            [LISTING], [conversation_id, revision, status, micros(created_at), micros(updated_at)]
+        )
+
+    def forget(self, conversation_id: ConversationId, revision: int) -> None:
+        """Take a conversation out, unless one of a later revision is there."""
+        self._scripts.note_conversation([LISTING], [conversation_id, revision, "", 0, 0])
+
+    def page(
+        self, *, status: str | None, by: str, descending: bool, limit: int, start: tuple[Micros, ConversationId] | None
+    ) -> list[Entry]:
+        """Conversations in the order of `by`, `created` or `updated`, from a place on."""
+        place = start or ("", "")
+        args = [by, status or "", "desc" if descending else "asc", limit, *place]
+        found: Any = self._scripts.page_conversations([LISTING], args)
+        return [
+            Entry(ConversationId(identity.decode()), Micros(int(float(at))), int(revision))
+            for identity, at, revision in zip(found[::3], found[1::3], found[2::3], strict=True)
+        ]
+
+    def count(self, status: str | None) -> int:
+        """How many conversations there are, of a status or in all."""
+        return int(self._redis.zcard(f"{LISTING}:created:{status}" if status else f"{LISTING}:created"))

@@ -1,0 +1,19 @@
+-- _status: the state machine of execution_status. Needs _log. What a verb does to each status; a status that a verb
+-- does not name refuses it. An agent's own word, a state event that it posts, is always taken.
+local MOVES = {
+  run = {idle = 'running', paused = 'running', error = 'running', stuck = 'running', finished = 'running',
+    waiting_for_confirmation = 'running'},
+  pause = {idle = 'paused', running = 'paused', paused = 'paused',
+    waiting_for_confirmation = 'waiting_for_confirmation', finished = 'finished', error = 'error', stuck = 'stuck'},
+  interrupt = {idle = 'paused', running = 'paused', paused = 'paused',
+    waiting_for_confirmation = 'waiting_for_confirmation', finished = 'finished', error = 'error', stuck = 'stuck'},
+  accept = {waiting_for_confirmation = 'running'},
+  reject = {waiting_for_confirmation = 'idle'},
+  message = {idle = 'idle', running = 'running', paused = 'paused', waiting_for_confirmation = 'idle',
+    finished = 'idle', error = 'error', stuck = 'idle', deleting = 'deleting'},
+}
+
+-- The status that a verb leads to from the present one; nil when it is refused.
+local function after(verb)
+  return MOVES[verb][log.status]
+end

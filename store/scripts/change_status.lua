@@ -1,0 +1,31 @@
+-- change_status: run, pause or interrupt a conversation, as `_status.lua` has it.
+-- To run what waits for an answer is to accept it: the actions can no longer be answered.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
+--       5 "run" | "pause" | "interrupt"
+-- Returns  {"done" | the status that refuses, revision, execution_status, created_at, updated_at} | false: no such conversation
+-- Cost  O(p log n): p pending actions, n events of the conversation
+-- Idempotent  by id prefix: a repeat finds its own event
+-- include: _log.lua
+-- include: _status.lua
+if not open_log(ARGV[1]) then return false end
+if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close_log('done', ARGV[4]) end
+local status = after(ARGV[5])
+if not status then return close_log(log.status, ARGV[4]) end
+
+if status ~= log.status then
+  local stamp = {iso = ARGV[2], score = ARGV[3]}
+  if ARGV[5] == 'run' then
+    if log.status == 'waiting_for_confirmation' then
+      stamp = not_before(open_actions(), stamp)
+      close_actions()
+    end
+  else
+    local kind = ARGV[5] == 'interrupt' and log.status == 'running' and 'InterruptEvent' or 'PauseEvent'
+    local id = next_id()
+    append_event(id, kind .. ':user', stamp.score,
+      '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"user","kind":"' .. kind .. '"}', '')
+  end
+  set_status(status, stamp)
+end
+return close_log('done', ARGV[4])

@@ -1,0 +1,21 @@
+-- read_log: the events behind a place of the log, as many as fit.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 seq to read behind   2 most events   3 bytes that end the page: the event that reaches them is its last
+-- Returns  {incarnation, seq of the last event of the log, bytes, …} | false: no such conversation
+-- Cost  O(n' + m): n' list nodes between the place and the nearer end of the log, m events read
+-- Idempotent  reads only
+local root = KEYS[1]
+local STRIDE = 16
+local state = redis.call('HMGET', root, 'incarnation', 'seq')
+if not state[1] then return false end
+local reply, size = {state[1], tonumber(state[2])}, 0
+local at, stop = tonumber(ARGV[1]), math.min(tonumber(ARGV[1]) + tonumber(ARGV[2]), tonumber(state[2]))
+while at < stop and size < tonumber(ARGV[3]) do
+  for _, bytes in ipairs(redis.call('LRANGE', root .. ':log', at, math.min(at + STRIDE, stop) - 1)) do
+    if size >= tonumber(ARGV[3]) then break end
+    reply[#reply + 1] = bytes
+    size = size + #bytes
+  end
+  at = at + STRIDE
+end
+return reply
