@@ -96,12 +96,14 @@ class Session:
         *,
         after: Seq | None,
         since: Micros | None,
+        with_seq: bool,
     ) -> None:
         """Raises as `Feeds.follow`, or one of UNAVAILABLE."""
         self._store = store
         self._id = conversation_id
         self._socket = socket
         self._since = since
+        self._with_seq = with_seq
         if since is not None:
             after = store.events.place_before(conversation_id, since)
         self._follower: Follower = store.feeds.follow(conversation_id, after)
@@ -128,7 +130,7 @@ class Session:
         try:
             with contextlib.suppress(SocketClosed):
                 self._tell_state()
-                while True:
+                while not self._follower.closed:
                     self._tell_next()
         except (*CLOSE_CODES,) as end:
             self._socket.close(CLOSE_CODES[type(end)], str(end))
@@ -141,7 +143,7 @@ class Session:
         except UNAVAILABLE:
             self._follower.pause()
             return
-        told = [text_frame(entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
+        told = [self._frame(entry.seq, entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
         if told:
             self._socket.send(b"".join(told))
         if any(self._ends_a_run(entry) for entry in entries):
@@ -163,11 +165,11 @@ class Session:
     def _tell_state(self) -> None:
         while True:
             try:
-                frame = self._follower.share(lambda: _state_frame(self._store, self._id))
+                event = self._follower.share(lambda: _state_event(self._store, self._id))
             except UNAVAILABLE:
                 self._follower.pause()
             else:
-                return self._socket.send(frame)
+                return self._socket.send(self._frame(0, event))
 
     def _hear(self, message: str | bytes) -> None:
         """Send what the client says as a user's message; what is none is answered and changes nothing."""
@@ -188,15 +190,21 @@ class Session:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
 
     def _complain(self, code: str, detail: str) -> None:
-        self._socket.send(_frame("ServerErrorEvent", code=code, detail=detail))
+        self._socket.send(self._frame(0, _event("ServerErrorEvent", code=code, detail=detail)))
+
+    def _frame(self, seq: int, event: bytes) -> bytes:
+        """An event as this client asked for it; seq 0 is one that no log keeps."""
+        if not self._with_seq:
+            return text_frame(event)
+        return text_frame(b'{"seq":%b,"event":%b}' % (str(seq).encode() if seq else b"null", event))
 
 
-def _state_frame(store: Store, conversation_id: ConversationId) -> bytes:
+def _state_event(store: Store, conversation_id: ConversationId) -> bytes:
     state = ConversationInfo().dump(store.conversations.get(conversation_id))
-    return _frame("ConversationStateUpdateEvent", key="full_state", value=state)
+    return _event("ConversationStateUpdateEvent", key="full_state", value=state)
 
 
-def _frame(kind: str, **members: Any) -> bytes:
+def _event(kind: str, **members: Any) -> bytes:
     """An event of the server's own, which is in no log."""
     event = {"id": str(uuid4()), "timestamp": event_time(now()), "source": "environment", **members, "kind": kind}
-    return text_frame(json.dumps(event).encode())
+    return json.dumps(event).encode()

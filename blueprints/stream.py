@@ -76,7 +76,7 @@ class _Lines:
 
     def _chunks(self) -> Iterator[bytes]:
         yield b"retry: %d\n\n" % RECONNECT
-        while True:
+        while not self._follower.closed:
             try:
                 entries = self._follower.next(self._ping_seconds)
             except UNAVAILABLE:

@@ -11,7 +11,8 @@ from schemas.fields import BaseSchema, Choice, Instant, Place
 class Follow(BaseSchema):
     """From where a socket begins: `after_seq`, or all, or since a time, or from now. Source: docs/wire.md, 6.
 
-    Loaded as `after`: a seq, None for from now; and `since`: the earliest time to replay, or None.
+    Loaded as `after`: a seq, None for from now; `since`: the earliest time to replay, or None; and `with_seq`: whether
+    frames are {"seq", "event"}.
     """
 
     resend_mode = Choice("all", "since")
@@ -24,8 +25,8 @@ class Follow(BaseSchema):
         mode = query.get("resend_mode") or ("all" if query.get("resend_all", "").lower() in ("true", "1") else None)
         since = query.get("after_timestamp") if mode == "since" else None
         if "after_seq" in query:
-            return {"after": query["after_seq"], "since": None}
-        return {"after": 0 if mode == "all" else None, "since": since}
+            return {"after": query["after_seq"], "since": None, "with_seq": True}
+        return {"after": 0 if mode == "all" else None, "since": since, "with_seq": False}
 
 
 class Stream(EventFilter):

@@ -165,6 +165,10 @@ class Follower:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        return self not in self.feed.followers
+
     def close(self) -> None:
         """Follow no longer; whoever waits in `next` returns."""
         self._closed(self)
@@ -182,7 +186,7 @@ class Follower:
                 while True:
                     if feed.ended is not None:
                         raise feed.ended
-                    if self not in feed.followers:
+                    if self.closed:
                         return []
                     if self.index is None:
                         self.index = feed.place_behind(self.seq)

@@ -108,7 +108,7 @@ BACKENDS = {"fakeredis": fakeredis_server, "server": redis_server, "cluster": re
 @contextlib.contextmanager
 def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
     """The whole server, started as the README says, with two workers; a client for it and its master process."""
-    port = str(free_port())
+    port = environment.get("PORT") or str(free_port())
     environment = {**os.environ, "PORT": port, "WEB_CONCURRENCY": "2", "GRACEFUL_TIMEOUT": "5", **environment}
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
     with (

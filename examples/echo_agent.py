@@ -1,0 +1,138 @@
+"""An agent as an outside program: follows a conversation by socket and acts while it runs.
+
+    python examples/echo_agent.py CONVERSATION_ID [BASE_URL]
+
+Each `run: CMD` line of a user's message becomes an action; once it may be executed (at once, or when it is accepted,
+as the conversation's policy says), it is, and its output is posted. Every other message is answered with text.
+All that the agent knows it reads from the log, and what it posts twice is kept once: it may be stopped and started
+anew at any time, and so may the server. A command during which the agent is killed is executed again.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+import httpx
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+#: seconds that a command may take, and between two tries to reach the server
+COMMAND_SECONDS, RETRY_SECONDS = 60, 0.5
+
+Event = dict[str, Any]
+
+
+class EchoAgent:
+    """What has happened in a conversation, and the next thing to do about it."""
+
+    def __init__(self, conversation_id: str, base_url: str) -> None:
+        self.webhook = f"/api/v1/webhooks/events/{conversation_id}"
+        self.resource = f"/api/conversations/{conversation_id}"
+        self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
+        self.http = httpx.Client(base_url=base_url, timeout=30)
+        self.seq = self.known = 0  # of the last event heard, and of the last one that is known to be there
+        self.status = "idle"
+        self.message: Event = {}
+        self.actions: dict[str, Event] = {}
+        self.answered: set[str] = set()
+
+    def follow(self) -> None:
+        """Follow for ever; after a break go on behind the last event heard."""
+        while True:
+            try:
+                with connect(f"{self.socket}?after_seq={self.seq}", max_size=None) as socket:
+                    self.known = self.http.get(f"{self.resource}/events/count").raise_for_status().json()
+                    self.act()
+                    for text in socket:
+                        self.hear(**json.loads(text))
+                        self.act()
+            except (OSError, WebSocketException, httpx.HTTPError) as error:
+                print(f"trying again: {error}", file=sys.stderr)
+                time.sleep(RETRY_SECONDS)
+
+    def hear(self, seq: int | None, event: Event) -> None:
+        """Learn one event; those without a seq are in no log."""
+        if seq is None:
+            return
+        self.seq = seq
+        if event["kind"] == "MessageEvent" and event["source"] == "user":
+            self.message = event
+        elif event["kind"] == "ActionEvent":
+            self.actions[event["id"]] = event
+        elif "action_id" in event:
+            self.answered.add(event["action_id"])
+        elif event.get("key") == "execution_status":
+            self.status = event["value"]
+
+    def act(self) -> None:
+        """While the conversation runs, as far as the log is known: execute, propose or reply, a step at a time."""
+        while self.status == "running" and self.seq >= self.known:
+            if open_actions := [one for one in self.actions.values() if one["id"] not in self.answered]:
+                self.execute(open_actions[0])
+            elif commands := self.new_commands():
+                self.post(*(action(self.message, number, command) for number, command in enumerate(commands)))
+            else:
+                finished = event("ConversationStateUpdateEvent", key="execution_status", value="finished")
+                self.post(*self.reply(), finished)
+
+    def new_commands(self) -> list[str]:
+        """The commands of the last message, unless they were proposed already."""
+        if any(one["llm_response_id"] == self.message["id"] for one in self.actions.values()):
+            return []
+        return commands_of(self.message)
+
+    def execute(self, action: Event) -> None:
+        command = action["action"]["command"]
+        try:
+            done = subprocess.run(
+                ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
+            )
+            output, code = (done.stdout + done.stderr).decode(errors="replace"), done.returncode
+        except subprocess.TimeoutExpired:
+            output, code = f"not done within {COMMAND_SECONDS} s", -1
+        observation = {"content": [{"type": "text", "text": output}], "is_error": code != 0, "command": command}
+        observation |= {"exit_code": code, "kind": "TerminalObservation"}
+        about = {"tool_name": "terminal", "tool_call_id": action["tool_call_id"], "action_id": action["id"]}
+        self.post(event("ObservationEvent", **about, observation=observation))
+
+    def reply(self) -> list[Event]:
+        if not self.message or commands_of(self.message):
+            return []
+        content = [{"type": "text", "text": f"You said: {text_of(self.message)}"}]
+        identity = str(uuid5(NAMESPACE_URL, f"{self.message['id']} reply"))
+        return [event("MessageEvent", "agent", id=identity, llm_message={"role": "assistant", "content": content})]
+
+    def post(self, *events: Event) -> None:
+        self.known = self.http.post(self.webhook, json=events).raise_for_status().json()["seq"]
+
+
+def event(kind: str, source: str = "environment", **members: Any) -> Event:
+    now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+    return {"id": str(uuid4()), "timestamp": now, "source": source, **members, "kind": kind}
+
+
+def action(message: Event, number: int, command: str) -> Event:
+    """A command of a message as an action; the same one whenever it is proposed."""
+    identity = str(uuid5(NAMESPACE_URL, f"{message['id']} {number}"))
+    arguments = {"command": command, "is_input": False, "reset": False}
+    call = {"id": f"call_{identity}", "name": "terminal", "arguments": json.dumps(arguments), "origin": "completion"}
+    details = {"id": identity, "thought": [], "action": {**arguments, "kind": "TerminalAction"}}
+    details |= {"tool_name": "terminal", "tool_call_id": call["id"], "tool_call": call}
+    return event("ActionEvent", "agent", **details, llm_response_id=message["id"], security_risk="UNKNOWN")
+
+
+def text_of(message: Event) -> str:
+    return "\n".join(part["text"] for part in message["llm_message"]["content"] if part["type"] == "text")
+
+
+def commands_of(message: Event) -> list[str]:
+    lines = text_of(message).splitlines() if message else []
+    return [line.partition("run:")[2].strip() for line in lines if line.strip().startswith("run:")]
+
+
+if __name__ == "__main__":
+    EchoAgent(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "http://127.0.0.1:8000").follow()
