@@ -1,6 +1,9 @@
 """Server-sent events: a conversation's log as it grows, resumed by `Last-Event-ID`. Source: docs/wire.md, 7."""
 
 import re
+import select
+import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +23,9 @@ stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversat
 
 #: milliseconds after which a browser connects again
 RECONNECT = 1000
+
+#: seconds between two looks whether the client is still there
+_LOOK = 2.0
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -44,10 +50,7 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
     if last := request.headers.get("Last-Event-ID"):
         after = _place(last)
     follower = current_store.feeds.follow(conversation_id, after)
-    connection = request.environ.get("gunicorn.socket")
-    if connection is not None:
-        connection.settimeout(current_app.config["IDLE_SECONDS"])  # a client that takes nothing is dropped
-    lines = _Lines(follower, filters, current_app.config["PING_SECONDS"])
+    lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache, and no proxy that collects
     return Response(lines, mimetype="text/event-stream", headers=headers)
 
@@ -62,10 +65,13 @@ def _place(text: str) -> int:
 class _Lines:
     """The body of the response. A class, for a generator that was never started is not closed."""
 
-    def __init__(self, follower: Follower, filters: dict[str, Any], ping_seconds: float) -> None:
+    def __init__(self, follower: Follower, filters: dict[str, Any], connection: socket.socket | None) -> None:
         self._follower = follower
         self._filters = filters
-        self._ping_seconds = ping_seconds
+        self._connection = connection
+        self._ping_seconds = current_app.config["PING_SECONDS"]
+        if connection is not None:
+            connection.settimeout(current_app.config["IDLE_SECONDS"])  # a client that takes nothing is dropped
         self._body = self._chunks()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -76,17 +82,30 @@ class _Lines:
 
     def _chunks(self) -> Iterator[bytes]:
         yield b"retry: %d\n\n" % RECONNECT
-        while not self._follower.closed:
+        silent_since = time.monotonic()
+        while not self._hung_up():
+            told = b""
             try:
-                entries = self._follower.next(self._ping_seconds)
+                entries = self._follower.next(min(_LOOK, self._ping_seconds))
+                told = b"".join(self._told(entry) for entry in entries if entry.raw)
             except UNAVAILABLE:
-                yield b": the store does not answer\n\n"
                 self._follower.pause()
-                continue
-            except StoreError:  # stopping, too slow, or the conversation is gone: the client connects again and learns
+            except StoreError:  # stopping, too slow, or the conversation is gone: the client comes again and learns
                 return
-            told = b"".join(self._told(entry) for entry in entries if entry.raw)
-            yield told or b": %d\n\n" % self._follower.seq
+            if told or time.monotonic() - silent_since >= self._ping_seconds:
+                silent_since = time.monotonic()
+                yield told or b": %d\n\n" % self._follower.seq
+
+    def _hung_up(self) -> bool:
+        """Whether the client has gone, which nothing else tells before the next write."""
+        if self._follower.closed or self._connection is None:
+            return self._follower.closed
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        try:
+            return bool(poll.poll(0)) and not self._connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def _told(self, entry: Entry) -> bytes:
         if not passes(entry.fields, **self._filters):

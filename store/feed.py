@@ -211,17 +211,20 @@ class Follower:
         return load() if self.index is None else self.feed.share(self.index, load)
 
     def _take(self, index: int) -> list[Entry]:
-        skipped = index - self.feed.first
-        if skipped < 0:
+        taken: list[Entry] = []
+        size = 0
+        if index < self.feed.first:
             raise FellBehind
-        taken, size = [], 0
-        for entry in islice(self.feed.ring, skipped, skipped + PAGE):
+        for entry in islice(self.feed.ring, index - self.feed.first, None):
+            if len(taken) == PAGE or size >= _PAGE_BYTES:
+                break
+            index += 1
+            if 0 < entry.seq <= self.seq:
+                continue  # read from the log already: the ring was behind it
             taken.append(entry)
             size += len(entry.raw)
-            if size >= _PAGE_BYTES:
-                break
-        self.index = index + len(taken)
-        self.seq = max((entry.seq for entry in taken), default=self.seq) or self.seq
+            self.seq = entry.seq or self.seq
+        self.index = index
         return taken
 
     def _replay(self) -> list[Entry]:

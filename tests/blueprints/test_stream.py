@@ -1,0 +1,284 @@
+"""Server-sent events and long polls, on a real server of two workers."""
+
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from tests.conftest import event, message
+from tests.servers import PROJECT, agent_server, fakeredis_server, program, redis_server, running
+from tests.sockets import events_of
+
+
+@pytest.fixture(scope="module", params=[redis_server, fakeredis_server], ids=["server", "fakeredis"])
+def place(request, tmp_path_factory):
+    """A folder and the URL of a Redis."""
+    folder = tmp_path_factory.mktemp("stream")
+    with request.param(folder) as (url, _):
+        yield folder, url
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    folder, url = place
+    with agent_server(folder / "log", REDIS_URL=url, PING_SECONDS="1") as (client, _):
+        yield client
+
+
+@pytest.fixture
+def post(server, conversation):
+    """Append events to a conversation that exists; returns the answer."""
+    server.post("/api/conversations", json={"conversation_id": conversation})
+    url = f"/api/v1/webhooks/events/{conversation}"
+    return lambda *events: server.post(url, json=list(events)).json()
+
+
+@pytest.fixture
+def search(server, conversation):
+    """Read behind a seq; returns the numbers of the events, and the seq to read behind next."""
+
+    def search(**query):
+        response = server.get(f"/api/conversations/{conversation}/events/search", params=query)
+        assert response.status_code == 200, response.text
+        assert response.json()["next_page_id"] is None
+        return [one.get("number") for one in response.json()["items"]], int(response.headers["X-Last-Seq"])
+
+    return search
+
+
+def numbered(*numbers):
+    return [event(number=number) for number in numbers]
+
+
+# server-sent events
+
+
+def test_a_stream_tells_everything_from_the_beginning_then_what_comes(server, conversation, post):
+    post(*numbered(*range(150)))
+
+    with events_of(server, conversation) as told:
+        past = [next(told) for _ in range(150)]
+        post(*numbered(150))
+        live = next(told)
+
+    assert [(seq, one["number"]) for seq, one in [*past, live]] == [(number + 1, number) for number in range(151)]
+
+
+def test_a_stream_is_what_a_browser_expects(server, conversation, post):
+    post(*numbered(1))
+
+    with server.stream("GET", f"/api/conversations/{conversation}/events/stream") as response:
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        assert response.headers["Cache-Control"] == "no-store"
+        lines = response.iter_lines()
+        assert [next(lines) for _ in range(3)] == ["retry: 1000", "", "id: 1"]
+        assert json.loads(next(lines).removeprefix("data: "))["number"] == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [({"Last-Event-ID": "2"}, {}), ({}, {"after_seq": "2"}), ({"Last-Event-ID": "2"}, {"after_seq": "0"})],
+)
+def test_a_stream_goes_on_behind_the_last_event_heard(server, conversation, post, headers, query):
+    post(*numbered(0, 1, 2))
+
+    with events_of(server, conversation, headers=headers, params=query) as told:
+        assert next(told)[0] == 3
+
+
+def test_a_stream_has_the_filters_of_search(server, conversation, post):
+    with events_of(server, conversation, params={"kind": "a.b.MessageEvent", "source": "agent"}) as told:
+        post(message("no", "user"), *numbered(1), message("yes", "agent"))
+
+        seq, one = next(told)
+        assert (seq, one["llm_message"]["content"][0]["text"]) == (3, "yes")
+    with events_of(server, conversation, params={"body": "YES", "timestamp__gte": "2020-01-01"}) as told:
+        assert next(told)[0] == 3
+
+
+def test_an_event_with_line_ends_comes_whole(server, conversation, post):
+    raw = '[{"id": "lines",\r\n "kind": "PauseEvent",\n\n "source": "user",\r "timestamp": "2026-11-20"}]'
+    url = f"/api/v1/webhooks/events/{conversation}"
+    server.post(url, content=raw, headers={"Content-Type": "application/json"})
+
+    with events_of(server, conversation) as told:
+        assert next(told)[1]["id"] == "lines"
+
+
+def test_a_quiet_stream_is_kept_open_by_comments(server, conversation, post):
+    with server.stream("GET", f"/api/conversations/{conversation}/events/stream") as response:
+        comment = next(line for line in response.iter_lines() if line.startswith(":"))
+
+    assert comment == ": 0"
+
+
+def test_what_the_log_does_not_keep_has_no_id(server, conversation, post):
+    with server.stream("GET", f"/api/conversations/{conversation}/events/stream") as response:
+        lines = response.iter_lines()
+        next(line for line in lines if line.startswith(":"))  # live
+        post(event("StreamingDeltaEvent", "agent", content="x"))
+
+        told = next(line for line in lines if not line.startswith(":") and line)
+    assert json.loads(told.removeprefix("data: "))["content"] == "x"
+
+
+def test_a_stream_ends_with_its_conversation(server, conversation, post):
+    with events_of(server, conversation) as told:
+        post(*numbered(1))
+        next(told)
+
+        server.delete(f"/api/conversations/{conversation}")
+
+        assert list(told) == []
+
+
+def test_a_stream_of_what_is_not_there_is_refused(server, conversation, post):
+    unknown = server.get(f"/api/conversations/{uuid4()}/events/stream")
+    beyond = server.get(f"/api/conversations/{conversation}/events/stream", params={"after_seq": 1})
+    odd = server.get(f"/api/conversations/{conversation}/events/stream", headers={"Last-Event-ID": "x"})
+
+    assert (unknown.status_code, unknown.json()) == (404, {"detail": "Conversation not found"})
+    assert (beyond.status_code, beyond.json()["detail"][0]["loc"]) == (422, ["query", "after_seq"])
+    assert (odd.status_code, odd.json()["detail"][0]["loc"]) == (422, ["header", "Last-Event-ID"])
+
+
+def test_curl_follows_a_stream(server, conversation, post):
+    url = f"{server.base_url}/api/conversations/{conversation}/events/stream"
+    post(*numbered(1))
+
+    done = subprocess.run([program("curl"), "-sN", "--max-time", "2", url], capture_output=True, text=True, check=False)
+
+    assert "id: 1\ndata: {" in done.stdout
+
+
+@contextmanager
+def page(script):
+    """Serves a page with a script, and collects what that reports: the page's address, and the reports."""
+    reports = queue.Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            path, _, report = self.path.partition("?")
+            if path == "/report":
+                reports.put(unquote(report))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"" if path == "/report" else f"<!doctype html><script>{script}</script>".encode())
+
+        def log_message(self, *_):
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{site.server_port}/", reports
+        site.shutdown()
+
+
+def test_a_browser_follows_a_stream_and_connects_again(place, conversation, tmp_path):
+    browser = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip("neither chromium nor google-chrome is on the PATH: EventSource is not tried in a browser")
+    folder, url = place
+    with agent_server(folder / "browser", REDIS_URL=url) as (client, master):
+        webhook = f"/api/v1/webhooks/events/{conversation}"
+        client.post(webhook, json=numbered(1, 2))
+        stream = f"{client.base_url}/api/conversations/{conversation}/events/stream"
+        script = (PROJECT / "tests" / "blueprints" / "event_source.js").read_text().replace("STREAM", stream)
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-web-security", f"--user-data-dir={tmp_path}"]
+        with page(script) as (address, reports), running([browser, *flags, address], stderr=subprocess.DEVNULL):
+            assert [reports.get(timeout=60) for _ in range(2)] == ["1:1", "2:2"]
+
+            # When the workers end and others take their place
+            for worker in psutil.Process(master.pid).children():
+                if "gunicorn" in " ".join(worker.cmdline()):
+                    worker.terminate()
+            client.post(webhook, json=numbered(3))
+
+            # Then the browser goes on where it was
+            assert reports.get(timeout=60) == "3:3"
+
+
+# long polls
+
+
+def test_what_is_there_is_answered_at_once_in_the_order_of_appending(search, post):
+    post(*numbered(0), event(number=1, timestamp="2020-01-01"), *numbered(2))
+
+    assert search(after_seq=0) == ([0, 1, 2], 3)
+    assert search(after_seq=1, wait=30) == ([1, 2], 3)
+    assert search(after_seq=0, limit=2, wait=30) == ([0, 1], 2)
+    assert search(after_seq=3) == ([], 3)
+
+
+def test_what_is_not_there_is_waited_for(search, post):
+    later = threading.Timer(0.3, post, numbered(7))
+    later.start()
+
+    assert search(after_seq=0, wait=20) == ([7], 1)
+    later.join()
+
+
+def test_who_waits_in_vain_is_told_where_to_go_on(search, post):
+    post(*numbered(1))
+
+    assert search(after_seq=1, wait=0.2) == ([], 1)
+
+
+def test_filters_hold_for_what_is_waited_for_too(search, post):
+    post(*numbered(*range(3)))
+    later = threading.Timer(0.3, post, [*numbered(4), {**message("x"), "number": 5}])
+    later.start()
+
+    assert search(after_seq=0, kind="MessageEvent", wait=20) == ([5], 5)
+    assert search(after_seq=0, kind="MessageEvent", source="agent", wait=0.1) == ([], 5)
+    assert search(after_seq=0, body="X") == ([5], 5)
+    assert search(after_seq=0, timestamp__lt="2020-01-01") == ([], 5)
+    later.join()
+
+
+def test_a_filter_that_little_passes_reads_all_of_a_long_log(search, post):
+    for start in range(0, 2000, 500):
+        post(*numbered(*range(start, start + 500)))
+    post({**message("last"), "number": -1})
+
+    assert search(after_seq=0, kind="MessageEvent", limit=1) == ([-1], 2001)
+
+
+@pytest.mark.parametrize(
+    ("query", "member"),
+    [
+        ({"after_seq": -1}, "after_seq"),
+        ({"after_seq": "x"}, "after_seq"),
+        ({"after_seq": 1}, "after_seq"),
+        ({"after_seq": 0, "wait": 31}, "wait"),
+        ({"after_seq": 0, "wait": -1}, "wait"),
+        ({"after_seq": 0, "wait": "soon"}, "wait"),
+        ({"wait": 1}, "wait"),
+        ({"after_seq": 0, "page_id": "x"}, "after_seq"),
+        ({"after_seq": 0, "sort_order": "TIMESTAMP_DESC"}, "after_seq"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(server, conversation, post, query, member):
+    response = server.get(f"/api/conversations/{conversation}/events/search", params=query)
+
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["loc"] == ["query", member]
+
+
+def test_who_waits_for_a_conversation_that_goes_is_told(server, conversation, post):
+    later = threading.Timer(0.3, lambda: server.delete(f"/api/conversations/{conversation}"))
+    later.start()
+
+    response = server.get(f"/api/conversations/{conversation}/events/search", params={"after_seq": 0, "wait": 20})
+
+    assert response.status_code == 404
+    later.join()

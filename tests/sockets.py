@@ -1,0 +1,83 @@
+"""Clients that follow a conversation on a real server: a WebSocket, a stream of server-sent events."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from tests.servers import PATIENCE
+
+
+class Listener:
+    """A socket, and what was heard on it."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    def hear(self) -> dict[str, Any]:
+        """The next frame."""
+        return json.loads(self.connection.recv(PATIENCE))
+
+    def hear_until(self, **members: Any) -> list[dict[str, Any]]:
+        """All frames up to the first one that has all of these members."""
+        heard = []
+        while not heard or any(heard[-1].get(name) != value for name, value in members.items()):
+            heard.append(self.hear())
+        return heard
+
+    def hears_nothing(self, seconds: float = 0.3) -> bool:
+        try:
+            self.connection.recv(seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    def say(self, message: Any) -> None:
+        self.connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
+
+    def closed_with(self) -> int:
+        """The code that the server closes the socket with, behind whatever it still says."""
+        try:
+            while True:
+                self.connection.recv(PATIENCE)
+        except ConnectionClosed as end:
+            return end.rcvd.code if end.rcvd else 1006
+
+
+@contextmanager
+def socket(client: httpx.Client, conversation: str, *, most: int | None = None, **query: Any) -> Iterator[Listener]:
+    """Follow a conversation over a WebSocket; with `most`, read no further than so many frames ahead."""
+    address = str(client.base_url).replace("http", "ws").rstrip("/")
+    url = f"{address}/sockets/events/{conversation}?{urlencode(query)}"
+    options = {"max_size": None, "max_queue": most, "open_timeout": PATIENCE, "close_timeout": 1, "ping_interval": None}
+    with connect(url, **options) as connection:
+        yield Listener(connection)
+
+
+@contextmanager
+def events_of(
+    client: httpx.Client, conversation: str, **options: Any
+) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
+    """Follow a conversation as server-sent events: (id, event) in turn."""
+    url = f"/api/conversations/{conversation}/events/stream"
+    with client.stream("GET", url, timeout=PATIENCE, **options) as response:
+        response.raise_for_status()
+        yield _parsed(response.iter_lines())
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    identity, data = 0, []
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name == "id":
+            identity = int(value)
+        elif name == "data":
+            data.append(value)
+        elif not line and data:
+            yield identity, json.loads("\n".join(data))
+            data = []
