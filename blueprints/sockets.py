@@ -108,6 +108,7 @@ class Session:
             after = store.events.place_before(conversation_id, since)
         self._follower: Follower = store.feeds.follow(conversation_id, after)
         self._live_from = self._follower.feed.last
+        self._runs = False
 
     def serve(self) -> None:
         """Serve until either side ends."""
@@ -146,7 +147,7 @@ class Session:
         told = [self._frame(entry.seq, entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
         if told:
             self._socket.send(b"".join(told))
-        if any(self._ends_a_run(entry) for entry in entries):
+        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: every entry is to be looked at
             self._tell_state()
 
     def _is_wanted(self, entry: Entry) -> bool:
@@ -154,21 +155,24 @@ class Session:
             return True
         return micros(entry.fields["timestamp"]) >= self._since
 
-    def _ends_a_run(self, entry: Entry) -> bool:
-        """Whether the whole state is to be told behind an entry: a live one, after which nothing runs."""
+    def _calls_for_the_state(self, entry: Entry) -> bool:
+        """Whether the whole state is to be told behind an entry: a live one that ends a run, or no event at all."""
         if not entry.raw:
             return True
-        if entry.seq <= self._live_from or b'"execution_status"' not in entry.raw:
+        if b'"execution_status"' not in entry.raw or entry.fields.get("key") != "execution_status":
             return False
-        return entry.fields.get("key") == "execution_status" and entry.fields.get("value") != "running"
+        ran, self._runs = self._runs, entry.fields.get("value") == "running"
+        return ran and not self._runs and entry.seq > self._live_from
 
     def _tell_state(self) -> None:
         while True:
             try:
-                event = self._follower.share(lambda: _state_event(self._store, self._id))
+                state = self._follower.share(lambda: _state(self._store, self._id))
             except UNAVAILABLE:
                 self._follower.pause()
             else:
+                self._runs = self._runs or state["execution_status"] == "running"
+                event = _event("ConversationStateUpdateEvent", key="full_state", value=state)
                 return self._socket.send(self._frame(0, event))
 
     def _hear(self, message: str | bytes) -> None:
@@ -199,9 +203,9 @@ class Session:
         return text_frame(b'{"seq":%b,"event":%b}' % (str(seq).encode() if seq else b"null", event))
 
 
-def _state_event(store: Store, conversation_id: ConversationId) -> bytes:
-    state = ConversationInfo().dump(store.conversations.get(conversation_id))
-    return _event("ConversationStateUpdateEvent", key="full_state", value=state)
+def _state(store: Store, conversation_id: ConversationId) -> dict[str, Any]:
+    state: dict[str, Any] = ConversationInfo().dump(store.conversations.get(conversation_id))
+    return state
 
 
 def _event(kind: str, **members: Any) -> bytes:
