@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test lint docs demo bench
+.PHONY: help run test lint docs demo agent bench
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -33,6 +33,9 @@ docs: .venv/dev ## write again what is made from the code: OpenAPI document, tab
 
 demo: .venv/run ## load a recorded conversation into a running server and answer its pending action
 	$(BIN)/python examples/demo.py
+
+agent: .venv/dev ## run the echo agent for a conversation of a running server: make agent ID=…
+	$(BIN)/python examples/echo_agent.py $(ID)
 
 bench: .venv/dev ## measure throughput; prints ratios and writes docs/performance.md
 	$(BIN)/python -m bench

@@ -72,6 +72,27 @@ def test_the_commands_by_hand_do_what_they_say(server):
     assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
 
 
+def test_the_agent_does_what_is_shown(server):
+    program("curl")
+    [script] = re.findall(r"### An agent, live\n.*?```sh\n(.*?)```", README, re.DOTALL)
+    url = str(server.base_url).rstrip("/")
+    script = re.sub(r"curl -sN --max-time 5 (\S+).*", r"curl -sN --max-time 1 \1 || true", script)
+    script = script.replace("http://127.0.0.1:8000", url).replace("curl -s ", "curl -sS -w '\\n' ")
+    script = script.replace("make agent ID=$ID &", f"{sys.executable} examples/echo_agent.py $ID {url} & AGENT=$!")
+
+    ran = subprocess.run(
+        ["bash", "-ec", script + "\nkill $AGENT"], cwd=PROJECT, capture_output=True, text=True, timeout=90
+    )
+
+    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    _started, sent, proposed, accepted, observed = answers
+    assert sent == accepted == {"success": True}
+    assert [event["kind"] for event in proposed["items"]][:1] == ["ActionEvent"]
+    [observation] = observed["items"]
+    assert observation["observation"]["command"] == "uname -a"
+    assert observation["observation"]["exit_code"] == 0
+
+
 def test_every_file_that_it_names_is_there():
     named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(re.findall(r"`([\w/]+\.(?:py|md|yaml))`", README))
 
