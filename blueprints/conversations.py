@@ -68,7 +68,12 @@ def count_conversations(filters: dict[str, Any]) -> Response:
             "in": "query",
             "name": "ids",
             "required": True,
-            "schema": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100},
+            "schema": {
+                "type": "array",
+                "items": {"type": "string", "format": "uuid"},
+                "minItems": 1,
+                "maxItems": 100,
+            },
             "description": "Ids of the conversations; repeat the parameter for each.",
         }
     ]

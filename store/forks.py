@@ -86,6 +86,7 @@ class Forks:
         times = ["created_at", stamp.utc_time, "updated_at", stamp.utc_time]
         self._scripts.create_conversation([keys.root], [*stamp.args, keys.fork, "", "", "", "", 0, *words, *times])
         pairs: set[str] = set()
+        self._let_expire(keys, pairs)
         seq = Seq(0)
         while seq < last:
             _, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))

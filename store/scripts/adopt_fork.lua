@@ -14,7 +14,10 @@ for _, pair in ipairs(redis.call('SMEMBERS', root .. aside .. ':pairs')) do part
 for chunk = 0, tonumber(redis.call('HGET', root .. aside, 'text_chunk')) do parts[#parts + 1] = ':text:' .. chunk end
 parts[#parts + 1] = ''
 for _, part in ipairs(parts) do
-  if redis.call('PERSIST', root .. aside .. part) == 1 then redis.call('RENAME', root .. aside .. part, root .. part) end
+  if redis.call('EXISTS', root .. aside .. part) == 1 then
+    redis.call('RENAME', root .. aside .. part, root .. part)
+    redis.call('PERSIST', root .. part)
+  end
 end
 redis.call('HSET', root, unpack(ARGV, 2))
 open_log('')
