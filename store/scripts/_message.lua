@@ -6,6 +6,7 @@ local function append_message(stamp, id, pair, bytes, text, run, reason)
   elseif not run and after('message') ~= log.status then
     set_status(after('message'), stamp)
   end
+  log.status = after('message')
   append_event(id, pair, stamp.score, bytes, text)
   redis.call('HSET', root, 'last_user_message_id', id)
   if run and after('run') then set_status(after('run'), stamp) end

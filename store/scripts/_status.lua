@@ -1,7 +1,7 @@
 -- _status: the state machine of execution_status. Needs _log. What a verb does to each status; a status that a verb
 -- does not name refuses it. An agent's own word, a state event that it posts, is always taken.
 local MOVES = {
-  run = {idle = 'running', paused = 'running', error = 'running', stuck = 'running', finished = 'running',
+  run = {idle = 'running', paused = 'running', error = 'running', stuck = 'running', finished = 'finished',
     waiting_for_confirmation = 'running'},
   pause = {idle = 'paused', running = 'paused', paused = 'paused',
     waiting_for_confirmation = 'waiting_for_confirmation', finished = 'finished', error = 'error', stuck = 'stuck'},

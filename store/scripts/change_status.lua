@@ -1,5 +1,6 @@
 -- change_status: run, pause or interrupt a conversation, as `_status.lua` has it.
--- To run what waits for an answer is to accept it: the actions can no longer be answered.
+-- To run what waits for an answer is to accept it: the actions can no longer be answered. A run of what is finished
+-- ends at once: nothing is written, but who follows is told the state, for clients wait for the end of every run.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "run" | "pause" | "interrupt"
@@ -27,5 +28,7 @@ if status ~= log.status then
       '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"user","kind":"' .. kind .. '"}', '')
   end
   set_status(status, stamp)
+elseif ARGV[5] == 'run' then
+  redis.call('PUBLISH', root .. ':signal', 'state')
 end
 return close_log('done', ARGV[4])

@@ -3,24 +3,17 @@
 -- ARGV  1 "created" | "updated"   2 execution_status ("" any)   3 "asc" | "desc"   4 most conversations to return
 --       5 time of the first one, µs ("" from the end of the order)   6 its id
 -- Returns  {id, its time in µs, its revision, …}
--- Cost  O(log c + m): c conversations, m of the page
+-- Cost  O(log² c + m): c conversations, m of the page
 -- Idempotent  reads only
+-- include: _rank.lua
 local root = KEYS[1]
 local index, status, order, most, score, id = unpack(ARGV)
 local key = root .. ':' .. index .. (status == '' and '' or ':' .. status)
 local ascending = order == 'asc'
 
--- How many stand before the place; the conversation may have moved or gone since its page was told.
 local start = 0
 if score ~= '' then
-  local there = redis.call('ZSCORE', key, id)
-  if there and tonumber(there) == tonumber(score) then
-    start = redis.call(ascending and 'ZRANK' or 'ZREVRANK', key, id)
-  elseif ascending then
-    start = redis.call('ZCOUNT', key, '-inf', '(' .. score)
-  else
-    start = redis.call('ZCOUNT', key, '(' .. score, '+inf')
-  end
+  start = ascending and rank(key, score, id, false) or redis.call('ZCARD', key) - rank(key, score, id, true)
 end
 local found = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, start, start + most - 1, 'WITHSCORES')
 local page = {}

@@ -9,21 +9,10 @@
 -- Cost  O(q (log² n + m)): q selected pairs, n events of the conversation, m most seqs
 -- Idempotent  reads only
 -- include: _pairs.lua
+-- include: _rank.lua
 if redis.call('EXISTS', root) == 0 then return false end
 local kind, source, lowest, highest, order, most, cursor_at, cursor_seq = unpack(ARGV)
 most = tonumber(most)
-
--- How many members of a sorted set stand before (score, member); with that member itself when inclusive.
-local function rank(key, score, member, inclusive)
-  local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
-  local high = low + redis.call('ZCOUNT', key, score, score)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local there = redis.call('ZRANGE', key, middle, middle)[1]
-    if there < member or (inclusive and there == member) then low = middle + 1 else high = middle end
-  end
-  return low
-end
 
 -- The selected part of one sorted set, as far as this page can need it, in the wanted order.
 local function run_of(key)

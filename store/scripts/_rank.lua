@@ -1,0 +1,13 @@
+-- _rank: where a place is in a sorted set, also among many equal scores and when nothing stands there any more.
+
+-- How many members of a sorted set stand before (score, member); with that member itself when inclusive.
+local function rank(key, score, member, inclusive)
+  local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
+  local high = low + redis.call('ZCOUNT', key, score, score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local there = redis.call('ZRANGE', key, middle, middle)[1]
+    if there < member or (inclusive and there == member) then low = middle + 1 else high = middle end
+  end
+  return low
+end

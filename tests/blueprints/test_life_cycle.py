@@ -1,0 +1,289 @@
+"""Run, pause and interrupt over HTTP, and what a message does: every verb in every status."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.conftest import action, observation, status
+from wire import EXECUTION_STATUSES
+
+API = "/api/conversations"
+WIRE = Path(__file__).parent.parent.parent / "docs" / "wire.md"
+WAITING = "waiting_for_confirmation"
+VERBS = ("run", "pause", "interrupt")
+
+#: what VERBS make of each status; None: refused. Source: docs/wire.md, 5
+FOLLOWING = {
+    "idle": ("running", "paused", "paused"),
+    "running": (None, "paused", "paused"),
+    "paused": ("running", "paused", "paused"),
+    WAITING: ("running", WAITING, WAITING),
+    "finished": ("finished", "finished", "finished"),
+    "error": ("running", "error", "error"),
+    "stuck": ("running", "stuck", "stuck"),
+    "deleting": (None, None, None),
+}
+CELLS = [(verb, before, after) for before, row in FOLLOWING.items() for verb, after in zip(VERBS, row, strict=True)]
+
+#: what a message makes of each status: alone, and with run. Source: docs/wire.md, 5
+MESSAGE = {
+    "idle": ("idle", "running"),
+    "running": ("running", "running"),
+    "paused": ("paused", "running"),
+    WAITING: ("idle", "running"),
+    "finished": ("idle", "running"),
+    "error": ("error", "running"),
+    "stuck": ("idle", "running"),
+    "deleting": ("deleting", "deleting"),
+}
+
+
+@pytest.fixture
+def url(client, conversation):
+    """A conversation that exists and is idle."""
+    client.post(API, json={"conversation_id": conversation})
+    return f"{API}/{conversation}"
+
+
+@pytest.fixture
+def tell(client, conversation):
+    """Append events as the agent does."""
+    return lambda *events: client.post(f"/api/v1/webhooks/events/{conversation}", json=list(events))
+
+
+@pytest.fixture
+def waiting(client, url, tell):
+    """An action that waits for an answer."""
+    client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
+    proposed = action()
+    tell(proposed)
+    assert client.get(url).get_json()["execution_status"] == WAITING
+    return proposed
+
+
+def log(client, url, after=0):
+    """What the log has behind a seq, in the order of appending: kind, source, and status or action."""
+    items = client.get(f"{url}/events/search?after_seq={after}").get_json()["items"]
+    return [(one["kind"], one["source"], one.get("value", one.get("action_id"))) for one in items]
+
+
+def length(client, url):
+    return client.get(f"{url}/events/count").get_json()
+
+
+def state(value):
+    return ("ConversationStateUpdateEvent", "environment", value)
+
+
+MESSAGE_EVENT = ("MessageEvent", "user", None)
+
+
+def documented(row):
+    """One row of the table in docs/wire.md: the following status of each, None where it is refused."""
+    lines = [line.strip("|").split("|") for line in WIRE.read_text().splitlines() if line.startswith("|")]
+    [names] = [line[1:] for line in lines if line[1:2] == [" idle "]]
+    [cells] = [line[1:] for line in lines if line[0].strip() == row]
+    following = {}
+    for name, cell in zip(map(str.strip, names), cells, strict=True):
+        [word] = [word.strip(",") for word in cell.split() if word.strip(",") in ("-", "stays", *EXECUTION_STATUSES)]
+        following[name] = {"-": None, "stays": name}.get(word, word)
+    return following
+
+
+def test_the_tables_are_those_of_the_documentation():
+    for number, verb in enumerate(VERBS):
+        assert documented(verb) == {before: row[number] for before, row in FOLLOWING.items()}
+    for number, row in enumerate(("message", "message with run")):
+        assert documented(row) == {before: following[number] for before, following in MESSAGE.items()}
+    assert set(FOLLOWING) == set(MESSAGE) == set(EXECUTION_STATUSES)
+
+
+@pytest.mark.parametrize(("verb", "before", "after"), CELLS)
+def test_a_verb_has_one_answer_and_one_following_status_in_each_status(client, url, tell, verb, before, after):
+    # Given a conversation in that status
+    tell(status(before))
+    told, seq = client.get(url).get_json(), length(client, url)
+
+    # When it is asked to
+    answer = client.post(f"{url}/{verb}")
+
+    # Then it moves as the table says, or is refused with the status that it has, and nothing else changes
+    now = client.get(url).get_json()
+    if after is None:
+        assert answer.status_code == 409
+        assert before in answer.get_json()["detail"]
+        assert verb in answer.get_json()["detail"]
+    else:
+        assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+        assert now["execution_status"] == after
+    if after in (None, before):
+        assert now == told
+        assert log(client, url, seq) == []
+    else:
+        assert now["updated_at"] > told["updated_at"]
+        assert now == {**told, "execution_status": after, "updated_at": now["updated_at"]}
+        kind = {"run": [], "pause": ["PauseEvent"], "interrupt": ["InterruptEvent"]}[verb]
+        if (verb, before) == ("interrupt", "idle"):
+            kind = ["PauseEvent"]  # nothing ran that could be interrupted
+        assert log(client, url, seq) == [*((one, "user", None) for one in kind), state(after)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_to_an_unknown_conversation_is_404_and_to_no_id_422(client, verb):
+    answer = client.post(f"{API}/{uuid4()}/{verb}")
+    assert (answer.status_code, answer.get_json()) == (404, {"detail": "Conversation not found"})
+
+    answer = client.post(f"{API}/no-id/{verb}")
+    assert answer.status_code == 422
+    assert answer.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_needs_no_body_and_reads_none(client, url, verb):
+    answer = client.post(f"{url}/{verb}", data=b"{ no json", content_type="text/plain")
+
+    assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+
+
+def test_pausing_again_and_again_writes_one_event(client, url):
+    client.post(f"{url}/pause")
+    told = client.get(url).get_json()
+
+    for verb in ("pause", "interrupt", "pause"):
+        assert client.post(f"{url}/{verb}").status_code == 200
+
+    assert log(client, url) == [("PauseEvent", "user", None), state("paused")]
+    assert client.get(url).get_json() == told
+
+
+def test_a_conversation_runs_pauses_and_runs_again_as_often_as_it_is_asked_to(client, url):
+    for _ in range(2):
+        for verb in ("run", "interrupt", "run", "pause"):
+            assert client.post(f"{url}/{verb}").status_code == 200
+
+    one_round = [state("running"), ("InterruptEvent", "user", None), state("paused")]
+    one_round += [state("running"), ("PauseEvent", "user", None), state("paused")]
+    assert log(client, url) == one_round * 2
+
+
+def test_running_what_waits_accepts_it_for_good(client, url, tell, waiting):
+    # When what waits is run
+    seq = length(client, url)
+    assert client.post(f"{url}/run").get_json() == {"success": True}
+
+    # Then the agent may go on, and no answer finds anything
+    assert log(client, url, seq) == [state("running")]
+    assert client.get(f"{url}/pending_actions").get_json() == []
+    for accept in (True, False):
+        answer = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept})
+        assert (answer.status_code, answer.get_json()) == (200, {"success": False})
+    assert log(client, url, seq) == [state("running")]
+
+    # Not even when the agent says that it waits, and a message rejects nothing
+    tell(status(WAITING))
+    assert client.get(f"{url}/pending_actions").get_json() == []
+    client.post(f"{url}/events", json={})
+    assert log(client, url, seq) == [state("running"), state(WAITING), state("idle"), MESSAGE_EVENT]
+
+
+def test_what_was_accepted_by_running_can_still_be_observed(client, url, tell, waiting):
+    client.post(f"{url}/run")
+
+    assert tell(observation(waiting)).get_json()["appended"] == 1
+
+    assert client.get(url).get_json()["execution_status"] == "running"
+
+
+def test_the_run_that_accepts_never_stands_before_the_action_whatever_the_agents_clock(client, url, tell):
+    client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
+    tell(action(timestamp="2199-01-01T00:00:00"))
+
+    client.post(f"{url}/run")
+
+    items = client.get(f"{url}/events/search?timestamp__gte=2199-01-01").get_json()["items"]
+    assert [one.get("value", one["kind"]) for one in items] == ["ActionEvent", WAITING, "running"]
+
+
+@pytest.mark.parametrize("verb", ["pause", "interrupt"])
+@pytest.mark.parametrize("accept", [True, False])
+def test_what_waits_can_be_answered_after_a_pause_that_changed_nothing(client, url, waiting, verb, accept):
+    client.post(f"{url}/{verb}")
+
+    assert [one["id"] for one in client.get(f"{url}/pending_actions").get_json()] == [waiting["id"]]
+    answer = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept})
+    assert answer.get_json() == {"success": True}
+    assert client.get(url).get_json()["execution_status"] == ("running" if accept else "idle")
+
+
+@pytest.mark.parametrize("run", [False, True])
+@pytest.mark.parametrize("before", MESSAGE)
+def test_a_message_has_one_following_status_in_each_status(client, url, tell, before, run):
+    # Given a conversation in that status
+    tell(status(before))
+    told, seq = client.get(url).get_json(), length(client, url)
+
+    # When the user speaks
+    answer = client.post(f"{url}/events", json={"content": [{"type": "text", "text": "Hello"}], "run": run})
+
+    # Then it is kept in every status, what has ended is idle before it, and a run begins behind it
+    assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+    after = MESSAGE[before][run]
+    expected = [MESSAGE_EVENT]
+    if after != before:
+        expected = [*expected, state(after)] if run else [state(after), *expected]
+    assert log(client, url, seq) == expected
+    now = client.get(url).get_json()
+    assert now["execution_status"] == after
+    assert now["updated_at"] > told["updated_at"]
+    assert now["last_user_message_id"] != told["last_user_message_id"]
+
+
+@pytest.mark.parametrize("run", [False, True])
+def test_a_message_while_actions_wait_rejects_them_first(client, url, tell, waiting, run):
+    tell(second := action())
+    seq = length(client, url)
+
+    client.post(f"{url}/events", json={"run": run})
+
+    rejections = [("UserRejectObservation", "environment", one["id"]) for one in (waiting, second)]
+    expected = [state("idle"), *rejections, MESSAGE_EVENT, *([state("running")] if run else [])]
+    assert log(client, url, seq) == expected
+    assert client.get(f"{url}/pending_actions").get_json() == []
+
+
+def race(app, path, times=8):
+    """The statuses of as many POSTs at the same moment."""
+    barrier = threading.Barrier(times)
+
+    def post(_):
+        client = app.test_client()
+        barrier.wait(30)
+        return client.post(path).status_code
+
+    with ThreadPoolExecutor(times) as pool:
+        return sorted(pool.map(post, range(times)))
+
+
+def test_of_eight_runs_at_once_one_starts_the_agent(app, client, url):
+    assert race(app, f"{url}/run") == [200] + [409] * 7
+
+    assert log(client, url) == [state("running")]
+
+
+def test_of_eight_pauses_at_once_one_is_written(app, client, url):
+    client.post(f"{url}/run")
+
+    assert race(app, f"{url}/pause") == [200] * 8
+
+    assert log(client, url, 1) == [("PauseEvent", "user", None), state("paused")]
+
+
+def test_a_run_races_seven_others_for_what_waits_and_it_is_accepted_once(app, client, url, waiting):
+    seq = length(client, url)
+
+    assert race(app, f"{url}/run") == [200] + [409] * 7
+
+    assert log(client, url, seq) == [state("running")]
