@@ -5,10 +5,16 @@ import signal
 import sys
 from types import FrameType
 
-from bench import append, body, count, memory, report
+from bench import append, body, count, memory, report, sockets
 from bench.measure import QUICK, Effort
 
-_SUBJECTS = {"count": count.rows, "body": body.rows, "append": append.rows, "memory": memory.rows}
+_SUBJECTS = {
+    "count": count.rows,
+    "body": body.rows,
+    "append": append.rows,
+    "memory": memory.rows,
+    "sockets": sockets.rows,
+}
 
 
 def main() -> int:

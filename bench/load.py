@@ -43,11 +43,19 @@ def post(path: str, body: bytes) -> bytes:
 
 def ask(port: int, request: bytes) -> bytes:
     """The body of one reply. Raises RuntimeError for any status but 200."""
-    with closing(_Connection(port)) as connection:
+    with closing(Connection(port)) as connection:
         connection.send_next(iter([request]))
         while (body := connection.receive()) is None:
             pass
         return body
+
+
+def create(port: int, path: str, body: bytes) -> None:
+    """Post what makes something new. Raises RuntimeError for any status but 201."""
+    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
+        connection.sendall(post(path, body))
+        if not (answer := connection.recv(65536)).startswith(b"HTTP/1.1 201"):
+            raise RuntimeError(f"not answered with 201: {answer[:500]!r}")
 
 
 def drive(
@@ -58,14 +66,14 @@ def drive(
     Raises RuntimeError for a status but 200, and for a body other than the one expected.
     """
     with ExitStack() as stack:
-        opened = [stack.enter_context(closing(_Connection(port))) for _ in range(connections)]
+        opened = [stack.enter_context(closing(Connection(port))) for _ in range(connections)]
         cpu, start = time.process_time(), time.perf_counter()
         answered = _exchange(opened, iter(requests), start + seconds, expect)
         elapsed = time.perf_counter() - start
         return Load(answered, elapsed, (time.process_time() - cpu) / elapsed)
 
 
-def _exchange(opened: list["_Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> int:
+def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> int:
     """Send from the queue on every connection whenever it is free; returns how many requests were answered."""
     poll, by_number = select.poll(), {connection.number: connection for connection in opened}
     answered = in_flight = 0
@@ -90,7 +98,7 @@ def _give_up() -> list[tuple[int, int]]:
     raise RuntimeError(f"no answer within {_PATIENCE:g} s")
 
 
-class _Connection:
+class Connection:
     """One keep-alive connection with at most one request under way."""
 
     def __init__(self, port: int) -> None:

@@ -19,11 +19,24 @@ class Effort:
     worker_starts: int = 3
     batches: int = 80
     stored: int = 100_000
+    sockets: int = 500
+    socket_events: int = 2_000
+    socket_rate: int = 100
 
 
 #: enough to see that everything runs; the figures mean nothing
 QUICK = Effort(
-    seconds=0.1, rounds=2, large_log=5_000, messages=2_000, body_counts=3, worker_starts=1, batches=5, stored=2_000
+    seconds=0.1,
+    rounds=2,
+    large_log=5_000,
+    messages=2_000,
+    body_counts=3,
+    worker_starts=1,
+    batches=5,
+    stored=2_000,
+    sockets=10,
+    socket_events=200,
+    socket_rate=200,
 )
 
 

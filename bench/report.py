@@ -26,9 +26,9 @@ Written by `make bench`; do not edit. Every figure is a ratio of two measurement
 
 How each is measured (`bench/`):
 
-* All servers are of the run's own: a private Redis on a unix socket, gunicorn on loopback with one worker under
-  `gunicorn.conf.py`. The load generator sends prebuilt requests over keep-alive connections, reads as much of a
-  reply as its length needs, and checks every count.
+* All servers are of the run's own: a private Redis on a unix socket, gunicorn on loopback under `gunicorn.conf.py`,
+  with one worker unless a row says otherwise. The load generator sends prebuilt requests over keep-alive
+  connections, reads as much of a reply as its length needs, and checks every count.
 * **count**: 8 connections; a log of 1,000 events of five (kind, source) pairs. The bare view (`bench/baseline.py`)
   makes one pipelined Redis call (`EXISTS` and `ZCOUNT`) under the same gunicorn settings; it knows no filters,
   no errors and no documentation. Filters by time give another instant in each of 999 requests.
@@ -36,6 +36,9 @@ How each is measured (`bench/`):
   in the bench's own process. The first count of a new worker includes connecting to Redis and fetching the text.
 * **append**: four connections post batches of 100 whole events. The raw pipeline sends `RPUSH`, `HSET` and `ZADD`
   for each event, 100 events at a time, with nothing parsed or checked.
+* **sockets**: one process appends over four connections, another one holds the sockets; an event bears the time of
+  its sending. The latency is that of the whole way: request, append, signal, frame, read. All of it, the clients too,
+  shares the cores with the server.
 * **memory**: `used_memory` before and after; the text that `body` searches is included.
 """
 

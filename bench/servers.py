@@ -35,14 +35,14 @@ def redis_server(*, durable: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def gunicorn(app: str, redis_url: str) -> Iterator[int]:
-    """One worker of an app callable under the server's own gunicorn settings; yields its port."""
+def gunicorn(app: str, redis_url: str, workers: int = 1) -> Iterator[int]:
+    """Workers of an app callable under the server's own gunicorn settings; yields its port."""
     port = _free_port()
     settings = {
         "REDIS_URL": redis_url,
         "HOST": "127.0.0.1",
         "PORT": str(port),
-        "WEB_CONCURRENCY": "1",
+        "WEB_CONCURRENCY": str(workers),
         "LOG_LEVEL": "warning",
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]

@@ -1,0 +1,203 @@
+"""From an append to the hands of five hundred sockets: one process appends, another one listens.
+
+Both read `time.monotonic`, which is one clock for all processes of a machine; an event bears the time of its sending.
+"""
+
+import base64
+import json
+import multiprocessing
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from multiprocessing.connection import Connection
+from random import Random
+from typing import Any
+
+from bench import corpus, load, servers
+from bench.measure import Effort, Row
+from wire import ConversationId
+
+_CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
+
+#: seconds after which what has not arrived counts as lost
+_PATIENCE = 30.0
+
+#: events in one request of the burst
+_BATCH = 100
+
+
+def rows(effort: Effort) -> list[Row]:
+    """At a moderate rate, then as fast as the server takes them."""
+    random = Random(6)
+    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
+        steady = _measure(
+            port, random, effort, [[number] for number in range(effort.socket_events)], effort.socket_rate
+        )
+        numbers = list(range(effort.socket_events))
+        batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
+        burst = _measure(port, random, effort, batches, None)
+    what = f"{effort.sockets} sockets on {_WORKERS} workers, {_CONVERSATIONS} conversations"
+    return [
+        Row(
+            f"{what}, {effort.socket_rate} events/s: from append to the client's hand, p99",
+            steady.percentile(0.99),
+            " ms",
+            f"p50 {steady.percentile(0.5):.1f} ms, largest {steady.percentile(1):.1f} ms; {steady.summary}",
+            most=25,
+            raw={"p50": steady.percentile(0.5), "p99": steady.percentile(0.99), "unit": "ms"},
+        ),
+        Row(
+            f"{what}, in batches of {_BATCH} as fast as they are taken: deliveries",
+            len(burst.latencies) / burst.seconds,
+            "/s",
+            f"p99 {burst.percentile(0.99):.0f} ms; {burst.summary}",
+            raw={"deliveries": len(burst.latencies), "seconds": burst.seconds},
+        ),
+    ]
+
+
+class Heard:
+    """All deliveries of one measurement: seconds from sending to hearing, and how long it took in all."""
+
+    def __init__(self, latencies: list[float], seconds: float) -> None:
+        self.latencies = sorted(latencies)
+        self.seconds = seconds
+
+    def percentile(self, share: float) -> float:
+        """In milliseconds."""
+        return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.latencies):,} deliveries in {self.seconds:.1f} s, each event once and in order"
+
+
+def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Heard:
+    """Batches of event numbers go to the conversations in turn; `rate` is in events a second."""
+    conversations = [corpus.conversation(random) for _ in range(_CONVERSATIONS)]
+    for conversation_id in conversations:
+        body = json.dumps({"conversation_id": conversation_id}).encode()
+        load.create(port, "/api/conversations", body)
+    expected = [
+        sorted(number for batch in batches[at::_CONVERSATIONS] for number in batch) for at in range(_CONVERSATIONS)
+    ]
+    ours, theirs = multiprocessing.Pipe()
+    listener = multiprocessing.get_context("fork").Process(
+        target=_listen, args=(theirs, port, conversations, effort.sockets, expected), daemon=True
+    )
+    listener.start()
+    theirs.close()
+    try:
+        ours.recv()  # every socket is open
+        start = time.monotonic()
+        _append(port, conversations, batches, rate)
+        if not ours.poll(_PATIENCE):
+            raise RuntimeError("sockets did not hear everything")
+        answer = ours.recv()
+    finally:
+        listener.terminate()
+        listener.join()
+    if isinstance(answer, str):
+        raise RuntimeError(answer)
+    return Heard(answer, time.monotonic() - start)
+
+
+def _append(port: int, conversations: list[ConversationId], batches: list[list[int]], rate: float | None) -> None:
+    """Several connections in turn, so that both workers append."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(closing(load.Connection(port))) for _ in range(_CONNECTIONS)]
+        start = time.monotonic()
+        for index, batch in enumerate(batches):
+            if rate is not None:
+                time.sleep(max(0.0, start + index * len(batch) / rate - time.monotonic()))
+            connection = opened[index % _CONNECTIONS]
+            path = f"/api/v1/webhooks/events/{conversations[index % _CONVERSATIONS]}"
+            body = json.dumps([_event(number) for number in batch]).encode()
+            connection.send_next(iter([load.post(path, body)]))
+            while connection.receive() is None:
+                pass
+
+
+def _event(number: int) -> dict[str, Any]:
+    stamp = f"2026-01-01T00:00:{number % 60:02d}"
+    content = [{"type": "text", "text": "x" * 300}]
+    return {
+        "id": f"event-{number}",
+        "kind": "MessageEvent",
+        "source": "agent",
+        "timestamp": stamp,
+        "llm_message": {"role": "assistant", "content": content},
+        "number": number,
+        "sent": time.monotonic(),
+    }
+
+
+def _listen(
+    pipe: Connection, port: int, conversations: list[ConversationId], sockets: int, expected: list[list[int]]
+) -> None:
+    """Open the sockets, say so, hear everything; answer with the latencies in seconds, or what went wrong."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    listeners = [
+        _Listener(port, conversations[at % _CONVERSATIONS], expected[at % _CONVERSATIONS]) for at in range(sockets)
+    ]
+    selector = selectors.DefaultSelector()
+    for listener in listeners:
+        selector.register(listener.socket, selectors.EVENT_READ, listener)
+    pipe.send("open")
+    latencies: list[float] = []
+    waiting = sum(bool(listener.left) for listener in listeners)
+    while waiting:
+        for key, _ in selector.select(_PATIENCE):
+            waiting -= key.data.hear(latencies)
+    wrong = [listener.heard for listener in listeners if listener.heard != listener.expected]
+    pipe.send(f"an event is missing, doubled or out of order: {wrong[0]}" if wrong else latencies)
+    time.sleep(_PATIENCE)
+
+
+class _Listener:
+    """One client: no more protocol than a quiet connection needs."""
+
+    def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.socket.sendall(
+            f"GET /sockets/events/{conversation_id} HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\n"
+            f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
+        )
+        self.expected = expected
+        self.heard: list[int] = []
+        self.left = len(expected)
+        self._unread = b""
+        while b"\r\n\r\n" not in self._unread:
+            self._unread += self.socket.recv(65536)
+        self._unread = self._unread.partition(b"\r\n\r\n")[2]
+        while not next(self._frames(), b""):  # the state, so that this socket follows
+            self._unread += self.socket.recv(65536)
+
+    def hear(self, latencies: list[float]) -> bool:
+        """Take what has come; whether it was the last of what is expected."""
+        self._unread += self.socket.recv(262144)
+        at = time.monotonic()
+        left = self.left
+        for frame in self._frames():
+            event = json.loads(frame)
+            self.heard.append(event["number"])
+            latencies.append(at - event["sent"])
+            self.left -= 1
+        return left > 0 >= self.left
+
+    def _frames(self) -> Iterator[bytes]:
+        """The payloads of the whole frames that have come; a server's are neither masked nor split."""
+        while len(self._unread) >= 2:
+            size, start = self._unread[1], 2
+            if size >= 126:
+                start = 4 if size == 126 else 10
+                size = int.from_bytes(self._unread[2:start], "big")
+            if len(self._unread) < start + size:
+                return
+            payload, self._unread = self._unread[start : start + size], self._unread[start + size :]
+            yield payload
