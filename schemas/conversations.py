@@ -23,7 +23,7 @@ from schemas.fields import (
 from wire import EXECUTION_STATUSES
 
 #: members of settings that are never kept: what is not stored cannot leak
-_SECRET_ENDINGS = (
+_SECRET_NAMES = (
     "api_key",
     "authorization",
     "secret",
@@ -32,9 +32,10 @@ _SECRET_ENDINGS = (
     "access_key_id",
     "password",
     "token",
+    "headers",
+    "env",
+    "secrets",
 )
-#: members under which any text may be a secret
-_SECRET_FOLDERS = ("headers", "env", "secrets")
 _REDACTED = "**********"
 
 #: secrets in one request, characters of a name, and bytes of one of them
@@ -95,16 +96,12 @@ class Settings(fields.Dict):
 def _redacted(value: Any, hidden: bool = False) -> Any:
     if isinstance(value, dict):
         return {
-            name: _redacted(inner, hidden or name.lower().endswith(_SECRET_FOLDERS))
-            if not isinstance(inner, str)
-            else _REDACTED
-            if inner and ((hidden and name != "kind") or name.lower().endswith(_SECRET_ENDINGS))
-            else inner
+            name: inner if name == "kind" else _redacted(inner, hidden or name.lower().endswith(_SECRET_NAMES))
             for name, inner in value.items()
         }
     if isinstance(value, list):
         return [_redacted(inner, hidden) for inner in value]
-    return _REDACTED if hidden and isinstance(value, str) else value
+    return _REDACTED if hidden and value and isinstance(value, str) else value
 
 
 class StartConversationRequest(BaseSchema):
@@ -170,9 +167,7 @@ class ForkRequest(BaseSchema):
     title = Text(allow_none=True, least=1, most=200)
     tags = Tags(allow_none=True)
     reset_metrics = StrictBoolean(load_default=True)
-    from_event_id = fields.String(
-        allow_none=True, metadata={"description": "The last event to copy; absent: all events."}
-    )
+    from_event_id = Text(allow_none=True, metadata={"description": "The last event to copy; absent: all events."})
 
 
 class FinalResponse(BaseSchema):

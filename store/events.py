@@ -174,8 +174,14 @@ class EventLog:
                 conversation_id, kind="ActionEvent", source="agent", since=since, descending=True, page_id=page_id
             )
             for action in actions:
-                if (response := finish_message(json.loads(action))) is not None:
-                    return response
+                finish = json.loads(action)
+                if (response := finish_message(finish)) is None:
+                    continue
+                if message and self._locate(conversation_id, finish["id"]) < self._locate(
+                    conversation_id, message["id"]
+                ):
+                    break  # both at one instant, and the message came later
+                return response
         spoken = message.get("llm_message")
         return "".join(texts(spoken.get("content"))) if isinstance(spoken, dict) else ""
 

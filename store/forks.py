@@ -51,7 +51,7 @@ class Forks:
         last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
         target, fork = ConversationId(id or str(uuid4())), str(uuid4())
         stamp = Stamp.now()
-        self._copy(source, last, ConversationKeys(target, fork), stamp)
+        self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
         info = {**state["info"], "forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
         fields = {
             "id": target,
@@ -79,7 +79,7 @@ class Forks:
             raise EventNotFound
         return Seq(int(reply[1]))
 
-    def _copy(self, source: ConversationId, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
+    def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
         """Write the log up to `last` under other keys, which end by themselves unless they are adopted."""
         state = {"execution_status": "idle", "held": "", "text_chunk": 0, "seq": 0, "revision": 0}
         words = [word for name_and_value in state.items() for word in name_and_value]
@@ -89,7 +89,9 @@ class Forks:
         self._let_expire(keys, pairs)
         seq = Seq(0)
         while seq < last:
-            _, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
+            found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
+            if found.decode() != incarnation:  # deleted meanwhile, and perhaps begun anew
+                raise ConversationNotFound
             batch: list[Any] = [*stamp.args]
             for event in map(read_event, page):
                 batch += (event.id, pair(event.kind, event.source), event.at, event.raw, record(event), "")

@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from tests.conftest import event
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, redis_cluster, redis_server, wait_until
 from tests.sockets import events_of, socket
 
 
@@ -257,6 +257,23 @@ def test_signals_that_never_arrive_cost_time_and_no_events(place, conversation):
             append(client, conversation, event())
 
             assert listener.hear()["seq"] == 1
+
+
+def test_followers_hear_a_cluster(tmp_path, conversation):
+    with redis_cluster(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+        client.post("/api/conversations", json={"conversation_id": conversation})
+        others = [str(uuid4()) for _ in range(5)]
+        for other in others:
+            client.post("/api/conversations", json={"conversation_id": other})
+        with socket(client, conversation) as listener, socket(client, others[0]) as beside:
+            listener.hear(), beside.hear()
+
+            for number in range(20):
+                append(client, conversation, event(number=number))
+                append(client, others[number % 5], event(number=number))
+
+            assert [listener.hear()["number"] for _ in range(20)] == list(range(20))
+            assert [beside.hear()["number"] for _ in range(4)] == [0, 5, 10, 15]
 
 
 # clients that lag, and clients that come and go

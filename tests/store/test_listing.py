@@ -1,5 +1,5 @@
-"""The listing of all conversations, driven against a model in plain Python; words about a conversation may come late,
-in disorder or not at all, as from workers that stall or are killed between a script and its word to the listing."""
+"""The listing of all conversations against a model in plain Python. Words about a conversation may come late, in
+disorder or not at all, as from workers that stall or are killed between a script and what they tell the listing."""
 
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -11,24 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import wire
-from store.errors import IllegalMove
-from store.keys import ConversationKeys
-from tests.conftest import as_events, event, status
-from wire import EXECUTION_STATUSES, micros
+from store import listing as module
+from store.errors import ConversationNotFound, IllegalMove
+from tests.conftest import as_events, status
+from wire import micros, utc_time
 
 ORDERS = [(by, descending) for by in ("created", "updated") for descending in (False, True)]
-STATUSES = st.sampled_from([None, *EXECUTION_STATUSES[:4]])
-
-
-@pytest.fixture
-def listing(store, monkeypatch):
-    """A listing of this test's own: the other one has every test's conversations."""
-    monkeypatch.setattr("store.listing.LISTING", f"conversations:{{{uuid4()}}}")
-    return store.conversations._listing
+STATUSES = ("idle", "running", "paused", "finished")
 
 
 class Word(NamedTuple):
-    """What the listing hears about a conversation; status "" when it is gone."""
+    """What the listing is told about a conversation; its status is "" when the conversation is gone."""
 
     id: str
     revision: int
@@ -38,7 +31,7 @@ class Word(NamedTuple):
 
 
 def truth(store, conversation_id):
-    """The word that a conversation deserves; None if there is none."""
+    """What the listing should be told; None if there is no such conversation."""
     [state] = store.conversations.get_many([conversation_id])
     if state is None:
         return None
@@ -46,37 +39,315 @@ def truth(store, conversation_id):
     return Word(conversation_id, int(state["revision"]), state["execution_status"], *times)
 
 
-@contextmanager
-def unheard(listing, words):
-    """What is said to the listing meanwhile is not heard but collected."""
-    said = listing._scripts
-
-    class Collecting:
-        def note_conversation(self, keys, args):
-            words.append(Word(args[0], int(args[1]), args[2], int(args[3]), int(args[4])))
-
-    listing._scripts = Collecting()
-    try:
-        yield
-    finally:
-        listing._scripts = said
-
-
 def hear(listing, word):
-    listing._scripts.note_conversation([listing_root()], list(word))
+    if word.status:
+        listing.note(word.id, word.revision, word.status, utc_time(word.created), utc_time(word.updated))
+    else:
+        listing.forget(word.id, word.revision)
 
 
-def listing_root():
-    import store.listing
+@contextmanager
+def unheard(listing):
+    """What is told to the listing meanwhile, which does not hear it."""
+    words = []
+    listing.note = lambda *word: words.append(Word(*word[:3], *map(micros, word[3:])))
+    listing.forget = lambda *word: words.append(Word(*word, "", 0, 0))
+    try:
+        yield words
+    finally:
+        del listing.note, listing.forget
 
-    return store.listing.LISTING
 
-
-def searched(store, **query):
-    """The ids of a search over all its pages."""
+def searched(store, limit=100, **query):
+    """The ids of a search, over all its pages."""
     found, start = [], None
     while True:
-        items, start = store.conversations.search(**query, start=start)
+        items, start = store.conversations.search(**query, limit=limit, start=start)
         found += [item["id"] for item in items]
         if start is None:
             return found
+
+
+def machine(store, monkeypatch):
+    listing = store.conversations._listing
+
+    class Listed(RuleBasedStateMachine):
+        """What the model knows: the word that stands for each conversation, and the words not heard yet."""
+
+        def __init__(self):
+            super().__init__()
+            self.now = wire.now()
+            monkeypatch.setattr(module, "LISTING", f"conversations:{{{uuid4()}}}")
+            monkeypatch.setattr("wire.now", lambda: self.now)
+            self.ids = [str(uuid4()) for _ in range(3)]
+            self.lived, self.standing, self.late, self.complete = set(), {}, [], True
+
+        @contextmanager
+        def telling(self, conversation_id, late, tie):
+            """A request that changes a conversation, at the same instant as the last one or later."""
+            if not tie or (conversation_id in self.lived and not truth(store, conversation_id)):
+                self.now += 1_000_000
+            with unheard(listing) as words, suppress(ConversationNotFound, IllegalMove):
+                yield
+            if words and words[-1].status:
+                assert words[-1] == truth(store, conversation_id)
+                self.lived.add(conversation_id)
+            if late:
+                self.late += words
+            else:
+                for word in words:
+                    self.hear(word)
+
+        def hear(self, word):
+            hear(listing, word)
+            standing = self.standing.get(word.id)
+            if standing and standing.revision > word.revision:
+                return
+            self.standing.pop(word.id, None)
+            if word.status:
+                self.standing[word.id] = word
+
+        @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans())
+        def create(self, number, late, tie):
+            with self.telling(self.ids[number], late, tie):
+                store.conversations.create(self.ids[number])
+
+        @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), value=st.sampled_from(STATUSES))
+        def append(self, number, late, tie, value):
+            with self.telling(self.ids[number], late, tie):
+                store.events.append(self.ids[number], as_events([status(value)]))
+
+        @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), verb=st.sampled_from(["run", "pause"]))
+        def change_status(self, number, late, tie, verb):
+            with self.telling(self.ids[number], late, tie):
+                store.conversations.change_status(self.ids[number], verb)
+
+        @rule(number=st.integers(0, 2), late=st.booleans())
+        def delete(self, number, late):
+            with self.telling(self.ids[number], late, tie=True):
+                store.conversations.delete(self.ids[number])
+
+        @precondition(lambda self: self.late)
+        @rule(number=st.integers(0, 9))
+        def hear_at_last(self, number):
+            self.hear(self.late.pop(number % len(self.late)))
+
+        @precondition(lambda self: self.late)
+        @rule(number=st.integers(0, 9))
+        def lose(self, number):
+            self.late.pop(number % len(self.late))
+            self.complete = False
+
+        @rule(order=st.sampled_from(ORDERS), wanted=st.sampled_from([None, *STATUSES]), limit=st.integers(1, 3))
+        def search(self, order, wanted, limit):
+            by, descending = order
+            words = [word for word in self.standing.values() if wanted in (None, word.status)]
+            words.sort(key=lambda word: (getattr(word, by), word.id), reverse=descending)
+            now = {word.id: truth(store, word.id) for word in words}
+
+            found = searched(store, status=wanted, by=by, descending=descending, limit=limit)
+
+            # what is put right while the pages are read may stand at its new place too
+            found = list(dict.fromkeys(found)) if by == "updated" else found
+            assert found == [word.id for word in words if now[word.id] and wanted in (None, now[word.id].status)]
+            for word in words:
+                self.put_right(word, now[word.id], wanted)
+
+        def put_right(self, word, now, wanted):
+            """What a search leaves of an entry that it has read: the gone and those of another status it must mend."""
+            if now is None:
+                del self.standing[word.id]
+            elif wanted not in (None, now.status) or self.is_entered(now):
+                self.standing[word.id] = now
+
+        def is_entered(self, word):
+            entries = listing.page(status=None, by="created", descending=False, limit=10, start=None)
+            return (word.id, word.revision) in [(entry.id, entry.revision) for entry in entries]
+
+        @invariant()
+        def the_counts_are_those_of_the_words_that_stand(self):
+            for value in (None, *STATUSES):
+                expected = sum(value in (None, word.status) for word in self.standing.values())
+                assert store.conversations.count(status=value) == expected
+
+        def teardown(self):
+            # When all that was not lost is heard, the newest first, and everything is read once
+            while self.late:
+                self.hear(self.late.pop())
+            self.search(("created", False), None, 3)
+
+            # Then, if nothing was lost, the listing is as if every word had been heard in time
+            expected = [now for now in (truth(store, one) for one in self.ids) if now]
+            if self.complete:
+                assert sorted(self.standing.values()) == sorted(expected)
+            for order in ORDERS:
+                self.search(order, None, 2)
+
+    return Listed
+
+
+def test_the_listing_is_what_the_model_says(request, store, monkeypatch):
+    examples = 8 if "fakeredis" in request.node.name else 100  # a script takes fakeredis a hundred times as long
+    run_state_machine_as_test(
+        machine(store, monkeypatch),
+        settings=settings(
+            max_examples=examples, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+@pytest.fixture
+def listing(store, monkeypatch):
+    """A listing of this test's own: the other one has every test's conversations."""
+    monkeypatch.setattr(module, "LISTING", f"conversations:{{{uuid4()}}}")
+    return store.conversations._listing
+
+
+@pytest.fixture
+def make(store, listing):
+    """Create conversations, one after the other; their ids."""
+
+    def make(number):
+        ids = [str(uuid4()) for _ in range(number)]
+        for one in ids:
+            store.conversations.create(one)
+        return ids
+
+    return make
+
+
+def counts(store):
+    return {value: number for value in STATUSES if (number := store.conversations.count(status=value))}
+
+
+def test_word_that_comes_late_never_wins(store, listing, make):
+    # Given a conversation that has run and paused since it began
+    [one] = make(1)
+    words = [truth(store, one)]
+    for verb in ("run", "pause"):
+        store.conversations.change_status(one, verb)
+        words.append(truth(store, one))
+
+    # When older words come again, also that it is gone
+    for late in (words[1], words[0], Word(one, words[1].revision, "", 0, 0)):
+        hear(listing, late)
+
+    # Then it stands as it is
+    assert counts(store) == {"paused": 1}
+    assert searched(store, status="paused", by="updated") == [one]
+    [entry] = listing.page(status=None, by="updated", descending=True, limit=9, start=None)
+    assert entry == (one, words[2].updated, words[2].revision)
+
+
+def test_word_that_comes_twice_changes_nothing(store, listing, make):
+    first, second = make(2)
+    for word in (truth(store, first), truth(store, first)):
+        hear(listing, word)
+
+    assert searched(store, by="created", descending=False) == [first, second]
+    assert counts(store) == {"idle": 2}
+    store.conversations.delete(first)
+    for _ in range(2):
+        listing.forget(first, 1 << 60)
+    assert searched(store) == [second]
+    assert counts(store) == {"idle": 1}
+
+
+@pytest.mark.parametrize("query", [{}, {"status": "idle"}, {"by": "updated", "descending": False}])
+def test_an_entry_of_what_is_gone_is_dropped_when_it_is_read(store, listing, make, query):
+    # Given a conversation whose worker was killed behind its deletion
+    gone, other = make(2)
+    with unheard(listing):
+        store.conversations.delete(gone)
+    assert store.conversations.count() == 2
+
+    assert searched(store, **query) == [other]
+
+    assert store.conversations.count() == 1
+    assert counts(store) == {"idle": 1}
+
+
+def test_a_page_of_which_some_are_gone_is_shorter_and_not_the_last(store, listing, make):
+    gone, *others = make(3)
+    with unheard(listing):
+        store.conversations.delete(gone)
+
+    items, (_, following) = store.conversations.search(by="created", descending=False, limit=1)
+
+    assert (items, following) == ([], others[0])
+    assert searched(store, by="created", descending=False, limit=1) == others
+
+
+@pytest.mark.parametrize("by", ["created", "updated"])
+def test_a_stale_status_is_put_right_when_it_is_searched_for(store, listing, make, by):
+    # Given a conversation whose worker was killed behind a run
+    stale, _ = make(2)
+    with unheard(listing):
+        store.conversations.change_status(stale, "run")
+    assert stale not in searched(store, status="running", by=by)
+
+    assert stale not in searched(store, status="idle", by=by)
+
+    assert searched(store, status="running", by=by) == [stale]
+    assert counts(store) == {"idle": 1, "running": 1}
+
+
+@pytest.mark.parametrize("by", ["created", "updated"])
+def test_a_stale_status_is_put_right_by_whatever_search_reads_it(store, listing, make, by):
+    stale, _ = make(2)
+    with unheard(listing):
+        store.conversations.change_status(stale, "run")
+
+    assert stale in searched(store, by=by)
+
+    assert searched(store, status="running", by=by) == [stale]
+    assert counts(store) == {"idle": 1, "running": 1}
+
+
+def test_what_was_not_acknowledged_is_listed_by_the_clients_repeat(store, listing):
+    one = str(uuid4())
+    with unheard(listing):
+        store.conversations.create(one)
+    assert searched(store) == []
+
+    assert store.conversations.create(one) is False
+    assert searched(store) == [one]
+
+    with unheard(listing):
+        store.conversations.change_status(one, "run")
+    with pytest.raises(IllegalMove):
+        store.conversations.change_status(one, "run")
+    assert searched(store, status="running") == [one]
+
+
+@pytest.mark.parametrize("value", ["idle", "paused"])
+def test_what_begins_anew_stands_at_its_new_place_whether_its_end_was_told_or_not(store, listing, make, value):
+    # Given a conversation that was deleted, which the listing is told late
+    anew, other = make(2)
+    with unheard(listing) as words:
+        store.conversations.delete(anew)
+
+    # When one of its id begins, of the same status or another, and then the word comes
+    store.events.append(anew, as_events([status(value)]))
+    hear(listing, *words)
+
+    # Then it stands behind what was there before, in either order
+    for by in ("created", "updated"):
+        assert searched(store, by=by, descending=False) == [other, anew]
+        assert searched(store, by=by, status=value)[0] == anew
+    [*_, entry] = listing.page(status=value, by="created", descending=False, limit=9, start=None)
+    assert entry.at == truth(store, anew).created
+
+
+def test_word_of_the_former_life_of_an_id_does_not_touch_the_present_one(store, listing, make):
+    [one] = make(1)
+    former = truth(store, one)
+    store.conversations.delete(one)
+    store.conversations.create(one)
+    store.conversations.change_status(one, "run")
+
+    for late in (former, Word(one, former.revision, "", 0, 0)):
+        hear(listing, late)
+
+    assert searched(store, status="running") == [one]
+    assert counts(store) == {"running": 1}
