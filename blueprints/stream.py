@@ -4,7 +4,7 @@ import re
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flask import Response, current_app, request
@@ -14,7 +14,7 @@ from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput
 from schemas.fields import Place
 from schemas.sockets import Stream
-from store.errors import UNAVAILABLE, StoreError
+from store.errors import UNAVAILABLE, Stopping, StoreError
 from store.feed import Entry, Follower
 from store.matching import passes
 from wire import ConversationId
@@ -23,6 +23,7 @@ stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversat
 
 #: milliseconds after which a browser connects again
 RECONNECT = 1000
+_RETRY = b"retry: %d\n\n" % RECONNECT
 
 #: seconds between two looks whether the client is still there
 _LOOK = 2.0
@@ -49,8 +50,12 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
     after = filters.pop("after_seq", 0)
     if last := request.headers.get("Last-Event-ID"):
         after = _place(last)
-    follower = current_store.feeds.follow(conversation_id, after)
-    lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"))
+    lines: Iterable[bytes]
+    try:
+        follower = current_store.feeds.follow(conversation_id, after)
+        lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"))
+    except Stopping:  # an error would end a browser's attempts for good; an end makes it come again
+        lines = [_RETRY]
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache, and no proxy that collects
     return Response(lines, mimetype="text/event-stream", headers=headers)
 
@@ -81,7 +86,7 @@ class _Lines:
         self._follower.close()
 
     def _chunks(self) -> Iterator[bytes]:
-        yield b"retry: %d\n\n" % RECONNECT
+        yield _RETRY
         silent_since = time.monotonic()
         while not self._hung_up():
             told = b""

@@ -109,13 +109,11 @@ class Conversations:
         for entry, state in zip(entries[:limit], self.get_many([entry.id for entry in entries[:limit]]), strict=True):
             if state is None:
                 self._listing.forget(entry.id, entry.revision)
-            elif status not in (None, state["execution_status"]):
-                self._listing.note(
-                    entry.id,
-                    int(state["revision"]),
-                    *(state[name] for name in ("execution_status", "created_at", "updated_at")),
-                )
-            else:
+                continue
+            if int(state["revision"]) != entry.revision:  # a worker was killed before it told the listing
+                told = (state[name] for name in ("execution_status", "created_at", "updated_at"))
+                self._listing.note(entry.id, int(state["revision"]), *told)
+            if status in (None, state["execution_status"]):
                 found.append(state)
         return found, following
 

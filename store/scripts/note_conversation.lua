@@ -25,7 +25,8 @@ if status == '' then
   return 'noted'
 end
 redis.call('HSET', root .. ':revisions', id, revision .. ' ' .. status)
-if known_status ~= status then
+-- the end of a former life of the id may never have been told
+if known_status ~= status or tonumber(redis.call('ZSCORE', root .. ':created', id)) ~= tonumber(created) then
   redis.call('ZADD', root .. ':created', created, id)
   redis.call('ZADD', root .. ':created:' .. status, created, id)
 end

@@ -144,7 +144,7 @@ def test_after_a_seq_every_frame_bears_its_seq(server, conversation, post):
 def test_a_fresh_full_state_follows_every_end_of_a_run(server, conversation, post):
     with socket(server, conversation) as listener:
         listener.hear()
-        for end in ("finished", "paused", "error", "stuck", "idle"):
+        for end in ("paused", "error", "stuck", "idle", "finished"):
             server.post(f"/api/conversations/{conversation}/run")
             assert listener.hear()["value"] == "running"
 
