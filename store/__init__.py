@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from store.answers import Answers
+from store.apps import AppConversations
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
@@ -10,12 +12,15 @@ from store.feeds import Feeds
 from store.forks import Forks
 from store.health import Health
 from store.listing import Listing
+from store.sandboxes import Limits, Sandboxes
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.signals import Signals
+from store.starts import Starts
 from store.text import MessageText
+from store.wakeups import Wakeups
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Limits", "Store", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,11 @@ class Store:
     conversations: Conversations
     events: EventLog
     confirmations: Confirmations
+    answers: Answers
+    apps: AppConversations
+    sandboxes: Sandboxes
+    starts: Starts
+    wakeups: Wakeups
     feeds: Feeds
     forks: Forks
     health: Health
@@ -39,18 +49,27 @@ def open_store(
     ring_bytes: int,
     most_followers: int,
     secret_key: str,
+    limits: Limits,
 ) -> Store:
     """The store behind a Redis URL (see `store/connection.py`). Connects when first asked. Raises ValueError."""
     clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
     scripts = Scripts(clients.commands)
     listing = Listing(clients.commands, scripts)
-    conversations = Conversations(clients.commands, scripts, listing, Sealer(secret_key))
+    sealer = Sealer(secret_key)
+    conversations = Conversations(clients.commands, scripts, listing, sealer)
+    confirmations = Confirmations(scripts, listing)
+    sandboxes = Sandboxes(clients.commands, scripts, limits)
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
         conversations=conversations,
         events=EventLog(clients.commands, scripts, listing, conversations, text),
-        confirmations=Confirmations(scripts, listing),
+        confirmations=confirmations,
+        answers=Answers(clients.commands, scripts, confirmations),
+        apps=AppConversations(conversations, sandboxes),
+        sandboxes=sandboxes,
+        starts=Starts(clients.commands, scripts, sealer, sandboxes),
+        wakeups=Wakeups(clients.signals),
         feeds=Feeds(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(clients.commands, scripts, listing, conversations),
         health=Health(clients.health),

@@ -46,12 +46,12 @@ class Confirmations:
         self._scripts = scripts
         self._listing = listing
 
-    def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
+    def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str, stamp: Stamp | None = None) -> bool:
         """Accept or reject everything that waits. True only for the answer that took effect.
 
         Raises ConversationNotFound. Source: docs/wire.md, 2.
         """
-        stamp = Stamp.now()
+        stamp = stamp or Stamp.now()
         verb = "accept" if accept else "reject"
         args = [*stamp.args, verb, json.dumps(reason)]
         return bool(self._listing.write(self._scripts.answer_pending, conversation_id, args) == b"won")

@@ -6,6 +6,11 @@ StoreError
 ├── UnknownCursor
 ├── BeyondTheEnd
 ├── IllegalMove
+├── SandboxNotFound
+├── SandboxRefuses
+├── TooManySandboxes
+├── NoSupervisor
+├── NotItsSandbox
 ├── IdInUse
 ├── SecretsRefused
 ├── TooManyFollowers
@@ -54,6 +59,41 @@ class IllegalMove(StoreError):
 
     def __init__(self, verb: str, status: str) -> None:
         super().__init__(f"Cannot {verb}: the conversation is {status}")
+
+
+class SandboxNotFound(StoreError):
+    """There is no sandbox of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Sandbox not found")
+
+
+class SandboxRefuses(StoreError):
+    """The status of the sandbox refuses a verb."""
+
+    def __init__(self, verb: str, status: str) -> None:
+        super().__init__(f"Cannot {verb}: the sandbox is {status}")
+
+
+class TooManySandboxes(StoreError):
+    """As many sandboxes run as may."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(f"{number} sandboxes run and {most} may: pause or delete one first")
+
+
+class NoSupervisor(StoreError):
+    """No supervisor says that it lives: nobody would start a sandbox."""
+
+    def __init__(self) -> None:
+        super().__init__("No supervisor runs that could do this; try again shortly")
+
+
+class NotItsSandbox(StoreError):
+    """Who sends events is not the sandbox that the conversation lives in."""
+
+    def __init__(self) -> None:
+        super().__init__("X-Session-API-Key must be that of the conversation's sandbox")
 
 
 class IdInUse(StoreError):

@@ -10,7 +10,7 @@ from redis import Redis
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
 from store.effects import effect, finish_message, is_stored
-from store.errors import ConversationNotFound, EventNotFound, UnknownCursor
+from store.errors import ConversationNotFound, EventNotFound, NotItsSandbox, UnknownCursor
 from store.keys import ANY, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
@@ -38,21 +38,27 @@ class EventLog:
         self._conversations = conversations
         self._text = text
 
-    def append(self, conversation_id: ConversationId, events: Sequence[Event]) -> tuple[int, Seq]:
+    def append(
+        self, conversation_id: ConversationId, events: Sequence[Event], *, sandbox_id: str | None = None
+    ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown conversation is created.
 
-        Returns how many were new, and the seq of the conversation's last event.
+        sandbox_id is that of the sandbox which sends them. Returns how many were new, and the seq of the
+        conversation's last event. Raises NotItsSandbox, and ConversationNotFound of what was just deleted.
         """
-        args: list[Any] = [*Stamp.now().args]
+        args: list[Any] = [*Stamp.now().args, sandbox_id or ""]
         for event in events:
             raw = event.raw if is_stored(event) else b""
             args += (event.id, pair(event.kind, event.source), event.at, raw, record(event), effect(event))
         while True:
             try:
                 appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
-                return appended, Seq(last)
             except ConversationNotFound:
-                self._conversations.create(conversation_id)
+                self._conversations.adopt(conversation_id, sandbox_id)
+            else:
+                if appended == b"foreign":
+                    raise NotItsSandbox
+                return appended, Seq(last)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
         """Append a user's message; with run, start the agent. What waits is rejected, never approved.

@@ -81,7 +81,7 @@ class Forks:
 
     def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
         """Write the log up to `last` under other keys, which end by themselves unless they are adopted."""
-        state = {"execution_status": "idle", "held": "", "text_chunk": 0, "seq": 0, "revision": 0}
+        state = {"execution_status": "idle", "held": "", "text_chunk": 0, "seq": 0, "revision": 0, "groups": ""}
         words = [word for name_and_value in state.items() for word in name_and_value]
         times = ["created_at", stamp.utc_time, "updated_at", stamp.utc_time]
         self._scripts.create_conversation([keys.root], [*stamp.args, keys.fork, "", "", "", "", 0, *words, *times])
@@ -92,11 +92,11 @@ class Forks:
             found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
             if found.decode() != incarnation:  # deleted meanwhile, and perhaps begun anew
                 raise ConversationNotFound
-            batch: list[Any] = [*stamp.args]
+            batch: list[Any] = [*stamp.args, ""]
             for event in map(read_event, page):
                 batch += (event.id, pair(event.kind, event.source), event.at, event.raw, record(event), "")
                 pairs.add(pair(event.kind, event.source))
-            _, _, _, _, _, copied = self._scripts.append_events([keys.root], batch)
+            *_, copied = self._scripts.append_events([keys.root], batch)
             seq = Seq(copied)
             self._let_expire(keys, pairs)
 

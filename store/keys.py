@@ -17,10 +17,28 @@
 |                          |            | is not kept; `0` when all is deleted              |                      |
 | follower:PROCESS         | channel    | what a process says to its own subscriber         |                      |
 | conv:{ID}:fork:FORK…     | as above   | a copy while it is made, then renamed             | an hour              |
+| answers                  | sorted set | conversations whose agent has not heard an answer | one per such         |
+|                          |            | yet, score when the next try is due, µs           |                      |
 | conversations:{all}:…    |            | the listing, see `store/listing.py`:              |                      |
-|   …:revisions            | hash       | id → revision and status                          | one per conversation |
+|   …:revisions            | hash       | id → revision, status and groups                  | one per conversation |
 |   …:created, …:updated   | sorted set | member id, score time in µs                       | one per conversation |
 |   …:created:STATUS, …    | sorted set | the same of one status                            | one per conversation |
+|   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
+|                          |            | conversations, `top` those without a parent,      | conversation each    |
+|                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
+| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 17 fields            |
+| {sandboxes}:created…     | sorted set | id, score time in µs; in all, and of each STATUS  | one per sandbox each |
+| {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
+| {sandboxes}:keys         | hash       | SHA-256 of a session key → id                     | one per sandbox      |
+| {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
+| {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
+| {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
+| {sandboxes}:signal       | channel    | id of a sandbox of which something is wanted      |                      |
+| {sandboxes}:reply:ID     | list       | what a supervisor answers to a request for a log  | ten seconds          |
+| {starts}:task:ID         | hash       | a start of an app conversation                    | one per start        |
+| {starts}:created…        | sorted set | id, score time in µs; also `updated`              | one per start each   |
+| {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
+| {starts}:signal          | channel    | id of a start that waits for a driver             |                      |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
 conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
@@ -30,6 +48,13 @@ Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the las
 six as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at`
 (UTC with Z), `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`,
 `snapshot_id` (of the last full state that an agent told), `text_chunk` (N of the chunk that grows).
+
+In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyond a conversation), `groups` (joined by
+commas), `answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
+
+Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
+the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail`, `log` (last lines of what
+failed), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -72,6 +97,10 @@ class ConversationKeys:
         return f"{self.root}:secrets"
 
     @property
+    def deleted(self) -> str:
+        return f"{self.root}:deleted"
+
+    @property
     def signal(self) -> str:
         return f"{self.root}:signal"
 
@@ -81,6 +110,13 @@ class ConversationKeys:
 
 #: root of the listing of all conversations
 LISTING = "conversations:{all}"
+
+#: conversations of which an agent has not heard an answer
+ANSWERS = "answers"
+
+#: roots of all sandboxes and of all starts of app conversations: each in one slot, so that what holds for all of
+#: them, such as how many may run, is decided in one script
+SANDBOXES, STARTS = "{sandboxes}", "{starts}"
 
 
 def followers_channel(process: str) -> str:

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 class Listing:
-    """Every conversation by time of creation and of last change, also by status."""
+    """Every conversation by time of creation and of last change, also by status and by group."""
 
     def __init__(self, redis: "Redis", scripts: Scripts) -> None:
         self._redis = redis
@@ -37,34 +37,41 @@ class Listing:
         reply = script([ConversationKeys(conversation_id).root], args)
         if reply is None:
             raise ConversationNotFound
-        outcome, revision, status, created_at, updated_at, *more = reply
-        self.note(conversation_id, int(revision), status.decode(), created_at.decode(), updated_at.decode())
+        outcome, revision, status, created_at, updated_at, groups, *more = reply
+        words = (word.decode() for word in (status, created_at, updated_at, groups))
+        self.note(conversation_id, int(revision), *words)
         return (outcome, *more) if more else outcome
 
     def note(
-        self, conversation_id: ConversationId, revision: int, status: str, created_at: str, updated_at: str
+        self,
+        conversation_id: ConversationId,
+        revision: int,
+        status: str,
+        created_at: str,
+        updated_at: str,
+        groups: str = "",
     ) -> None:
-        """Enter or move a conversation."""
+        """Enter or move a conversation. groups: what else it can be listed by, joined by commas."""
         self._scripts.note_conversation(
-            [LISTING], [conversation_id, revision, status, micros(created_at), micros(updated_at)]
+            [LISTING], [conversation_id, revision, status, micros(created_at), micros(updated_at), groups]
         )
 
     def forget(self, conversation_id: ConversationId, revision: int) -> None:
         """Take a conversation out, unless one of a later revision is there."""
-        self._scripts.note_conversation([LISTING], [conversation_id, revision, "", 0, 0])
+        self._scripts.note_conversation([LISTING], [conversation_id, revision, "", 0, 0, ""])
 
     def page(
-        self, *, status: str | None, by: str, descending: bool, limit: int, start: tuple[Micros, ConversationId] | None
+        self, *, among: str | None, by: str, descending: bool, limit: int, start: tuple[Micros, ConversationId] | None
     ) -> list[Entry]:
-        """Conversations in the order of `by`, `created` or `updated`, from a place on."""
+        """Conversations in the order of `by`, `created` or `updated`, from a place on; among: a status or a group."""
         place = start or ("", "")
-        args = [by, status or "", "desc" if descending else "asc", limit, *place]
+        args = [by, among or "", "desc" if descending else "asc", limit, *place]
         found: Any = self._scripts.page_conversations([LISTING], args)
         return [
             Entry(ConversationId(identity.decode()), Micros(int(float(at))), int(revision))
             for identity, at, revision in zip(found[::3], found[1::3], found[2::3], strict=True)
         ]
 
-    def count(self, status: str | None) -> int:
-        """How many conversations there are, of a status or in all."""
-        return int(self._redis.zcard(f"{LISTING}:created:{status}" if status else f"{LISTING}:created"))
+    def count(self, among: str | None) -> int:
+        """How many conversations there are, of a status, of a group or in all."""
+        return int(self._redis.zcard(f"{LISTING}:created:{among}" if among else f"{LISTING}:created"))

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -27,6 +27,18 @@ class Sealer:
             raise SecretsRefused
         fernet = fernet_for(self._secret_key, conversation_id)
         return {name: fernet.encrypt(json.dumps(value).encode()) for name, value in secrets.items()}
+
+    def open(self, conversation_id: ConversationId, sealed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was sealed. Raises SecretsRefused when no key is set, or another one than then."""
+        if not sealed:
+            return {}
+        if not self._secret_key:
+            raise SecretsRefused
+        fernet = fernet_for(self._secret_key, conversation_id)
+        try:
+            return {name: json.loads(fernet.decrypt(value)) for name, value in sealed.items()}
+        except InvalidToken:
+            raise SecretsRefused from None
 
 
 def fernet_for(secret_key: str, conversation_id: ConversationId) -> Fernet:

@@ -51,6 +51,15 @@ class Scripts:
     note_conversation: Script
     page_conversations: Script
     delete_conversation: Script
+    settle_answer: Script
+    start_sandbox: Script
+    ask_sandbox: Script
+    claim_sandbox: Script
+    report_sandbox: Script
+    beat_host: Script
+    claim_start: Script
+    advance_start: Script
+    fail_starts: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():

@@ -9,10 +9,10 @@ local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is clo
 -- id_prefix: first 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
 local function open_log(id_prefix)
   local state = redis.call('HMGET', root, 'execution_status', 'held', 'created_at', 'updated_at', 'seq', 'text_chunk',
-    'revision')
+    'revision', 'groups')
   if not state[1] then return false end
   log.status, log.held, log.created_at, log.updated_at = unpack(state)
-  log.seq, log.chunk, log.revision = tonumber(state[5]), tonumber(state[6]), tonumber(state[7])
+  log.seq, log.chunk, log.revision, log.groups = tonumber(state[5]), tonumber(state[6]), tonumber(state[7]), state[8] or ''
   log.seq_before, log.id_prefix, log.minted, log.texts, log.pairs, log.changed = log.seq, id_prefix, 0, {}, {}, false
   return true
 end
@@ -97,7 +97,7 @@ local function reject_actions(actions, reason, stamp)
 end
 
 -- Writes back what changed, tells the followers, and returns what every script that writes answers with:
--- {outcome, revision, execution_status, created_at, updated_at}. now: UTC text with Z.
+-- {outcome, revision, execution_status, created_at, updated_at, groups}. now: UTC text with Z.
 local function close_log(outcome, now)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now
@@ -110,5 +110,5 @@ local function close_log(outcome, now)
       'text_chunk', string.format('%d', log.chunk), 'revision', string.format('%d', log.revision), 'updated_at', now)
     redis.call('PUBLISH', root .. ':signal', log.seq > log.seq_before and string.format('%d', log.seq) or 'state')
   end
-  return {outcome, log.revision, log.status, log.created_at, log.updated_at}
+  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups}
 end

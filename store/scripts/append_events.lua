@@ -1,19 +1,26 @@
 -- append_events: append a batch, each event once per id, with what it means for the conversation's state.
 -- An executable action opens; an observation closes it. What is newly open and held by the policy makes
--- the conversation wait, unless it is a lone Finish or Think action.
+-- the conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent itself says when it waits.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
+--       5 id of the sandbox that sends them ("" none), which must be the conversation's
 --       then six per event: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored), text record ("" none),
 --       effect: "" | "set" LF (field LF value)… | "close" LF action id | "close_call" LF call
 --             | "open" LF risk LF lone ("1": waits only in company) LF group LF call LF iso LF fragment
 --             | "snapshot" LF (field LF value)…: as set, unless it is the last snapshot come again
 --             | "live" LF bytes: told to the followers alone
--- Returns  {number appended, revision, execution_status, created_at, updated_at, last seq} | false: no such
+-- Returns  {number appended | "foreign", revision, execution_status, created_at, updated_at, groups, last seq} | false: no such
 --          conversation
 -- Cost  O(e log n): e events of the batch, n of the conversation; a lone action also O(p), p open actions
 -- Idempotent  by event id: a known id is passed over with its effect
 -- include: _log.lua
 if not open_log(ARGV[1]) then return false end
+local sandbox = redis.call('HGET', root, 'sandbox_id') or ''
+if ARGV[5] ~= sandbox then
+  local reply = close_log('foreign', ARGV[4])
+  reply[#reply + 1] = log.seq
+  return reply
+end
 local stamp, appended, opened = {iso = ARGV[2], score = ARGV[3]}, 0, {}
 
 
@@ -33,7 +40,7 @@ local function open(id, seq, score, effect)
     ids[#ids + 1] = id
     redis.call('HSET', root .. ':calls', call, cjson.encode(ids))
   end
-  local held = string.find(log.held, risk, 1, true) ~= nil
+  local held = sandbox == '' and string.find(log.held, risk, 1, true) ~= nil
   opened[#opened + 1] = {id = id, score = score, iso = iso, lone = lone == '1', group = group, held = held}
 end
 
@@ -74,7 +81,7 @@ local function in_company(action)
   return action.group ~= '' and members > 1
 end
 
-for i = 5, #ARGV, 6 do
+for i = 6, #ARGV, 6 do
   local id, pair, score, bytes, text, effect = unpack(ARGV, i, i + 5)
   local seq = bytes == '' or append_event(id, pair, score, bytes, text)
   if seq then

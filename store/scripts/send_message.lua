@@ -6,7 +6,7 @@
 --       5 message id   6 "KIND:SOURCE" escaped   7 bytes   8 text record   9 "1" to run, else "0"
 --       10 reason of the rejection as JSON
 -- Returns  {"sent" | earliest time in µs that the message may bear, revision, execution_status, created_at,
---          updated_at} | false: no such conversation
+--          updated_at, groups} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- include: _log.lua

@@ -1,10 +1,10 @@
 -- set_fields: change what a conversation is set to; a change that agents know by name is an event of the log.
--- A new policy leaves waiting what already waits.
+-- A new policy leaves waiting what already waits. In a sandbox the agent itself writes the events.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)
 --       then three per field: name, value as JSON, "1" for an event, else "0"
--- Returns  {"set", revision, execution_status, created_at, updated_at} | false: no such conversation
+-- Returns  {"set", revision, execution_status, created_at, updated_at, groups} | false: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
@@ -15,7 +15,7 @@ for i = 6, #ARGV, 3 do
   if redis.call('HGET', root, name) ~= value then
     redis.call('HSET', root, name, value)
     log.changed = true
-    if event == '1' then state_event(name, value, {iso = ARGV[2], score = ARGV[3]}) end
+    if event == '1' and redis.call('HEXISTS', root, 'sandbox_id') == 0 then state_event(name, value, {iso = ARGV[2], score = ARGV[3]}) end
   end
 end
 return close_log('set', ARGV[4])

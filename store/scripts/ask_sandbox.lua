@@ -1,0 +1,29 @@
+-- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor sees to it.
+-- What no supervisor holds, or only one that is lost, is deleted at once.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 id   2 "pause" | "resume" | "delete"   3 now, µs   4 most that may run   5 "refuse" | "pause"
+-- Returns  {"done" | "refused" | "full", its status, number that run} | false: no such sandbox
+-- Cost  O(r): r sandboxes that run
+-- Idempotent  a repeat wants the same
+-- include: _sandbox.lua
+local id, verb, now, cap, policy = unpack(ARGV)
+local status = field(id, 'status')
+if not status then return false end
+local move = ASKED[verb][status]
+if not move then return {'refused', status, 0} end
+if verb == 'delete' and (status == 'MISSING' or field(id, 'host') == '') then
+  remove(id)
+  return {'done', 'MISSING', 0}
+end
+local wanted = field(id, 'wanted')
+if wanted == move[1] and status == move[2] then return {'done', status, 0} end
+if wanted == 'deleted' then return {'refused', 'being deleted', 0} end
+if verb == 'resume' then
+  local room, number = make_room(tonumber(cap), policy)
+  if not room then return {'full', status, number} end
+  redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now)
+end
+redis.call('HSET', root .. ':box:' .. id, 'wanted', move[1])
+set_status(id, move[2], now)
+signal(id)
+return {'done', move[2], 0}

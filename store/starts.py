@@ -1,0 +1,196 @@
+"""Starts of app conversations: tasks that outlive their request, each driven by whoever holds its lease."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from redis import Redis
+
+import wire
+from store.keys import STARTS
+from store.sandboxes import Sandboxes
+from store.scripts import Scripts
+from store.secrets import Sealer
+from wire import ConversationId, Micros
+
+#: how a start goes on; READY and ERROR are its ends. Source: the app-server wire
+START_STATUSES = (
+    "WORKING",
+    "WAITING_FOR_SANDBOX",
+    "PREPARING_REPOSITORY",
+    "RUNNING_SETUP_SCRIPT",
+    "SETTING_UP_GIT_HOOKS",
+    "SETTING_UP_SKILLS",
+    "STARTING_CONVERSATION",
+    "READY",
+    "ERROR",
+)
+FINISHED = ("READY", "ERROR")
+
+#: seconds after which the start of a driver that says nothing is another's
+LEASE = 5.0
+
+
+class Start(NamedTuple):
+    """One start. conversation_id is the one that it will have; app_conversation_id is set at READY. Times in µs."""
+
+    id: str
+    status: str
+    detail: str
+    conversation_id: ConversationId
+    app_conversation_id: str
+    sandbox_id: str
+    own_sandbox: bool  #: whether it was started for this, and ends with its failure
+    agent_server_url: str
+    request: dict[str, Any]
+    created_at: Micros
+    updated_at: Micros
+
+
+class Starts:
+    """All starts."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, sandboxes: Sandboxes) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._sealer = sealer
+        self._sandboxes = sandboxes
+
+    def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> Start:
+        """Note a start; a driver takes it. echo is what clients are shown of the request.
+
+        Raises NoSupervisor, SecretsRefused.
+        """
+        self._sandboxes.require_host()
+        identity, now = uuid4().hex, wire.now()
+        conversation_id = ConversationId(request.get("conversation_id") or str(uuid4()))
+        sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
+        fields: dict[str, str] = {
+            "id": identity,
+            "status": "WORKING",
+            "detail": "",
+            "conversation_id": conversation_id,
+            "app_conversation_id": "",
+            "sandbox_id": "",
+            "own_sandbox": "",
+            "agent_server_url": "",
+            "request": json.dumps(request),
+            "echo": json.dumps(echo),
+            "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
+            "created_at": str(now),
+            "updated_at": str(now),
+        }
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.hset(f"{STARTS}:task:{identity}", mapping=dict[Any, Any](fields))
+            pipe.zadd(f"{STARTS}:created", {identity: now})
+            pipe.zadd(f"{STARTS}:updated", {identity: now})
+            pipe.zadd(f"{STARTS}:due", {identity: now})
+            pipe.publish(f"{STARTS}:signal", identity)
+            pipe.execute()
+        return _start({name.encode(): str(value).encode() for name, value in fields.items()}, "echo")
+
+    def get_many(self, ids: Sequence[str]) -> list[Start | None]:
+        """Starts as clients see them, in the order of the ids, None for an id that is unknown."""
+        self._fail_the_forgotten()
+        return [_start(stored, "echo") if stored else None for stored in self._read(ids)]
+
+    def search(
+        self,
+        *,
+        by: str,
+        descending: bool,
+        limit: int,
+        conversation_id: ConversationId | None = None,
+        since: Micros | None = None,
+        start: tuple[Micros, str] | None = None,
+    ) -> tuple[list[Start], tuple[Micros, str] | None]:
+        """One page by time of creation or last change, and the place where the next one begins."""
+        self._fail_the_forgotten()
+        found: list[Start] = []
+        for place, task in self._matching(by, descending, conversation_id, since):
+            if start and (place > start if descending else place < start):
+                continue
+            if len(found) == limit:
+                return found, place
+            found.append(task)
+        return found, None
+
+    def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
+        """How many starts there are."""
+        return len(self._matching("created", True, conversation_id, since))
+
+    def forget(self, conversation_id: ConversationId) -> None:
+        """Remove the starts of a conversation."""
+        for _, task in self._matching("created", True, conversation_id, None):
+            with self._redis.pipeline(transaction=False) as pipe:
+                for index in ("created", "updated", "due"):
+                    pipe.zrem(f"{STARTS}:{index}", task.id)
+                pipe.delete(f"{STARTS}:task:{task.id}")
+                pipe.execute()
+
+    # what drivers do
+
+    def claim(self) -> tuple[Start, str] | None:
+        """Take a start that nobody drives, and the lease that shows it; None if there is none."""
+        lease, now = str(uuid4()), wire.now()
+        identity = self._scripts.claim_start([STARTS], [lease, now, now + round(LEASE * 1e6)])
+        [stored] = self._read([identity.decode()]) if identity else [{}]
+        return (_start(stored, "request"), lease) if stored else None
+
+    def advance(self, start_id: str, lease: str, **fields: Any) -> bool:
+        """Write what is reached and prolong the lease; False when the start is another's by now."""
+        finished = fields.get("status") in FINISHED
+        words = [word for name, value in fields.items() for word in (name, str(value))]
+        now = wire.now()
+        args = [start_id, lease, now, "" if finished else now + round(LEASE * 1e6), *words]
+        return bool(self._scripts.advance_start([STARTS], args))
+
+    def secrets_of(self, start: Start) -> dict[str, Any]:
+        """The secrets that came with the request."""
+        stored: Any = self._redis.hget(f"{STARTS}:task:{start.id}", "secrets")
+        return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
+
+    def _fail_the_forgotten(self) -> None:
+        """What no supervisor does any more, whoever reads does: no start is unfinished for ever."""
+        forgotten = wire.now() - round(self._sandboxes.limits.start_seconds * 1e6)
+        if self._redis.zcount(f"{STARTS}:due", "-inf", forgotten):
+            self._scripts.fail_starts([STARTS], [forgotten, wire.now(), "No supervisor runs that could go on with it"])
+
+    def _read(self, ids: Sequence[str]) -> list[dict[bytes, bytes]]:
+        with self._redis.pipeline(transaction=False) as pipe:
+            for identity in ids:
+                pipe.hgetall(f"{STARTS}:task:{identity}")
+            return pipe.execute() if ids else []
+
+    def _matching(
+        self, by: str, descending: bool, conversation_id: ConversationId | None, since: Micros | None
+    ) -> list[tuple[tuple[Micros, str], Start]]:
+        # No start changes before it is made: `since` bounds either index.
+        index, earliest = f"{STARTS}:{by}", "-inf" if since is None else since
+        if descending:
+            stored: Any = self._redis.zrevrangebyscore(index, "+inf", earliest, withscores=True)
+        else:
+            stored = self._redis.zrangebyscore(index, earliest, "+inf", withscores=True)
+        places = [(Micros(int(at)), identity.decode()) for identity, at in stored]
+        found = zip(places, self.get_many([identity for _, identity in places]), strict=True)
+        return [
+            (place, task)
+            for place, task in found
+            if task is not None
+            and conversation_id in (None, task.conversation_id)
+            and (since is None or task.created_at >= since)
+        ]
+
+
+def _start(stored: dict[bytes, bytes], request: str) -> Start:
+    words = {name.decode(): value.decode() for name, value in stored.items()}
+    texts = ("id", "status", "detail", "app_conversation_id", "sandbox_id", "agent_server_url")
+    return Start(
+        **{name: words[name] for name in texts},
+        conversation_id=ConversationId(words["conversation_id"]),
+        own_sandbox=bool(words["own_sandbox"]),
+        request=json.loads(words[request]),
+        created_at=Micros(int(words["created_at"])),
+        updated_at=Micros(int(words["updated_at"])),
+    )
