@@ -1,0 +1,277 @@
+"""Sandboxes as processes of this machine. Linux only.
+
+FOLDER/ID/           a sandbox's folder; `stop` removes it
+    work/            its working directory and HOME
+    handle.json      who its launcher is: written by the launcher itself, before it runs the command
+    ports.json       the ports that it was given
+    ending.json      how its command ended
+    log, log.1       what it printed
+    paused           there while it is to stand still, where there is no cgroup
+FOLDER/.ID.lock      held by whoever changes the sandbox, and by its launcher until the command runs
+
+A launcher (`launch.py`) of its own stands between the supervisor and each sandbox, so nothing ends when the supervisor
+does, and nothing is lost of what a sandbox prints: the last one to two times `log_bytes`.
+
+What is enforced. With a cgroup v2 below which we may make others (see `cgroup.py`): freezing in the kernel, and
+limits of memory, processes and cpus where it has those controllers. Without: freezing by SIGSTOP to every process,
+which a sandbox that forks on the run for seconds can outpace, and whose end lets go on what the sandbox itself had
+stopped; memory as address space of each process, not of
+all; processes and cpus not at all, because the system counts processes per user and does not ration cpus to a process.
+The handle's `limits` says which it was. A sandbox runs as our own user. Unless it is isolated it can read what we
+can, signal us, and if it clears its environment and leaves its session just when its launcher is killed, escape.
+
+Isolated: bubblewrap gives it its own processes, /tmp, /dev and no capabilities; it sees the machine's files, but not
+those of other sandboxes, and writes only its working directory. The network is the machine's.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, cgroup, tree
+from runtimes.command import PATH, composed, free_ports
+from runtimes.folder import failing, lock_of, locked, remove
+from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
+
+#: seconds in which a launcher must say whether the command runs
+_START_PATIENCE = 30.0
+
+#: seconds that a launcher may need beyond its grace to end everything
+_END_PATIENCE = 3.0
+
+#: what may name a folder: not another one, and no lock
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+_PROJECT = Path(__file__).parent.parent
+
+
+class ProcessRuntime:
+    """`runtimes.Runtime` for one folder. Any number of threads and processes may use the same folder at once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        log_bytes: int = 1 << 20,
+        grace: float = 5.0,
+        parent_cgroup: Path | Literal["own"] | None = "own",
+    ) -> None:
+        """grace is the seconds between SIGTERM and SIGKILL. parent_cgroup: where sandboxes get a cgroup each;
+        "own" is this process's, if that is allowed; None is to freeze by signals."""
+        self._folder = folder.resolve()
+        self._log_bytes = log_bytes
+        self._grace = grace
+        self._parent_cgroup = parent_cgroup
+
+    def start(self, launch: Launch) -> Handle:
+        """Start a sandbox, once per id. What an earlier one of the id left in its working directory stays."""
+        if not _ID.fullmatch(launch.sandbox_id):
+            raise RuntimeFailure(f"{launch.sandbox_id!r} cannot name a sandbox's folder")
+        folder = self._folder / launch.sandbox_id
+        with failing(f"sandbox {launch.sandbox_id} cannot be started"), locked(lock_of(folder)) as lock:
+            handle = read(folder / HANDLE)
+            if handle and tree.found(handle["pid"], handle["started"]):
+                return Handle(handle)
+            new = not folder.exists()
+            _clear(folder, Path(handle["cgroup"]) if handle.get("cgroup") else None)
+            try:
+                return self._start(launch, folder, lock)
+            except BaseException:
+                _clear(folder, self._cgroup_of(folder))
+                if new:
+                    remove(folder)
+                raise
+
+    def observe(self, handle: Handle) -> Observation:
+        """What is true now. Finishes the pause of a caller that died in the middle of it."""
+        if tree.found(handle["pid"], handle["started"]) is None:
+            return Observation(State.GONE, _ending(handle))
+        freezer = _freezer(handle)
+        if freezer.meant_to_freeze and not freezer.is_frozen():
+            with contextlib.suppress(RuntimeFailure), _living(handle):
+                if freezer.meant_to_freeze:
+                    freezer.freeze()
+        return Observation(State.PAUSED if freezer.meant_to_freeze else State.RUNNING)
+
+    def pause(self, handle: Handle) -> None:
+        """Freeze every process, the launcher too: a paused sandbox prints nothing, also not what it printed before."""
+        with failing(f"sandbox {handle['sandbox_id']} cannot be paused"), _living(handle) as freezer:
+            freezer.freeze()
+
+    def resume(self, handle: Handle) -> None:
+        """Let every process go on."""
+        with failing(f"sandbox {handle['sandbox_id']} cannot be resumed"), _living(handle) as freezer:
+            freezer.thaw()
+
+    def stop(self, handle: Handle) -> None:
+        """End every process and remove the sandbox's folder with all that is in it."""
+        folder = Path(handle["folder"])
+        with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
+            # After a start whose handle was never stored, the folder knows better than the caller.
+            for known in (handle, Handle(read(folder / HANDLE))):
+                if known and (launcher := tree.found(known["pid"], known["started"])):
+                    self._end(launcher, known)
+            _clear(folder, Path(handle["cgroup"]) if handle["cgroup"] else None)
+            remove(folder)
+            lock_of(folder).unlink()
+
+    def known(self) -> list[Handle]:
+        """Every sandbox that was started under this folder and not stopped."""
+        handles = [read(folder / HANDLE) for folder in self._folder.glob("*/")]
+        return [Handle(handle) for handle in handles if handle]
+
+    def logs(self, handle: Handle, tail: int) -> str:
+        """The last lines that it printed, of the last one to two times `log_bytes`."""
+        text, folder = b"", Path(handle["folder"])
+        with contextlib.suppress(OSError), (folder / LOG).open("rb") as log:
+            # The newer one first: if it becomes the older one meanwhile, that is seen and not read twice.
+            text = log.read()
+            with (folder / OLDER_LOG).open("rb") as older:
+                if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
+                    text = older.read() + text
+        lines = text.decode(errors="replace").splitlines()
+        return "\n".join(lines[-tail:] if tail > 0 else [])
+
+    def _start(self, launch: Launch, folder: Path, lock: int) -> Handle:
+        """Start a launcher and give it its order; its answer."""
+        for left in (ENDING, HANDLE, "paused"):
+            (folder / left).unlink(missing_ok=True)
+        work = folder / "work"
+        work.mkdir(parents=True, exist_ok=True)
+        ports = free_ports(folder, launch.ports)
+        command, env, working_dir = composed(launch, folder, ports)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "runtimes.launch", str(lock)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=_PROJECT,
+            env={"PATH": PATH, tree.MARK: str(folder)},
+            start_new_session=True,
+            pass_fds=[lock],
+        )
+        threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay a zombie
+        group, limits = self._confined(launch, folder, process.pid)
+        handle = {
+            "runtime": "process",
+            "sandbox_id": launch.sandbox_id,
+            "folder": str(folder),
+            "ports": ports,
+            "cgroup": group,
+            "limits": limits,
+        }
+        in_group = limits.get("memory_bytes") == "cgroup"
+        order = Order(
+            handle=handle,
+            command=command,
+            env=env,
+            working_dir=str(working_dir),
+            log_bytes=self._log_bytes,
+            address_space=None if in_group else launch.memory_bytes,
+            grace=self._grace,
+        )
+        return Handle(_answer(process, json.dumps(asdict(order))))
+
+    def _confined(self, launch: Launch, folder: Path, pid: int) -> tuple[str | None, dict[str, str]]:
+        """Put a launcher into a cgroup where that is possible: its folder, and how each limit is enforced."""
+        wanted = {name for name in ("memory_bytes", "cpus", "processes") if getattr(launch, name)}
+        limits = dict.fromkeys(wanted, "not enforced") | (
+            {"memory_bytes": "each process"} if launch.memory_bytes else {}
+        )
+        group = self._cgroup_of(folder)
+        if group is None:
+            return None, limits
+        try:
+            made = cgroup.Cgroup.below(group.parent, group.name)
+            limits |= dict.fromkeys(made.limit(launch), "cgroup")
+            made.add(pid)
+        except OSError:
+            return None, limits
+        return str(group), limits
+
+    def _cgroup_of(self, folder: Path) -> Path | None:
+        parent = cgroup.own() if self._parent_cgroup == "own" else self._parent_cgroup
+        name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+        return parent / f"sandbox-{name}" if parent and os.access(parent, os.W_OK) else None
+
+    def _end(self, launcher: psutil.Process, handle: Handle) -> None:
+        """Have a launcher end its sandbox, and see that it does."""
+        _freezer(handle).thaw()
+        with contextlib.suppress(psutil.Error):
+            launcher.terminate()
+            deadline = time.monotonic() + self._grace + _END_PATIENCE
+            while tree.found(handle["pid"], handle["started"]) and time.monotonic() < deadline:
+                time.sleep(tree.LOOK)
+            launcher.kill()
+
+
+def _freezer(handle: Handle) -> cgroup.Cgroup | tree.Tree:
+    if handle["cgroup"]:
+        return cgroup.Cgroup(Path(handle["cgroup"]))
+    return tree.Tree(handle["pid"], Path(handle["folder"]) / "paused")
+
+
+@contextlib.contextmanager
+def _living(handle: Handle) -> Iterator[cgroup.Cgroup | tree.Tree]:
+    """The freezer of a sandbox that nobody else changes meanwhile. Raises RuntimeFailure if it has ended."""
+    with locked(lock_of(Path(handle["folder"]))):
+        if tree.found(handle["pid"], handle["started"]) is None:
+            raise RuntimeFailure(f"the sandbox ended: {_ending(handle)}")
+        yield _freezer(handle)
+
+
+def _ending(handle: Handle) -> str:
+    """How a sandbox ended, as far as that is known."""
+    ending = read(Path(handle["folder"]) / ENDING)
+    if (ending.get("pid"), ending.get("started")) != (handle["pid"], handle["started"]):
+        return "it was killed from outside"
+    code = ending["code"]
+    if code is None:
+        return "it was told to"
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _clear(folder: Path, group: Path | None) -> None:
+    """End whatever still runs of a sandbox, also what escaped from its launcher."""
+    if group is not None and group.exists():
+        remaining = cgroup.Cgroup(group)
+        remaining.thaw()
+        remaining.kill()
+        tree.end(remaining.processes)
+        remaining.remove()
+    tree.end(lambda: tree.marked(folder))
+
+
+def _answer(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
+    """Give a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdout, contextlib.suppress(BrokenPipeError):
+        with process.stdin:
+            process.stdin.write(order.encode())
+        if not select.select([process.stdout], [], [], _START_PATIENCE)[0]:
+            process.kill()
+            raise RuntimeFailure(f"its launcher said nothing for {_START_PATIENCE:g} s")
+        text = process.stdout.readline()
+    try:
+        answer: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise RuntimeFailure(f"its launcher broke off: {text.decode(errors='replace').strip() or 'no word'}") from None
+    if "error" in answer:
+        raise RuntimeFailure(answer["error"])
+    handle: dict[str, Any] = answer["handle"]
+    return handle

@@ -1,0 +1,195 @@
+"""The processes of a sandbox without a cgroup: which they are, how they freeze, how they end. Linux only.
+
+A process is named by its id and its start, never by its id alone. A sandbox's launcher adopts every orphan of its
+sandbox, so while it lives the sandbox is the launcher and all that descends from it, also what called setsid or
+forked twice. Once it was killed, a mark tells: a variable of the environment that every process inherits.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from runtimes import RuntimeFailure
+
+#: the variable that names a sandbox's folder to all that runs in it
+MARK = "AGENT_SANDBOX"
+
+#: seconds between two looks at processes that were sent a signal, and until one that does not obey is a failure
+LOOK, PATIENCE = 0.01, 10.0
+
+#: the states of a thread, as the kernel letters them: stopped or traced, a zombie or dead
+_STILL, _DEAD = set("TtZX"), set("ZX")
+
+#: passes over a tree that is let go on: what stands still after them was stopped by the sandbox itself
+_PASSES = 3
+
+
+def started(pid: int) -> str | None:
+    """When a process started: the boot, and clock ticks since. None if there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}+{fields[19]}"
+    except OSError:
+        return None
+
+
+def found(pid: int, start: str) -> psutil.Process | None:
+    """The living process of that id and start. A signal sent through it never reaches a later one of the same id."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if started(pid) == start and not _states(pid) <= _DEAD:
+            return process
+    return None
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All that lives below a process, parents before children."""
+    with contextlib.suppress(psutil.Error):
+        return [each for each in psutil.Process(pid).children(recursive=True) if not _states(each.pid) <= _DEAD]
+    return []
+
+
+def marked(folder: Path) -> list[psutil.Process]:
+    """All that lives and carries the mark of a sandbox's folder, and what descends from it."""
+    processes: dict[int, psutil.Process] = {}
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.environ().get(MARK) == str(folder) and not _states(pid) <= _DEAD:
+                processes |= {each.pid: each for each in (process, *descendants(pid))}
+    return list(processes.values())
+
+
+def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0) -> None:
+    """End all that `find` finds, also what is forked meanwhile.
+
+    grace is the seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
+    Raises RuntimeFailure if something survives that.
+    """
+    if grace:
+        for process in find():
+            _send(process, signal.SIGTERM)
+            _send(process, signal.SIGCONT)  # else a stopped one would not hear it
+        deadline = time.monotonic() + grace
+        while find() and time.monotonic() < deadline:
+            time.sleep(LOOK)
+    deadline, empty = time.monotonic() + PATIENCE, 0
+    while empty < 2:  # twice: in the middle of an exec a process shows no environment
+        remaining = find()
+        empty = 0 if remaining else empty + 1
+        _kill(remaining)
+        if time.monotonic() > deadline:
+            raise RuntimeFailure(f"processes {[each.pid for each in remaining]} outlive SIGKILL")
+        time.sleep(LOOK)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """SIGKILL to each, and first to its whole group: a group cannot fork away from its signal."""
+    groups = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            groups.add(os.getpgid(process.pid))
+    for group in groups - {os.getpgrp()}:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+    for process in processes:
+        _send(process, signal.SIGKILL)
+
+
+def _send(process: psutil.Process, which: signal.Signals) -> bool:
+    """Whether the signal was sent."""
+    try:
+        process.send_signal(which)
+    except psutil.Error:
+        return False
+    return True
+
+
+def _states(pid: int) -> set[str]:
+    """The states of its threads, a letter each: the first thread may have ended before the others. Empty if gone."""
+    states = set()
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                states.add((thread / "stat").read_text(errors="replace").rpartition(")")[2].split()[0])
+    return states
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A launcher and all below it, frozen by signals. `marker` is a file that is there from before the first
+    process is stopped until after the last one goes on: so a caller that dies in between leaves no doubt."""
+
+    launcher: int
+    marker: Path
+
+    @property
+    def meant_to_freeze(self) -> bool:
+        return self.marker.exists()
+
+    def is_frozen(self) -> bool:
+        return all(_stands_still(each.pid) for each in self._processes())
+
+    def freeze(self) -> None:
+        """Stop every process; returns when two passes found nothing that moves.
+
+        One pass is not enough: what it finds still may have forked between the look at the tree and the look at it.
+        Raises RuntimeFailure if the launcher ends meanwhile or something does not stop; then everything goes on.
+        """
+        self.marker.touch()
+        deadline, quiet = time.monotonic() + PATIENCE, 0
+        while quiet < 2:
+            if self._stop_what_moves():
+                quiet += 1
+                continue
+            quiet = 0
+            if time.monotonic() > deadline or started(self.launcher) is None:
+                self.thaw()
+                raise RuntimeFailure("the sandbox ended, or one of its processes would not stop")
+            time.sleep(LOOK)
+
+    def thaw(self) -> None:
+        """Let every process go on: children first, so that no parent finds a stopped child and takes it for a job."""
+        if not self.meant_to_freeze:
+            return
+        for _ in range(_PASSES):
+            stopped = [each for each in self._processes() if "T" in _states(each.pid)]
+            for process in reversed(stopped):
+                _send(process, signal.SIGCONT)
+            if not stopped:
+                break
+        self.marker.unlink(missing_ok=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            return [psutil.Process(self.launcher), *descendants(self.launcher)]
+        return []
+
+    def _stop_what_moves(self) -> bool:
+        """One pass; whether everything stood still already.
+
+        Parents first: one that stands still forks no more. Its children follow only then, because a parent that
+        waits for its child to exec (vfork) cannot stop before the child did.
+        """
+        still: set[int] = set()
+        processes = self._processes()
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                if process.pid == self.launcher or process.ppid() in still:
+                    if _stands_still(process.pid):
+                        still.add(process.pid)
+                    else:
+                        _send(process, signal.SIGSTOP)
+        return bool(processes) and len(still) == len(processes)
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether every thread is stopped or has ended. One that is gone does not count: it may have left a child."""
+    states = _states(pid)
+    return bool(states) and states <= _STILL
