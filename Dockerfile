@@ -5,11 +5,14 @@ COPY requirements.txt /
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
 WORKDIR /app
-COPY app.py config.py embedded.py gunicorn.conf.py wire.py ./
+COPY app.py config.py embedded.py gunicorn.conf.py specs.py specs.toml wire.py wiring.py ./
+COPY agents agents
 COPY assets assets
 COPY blueprints blueprints
+COPY runtimes runtimes
 COPY schemas schemas
 COPY store store
+COPY supervisor supervisor
 # A checkout under a strict umask would be unreadable for the user below.
 RUN chmod -R a+rX .
 
@@ -29,7 +32,8 @@ ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOST=0.0.0.0 \
     PORT=8000 \
-    DATA_DIR=/data
+    DATA_DIR=/data \
+    STOP_SANDBOXES=1
 # By number: Kubernetes' runAsNonRoot does not look names up.
 USER 10001:10001
 VOLUME /data

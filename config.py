@@ -13,6 +13,9 @@ from environs import Env, EnvError
 #: what a REDIS_URL may begin with; `store/connection.py` says what each means
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 
+#: settings that are one of a few words
+_CHOICES = {"sandbox_overflow": ("refuse", "pause"), "sandbox_sharing": ("per_conversation", "shared")}
+
 
 class ConfigError(ValueError):
     """A setting has a value that cannot be used; the message names the setting and what it may be."""
@@ -65,6 +68,37 @@ class Config:
     idle_seconds: float = _setting(
         90.0, "Seconds after which a client that answers nothing, or takes nothing, is dropped.", least=0.2, most=7200
     )
+    sandbox_specs: str = _setting("", "TOML file of the sandbox specs; unset: the bundled `specs.toml`.")
+    sandbox_dir: str = _setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
+    max_sandboxes: int = _setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
+    sandbox_overflow: str = _setting(
+        "refuse", "When one more is wanted: `refuse` it (429), or `pause` the one that has been idle for longest."
+    )
+    sandbox_sharing: str = _setting(
+        "per_conversation", "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several."
+    )
+    sandbox_starts: int = _setting(4, "Sandboxes that a host starts at once.", least=1, most=1000)
+    sandbox_start_seconds: float = _setting(
+        120.0, "Seconds in which the agent server of a new sandbox must answer.", least=1, most=3600
+    )
+    supervisor: int = _setting(1, "1: the server runs this host's supervisor; 0: something else does.", least=0, most=1)
+    stop_sandboxes: int = _setting(
+        0,
+        "1: sandboxes end with their supervisor when it is told to stop; 0: the next one adopts them.",
+        least=0,
+        most=1,
+    )
+    host_id: str = _setting("", "Name of this host among those that share a Redis; unset: the system's host name.")
+    host_seconds: float = _setting(
+        10.0, "Seconds of silence after which a host's sandboxes are MISSING.", least=2, most=3600
+    )
+    sandbox_url_host: str = _setting("127.0.0.1", "Host name in the URLs of this host's sandboxes.")
+    webhook_base_url: str = _setting(
+        "", "URL that sandboxes post to, of `/api/v1/webhooks`; unset: that of HOST and PORT."
+    )
+    agent_seconds: float = _setting(
+        10.0, "Seconds that the agent server of a sandbox may take to answer.", least=0.1, most=600
+    )
     graceful_timeout: int = _setting(
         30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
     )
@@ -82,11 +116,21 @@ class Config:
                 raise ConfigError(f"{setting.name.upper()} must be {bounds}, not {value}")
         if self.log_level not in ("debug", "info", "warning", "error", "critical"):
             raise ConfigError(f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                words = " or ".join(choices)
+                raise ConfigError(f"{name.upper()} must be {words}, not {getattr(self, name)!r}")
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
         if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
+
+    @property
+    def webhook_base(self) -> str:
+        """Where sandboxes of this host post to."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return self.webhook_base_url or f"http://{host}:{self.port}/api/v1/webhooks"
 
     @classmethod
     def from_env(cls) -> "Config":

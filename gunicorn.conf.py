@@ -1,8 +1,8 @@
 """How gunicorn runs the app:  gunicorn -c gunicorn.conf.py 'app:create_app()'
 
-Life cycle: this file is read by the master, which starts the embedded store when no REDIS_URL is set
-(`on_starting`), then forks the workers; each worker calls `create_app`, so connections are made after the
-fork. The store ends behind the last worker (`on_exit`), or by itself when the master is killed.
+Life cycle: this file is read by the master, which starts the embedded store when no REDIS_URL is set, and this
+host's supervisor (`on_starting`), then forks the workers; each worker calls `create_app`, so connections are made
+after the fork. Both end behind the last worker (`on_exit`), or by themselves when the master is killed.
 """
 
 import json
@@ -22,13 +22,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from config import Config, ConfigError
 from embedded import EmbeddedStore
+from specs import Specs
+from supervisor.keeper import Keeper
 
 try:
     _config = Config.from_env()
+    Specs.load(_config.sandbox_specs)
 except ConfigError as error:
     sys.exit(f"agent-server: {error}")
 
 _embedded: EmbeddedStore | None = None
+_keeper: Keeper | None = None
 
 bind = f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency or multiprocessing.cpu_count()
@@ -65,9 +69,15 @@ def post_worker_init(worker: Any) -> None:
 
 def on_starting(server: Any) -> None:
     """In the master, before anything listens."""
+    global _keeper
+    if not _config.redis_url:
+        _start_store(server)
+    if _config.supervisor:
+        _keeper = Keeper()
+
+
+def _start_store(server: Any) -> None:
     global _embedded
-    if _config.redis_url:
-        return
     try:
         _embedded = EmbeddedStore(_config.data_dir)
     except RuntimeError as error:
@@ -84,6 +94,8 @@ def on_starting(server: Any) -> None:
 
 def on_exit(server: Any) -> None:
     """In the master, behind the last worker."""
+    if _keeper is not None:
+        _keeper.stop()
     if _embedded is not None:
         _embedded.stop()
 

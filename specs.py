@@ -1,0 +1,155 @@
+"""The sandbox specs: read from a TOML file when the server starts, checked whole, never changed."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from marshmallow import RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
+
+from config import ConfigError
+
+#: the specs that come with the server
+BUNDLED = Path(__file__).parent / "specs.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One template. Times are in seconds, 0 for never; what is None has no limit."""
+
+    id: str
+    command: tuple[str, ...]
+    created_at: datetime
+    initial_env: Mapping[str, str]
+    working_dir: str
+    runtime: str
+    image: str | None
+    ports: Mapping[str, int]
+    isolated: bool
+    idle_pause_seconds: float
+    max_seconds: float
+    memory_bytes: int | None
+    cpus: float | None
+    processes: int | None
+    conversation: Mapping[str, Any]
+
+
+class _Strict(Schema):
+    class Meta:
+        unknown = RAISE
+
+
+class _Limits(_Strict):
+    memory_mb = fields.Integer(strict=True, validate=validate.Range(min=1))
+    cpus = fields.Float(validate=validate.Range(min=0.01))
+    processes = fields.Integer(strict=True, validate=validate.Range(min=1))
+
+
+class _Spec(_Strict):
+    """How a spec stands in the file; `specs.toml` explains each key."""
+
+    id = fields.String(required=True, validate=validate.Regexp(re.compile(r"[\w./:-]{1,128}\Z")))
+    command = fields.List(fields.String(), required=True, validate=validate.Length(min=1))
+    created_at = fields.Raw(required=True)
+    runtime = fields.String(load_default="process", validate=validate.OneOf(["process", "docker"]))
+    image = fields.String(load_default=None)
+    working_dir = fields.String(load_default=".", validate=validate.Length(min=1))
+    initial_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
+    ports = fields.Dict(
+        keys=fields.String(validate=validate.Regexp(r"[A-Z][A-Z0-9_]*\Z")),
+        values=fields.Integer(strict=True, validate=validate.Range(min=1, max=65535)),
+        load_default=lambda: {"AGENT_SERVER": 8000},
+    )
+    isolated = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    idle_pause_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    max_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    limits = fields.Nested(_Limits, load_default=dict)
+    conversation = fields.Dict(keys=fields.String(), load_default=dict)
+
+    @validates_schema
+    def _consistent(self, spec: dict[str, Any], **_: Any) -> None:
+        if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
+            raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
+        if spec["runtime"] == "docker" and not spec["image"]:
+            raise ValidationError("Missing: the docker runtime needs one.", "image")
+        if "AGENT_SERVER" not in spec["ports"]:
+            raise ValidationError("AGENT_SERVER must be among them.", "ports")
+
+    @post_load
+    def _made(self, spec: dict[str, Any], **_: Any) -> Spec:
+        limits, created_at = spec.pop("limits"), spec.pop("created_at").astimezone(UTC)
+        memory = limits.get("memory_mb")
+        return Spec(
+            **{**spec, "command": tuple(spec["command"])},
+            created_at=created_at,
+            memory_bytes=memory and memory * 1024 * 1024,
+            cpus=limits.get("cpus"),
+            processes=limits.get("processes"),
+        )
+
+
+class SpecNotFound(LookupError):
+    """There is no spec of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Sandbox spec not found")
+
+
+class Specs:
+    """All specs, in the file's order; the first one is the default."""
+
+    def __init__(self, specs: list[Spec]) -> None:
+        self.all = specs
+        self._by_id = {spec.id: spec for spec in specs}
+
+    def find(self, spec_id: str) -> Spec | None:
+        return self._by_id.get(spec_id)
+
+    def get(self, spec_id: str | None) -> Spec:
+        """The spec of an id, or the default one. Raises SpecNotFound."""
+        spec = self.all[0] if spec_id is None else self.find(spec_id)
+        if spec is None:
+            raise SpecNotFound
+        return spec
+
+    @classmethod
+    def load(cls, path: str) -> "Specs":
+        """Read a file; an empty path means the bundled one.
+
+        Raises ConfigError, whose message names file, key and reason.
+        """
+        file = Path(path) if path else BUNDLED
+        try:
+            document = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise ConfigError(f"SANDBOX_SPECS {file} cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} is not TOML: {error}") from None
+        found = document.pop("spec", None)
+        if document or not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+            wrong = next(iter(document), "spec")
+            raise ConfigError(f"{file}: {wrong}: the file has one or more tables [[spec]] and nothing else")
+        specs: list[Spec] = []
+        for number, entry in enumerate(found, 1):
+            name = f"{file}: spec {number}" + (f" ({entry['id']})" if isinstance(entry.get("id"), str) else "")
+            try:
+                spec: Spec = _Spec().load(entry)
+            except ValidationError as fault:
+                raise ConfigError(f"{name}: {_sentence(fault.normalized_messages())}") from None
+            if spec.id in (other.id for other in specs):
+                raise ConfigError(f"{name}: id: another spec has it")
+            specs.append(spec)
+        return cls(specs)
+
+
+def _sentence(messages: Any) -> str:
+    """The first fault: the key's path and the reason."""
+    path = []
+    while isinstance(messages, dict):
+        key, messages = next(iter(messages.items()))
+        path.append(str(key))
+    reason = messages[0] if isinstance(messages, list) else messages
+    return f"{'.'.join(path)}: {reason}"

@@ -1,0 +1,206 @@
+"""Starts of app conversations, each driven to its end by one thread that holds its lease. Every step may be repeated:
+what one driver leaves undone, the next one does again from the beginning and finds done."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from agents.commands import Commands, NotReachable
+from agents.link import AgentRefused, AgentUnreachable
+from specs import SpecNotFound, Specs
+from store import Store
+from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, StoreError
+from store.sandboxes import Sandbox, SandboxId, random_text
+from store.starts import FINISHED, LEASE, Start
+from wire import ConversationId
+
+log = logging.getLogger("supervisor")
+
+#: what a repository needs is the agent's work; clients expect to see these go by. Source: the app-server wire
+_PASSED = ("PREPARING_REPOSITORY", "RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
+
+#: seconds between two looks at a sandbox that is waited for
+_LOOK = 0.1
+
+#: most conversations in one shared sandbox. Source: the app-server wire
+MOST_SHARING = 20
+
+
+class CannotStart(Exception):
+    """The start fails; the message is for the client."""
+
+
+class LeaseLost(Exception):
+    """Another driver has taken the start."""
+
+
+class StartDriver:
+    """Drives starts. Any number of threads may use it."""
+
+    def __init__(self, store: Store, commands: Commands, specs: Specs, *, shared: bool, start_seconds: float) -> None:
+        self._store = store
+        self._commands = commands
+        self._specs = specs
+        self._shared = shared
+        self._start_seconds = start_seconds
+
+    def drive(self, start: Start, lease: str) -> None:
+        """Bring a start to READY or ERROR."""
+        try:
+            with self._renewed(start, lease):
+                if start.status in FINISHED:
+                    raise CannotStart(start.detail)
+                self._drive(start, lease)
+        except LeaseLost:
+            log.info("start %s is another's", start.id)
+        except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
+            self._fail(start, lease, str(error))
+
+    @contextmanager
+    def _renewed(self, start: Start, lease: str) -> Iterator[None]:
+        """Prolong the lease meanwhile: an agent that loads its tools takes longer than one lease."""
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(LEASE / 3):
+                with suppress(*UNAVAILABLE):
+                    self._store.starts.advance(start.id, lease)
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _drive(self, start: Start, lease: str) -> None:
+        request = self._with_parent(start.request)
+        start = self._with_sandbox(start, lease, request)
+        sandbox = self._running(start)
+        for status in _PASSED:
+            self._advance(start, lease, status=status)
+        self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
+        spec = self._specs.get(sandbox.spec_id)
+        conversation_id = start.conversation_id
+        body = conversation_request(start, request, spec.conversation, spec.working_dir)
+        app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
+        app = {"llm_model": _model(body), "start_id": start.id} | app
+        secrets = self._store.starts.secrets_of(start)
+        self._store.conversations.create(
+            conversation_id,
+            title=request.get("title") or f"Conversation {conversation_id[:5]}",
+            tags=request.get("tags"),
+            confirmation_policy=body.get("confirmation_policy"),
+            workspace=body["workspace"],
+            secrets=secrets,
+            sandbox_id=sandbox.id,
+            app=app,
+        )
+        if not self._is_its(start):
+            raise CannotStart(f"A conversation of the id {conversation_id} exists")
+        agent = self._commands.agent_in(sandbox.id)
+        agent.start(body | ({"secrets": secrets} if secrets else {}), self._start_seconds)
+        self._advance(start, lease, status="READY", app_conversation_id=conversation_id)
+
+    def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
+        parent_id = request.get("parent_conversation_id")
+        if not parent_id:
+            return request
+        try:
+            parent = self._store.apps.get(ConversationId(parent_id))
+        except ConversationNotFound:
+            raise CannotStart(f"There is no conversation {parent_id} that could be the parent") from None
+        inherited = {"sandbox_id": parent["sandbox_id"]} | {name: parent["app"].get(name) for name in _INHERITED}
+        return inherited | {name: value for name, value in request.items() if value is not None}
+
+    def _with_sandbox(self, start: Start, lease: str, request: Mapping[str, Any]) -> Start:
+        """Choose the sandbox, or name a new one before it is started, so that a second driver starts no second one."""
+        if not start.sandbox_id:
+            spec = self._specs.get(request.get("sandbox_spec_id"))
+            chosen = request.get("sandbox_id") or (self._shared and self._with_room(spec.id))
+            start = start._replace(sandbox_id=chosen or f"{start.id[:10]}{random_text(12)}", own_sandbox=not chosen)
+            own = "1" if start.own_sandbox else ""
+            status = "WAITING_FOR_SANDBOX"
+            self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
+        if start.own_sandbox:
+            self._store.sandboxes.start(self._specs.get(request.get("sandbox_spec_id")).id, SandboxId(start.sandbox_id))
+        return start
+
+    def _with_room(self, spec_id: str) -> str | None:
+        """The running sandbox of a spec with the fewest conversations, if one has room."""
+        running, _ = self._store.sandboxes.search(status="RUNNING", spec_id=spec_id, limit=100, start=None)
+        numbers = [(self._store.apps.in_sandbox(one.id), one.id) for one in running if one.wanted == "running"]
+        number, identity = min(numbers, default=(MOST_SHARING, None))
+        return identity if number < MOST_SHARING else None
+
+    def _running(self, start: Start) -> Sandbox:
+        """Wait until the sandbox runs; a paused one is resumed."""
+        identity = SandboxId(start.sandbox_id)
+        deadline = time.monotonic() + 2 * self._start_seconds
+        while time.monotonic() < deadline:
+            try:
+                sandbox = self._store.sandboxes.get(identity)
+            except SandboxNotFound:
+                raise CannotStart(f"Sandbox not found: {identity}") from None
+            if sandbox.status == "RUNNING" and sandbox.wanted == "running":
+                return sandbox
+            if sandbox.status == "PAUSED":
+                self._store.sandboxes.ask(identity, "resume")
+            if sandbox.status in ("ERROR", "MISSING") or sandbox.wanted == "deleted":
+                raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {sandbox.detail or 'no reason known'}")
+            time.sleep(_LOOK)
+        raise CannotStart(f"The sandbox {identity} did not run in time")
+
+    def _is_its(self, start: Start) -> bool:
+        """Whether the conversation was made by this start. Raises ConversationNotFound."""
+        app = self._store.conversations.get(start.conversation_id)["app"] or {}
+        return bool(app.get("start_id") == start.id)
+
+    def _advance(self, start: Start, lease: str, **fields: Any) -> None:
+        if not self._store.starts.advance(start.id, lease, **fields):
+            raise LeaseLost
+
+    def _fail(self, start: Start, lease: str, reason: str) -> None:
+        """Say why, and leave neither a sandbox nor half a conversation behind."""
+        [known] = self._store.starts.get_many([start.id])
+        if known is None or not self._store.starts.advance(start.id, lease):
+            return
+        with suppress(StoreError):  # what never came to be
+            if self._is_its(start):
+                self._store.conversations.delete(start.conversation_id)
+        with suppress(StoreError):
+            if known.own_sandbox:
+                self._store.sandboxes.ask(SandboxId(known.sandbox_id), "delete")
+        self._store.starts.advance(start.id, lease, status="ERROR", detail=reason)
+        log.warning("start %s: %s", start.id, reason)
+
+
+#: members of the request that an app conversation keeps, and those that it has from its parent
+_INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
+_APP_FIELDS = (*_INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
+
+
+def conversation_request(
+    start: Start, request: Mapping[str, Any], template: Mapping[str, Any], working_dir: str
+) -> dict[str, Any]:
+    """What the agent server is asked to start: the spec's template, filled with the request."""
+    body: dict[str, Any] = {
+        "agent": {},
+        "workspace": {"kind": "LocalWorkspace", "working_dir": working_dir if working_dir.startswith("/") else "."},
+        **template,
+        "conversation_id": start.conversation_id,
+    }
+    if message := request.get("initial_message"):
+        body["initial_message"] = message
+    if (model := request.get("llm_model")) and isinstance(body["agent"].get("llm"), dict):
+        body["agent"] = {**body["agent"], "llm": {**body["agent"]["llm"], "model": model}}
+    return body
+
+
+def _model(body: Mapping[str, Any]) -> str | None:
+    llm = body["agent"].get("llm")
+    return llm.get("model") if isinstance(llm, dict) else None

@@ -1,0 +1,23 @@
+"""From settings to a store, for the server and for supervisors alike."""
+
+from config import Config
+from store import Limits, Store, open_store
+
+
+def open_store_of(config: Config) -> Store:
+    """The store that the settings name. Connects when first asked."""
+    return open_store(
+        config.redis_url,
+        timeout=config.redis_timeout,
+        max_connections=config.redis_connections,
+        text_cache_bytes=config.text_cache_bytes,
+        ring_bytes=config.follower_bytes,
+        most_followers=config.max_followers,
+        secret_key=config.secret_key,
+        limits=Limits(
+            most=config.max_sandboxes,
+            pause_idlest=config.sandbox_overflow == "pause",
+            host_seconds=config.host_seconds,
+            start_seconds=config.sandbox_start_seconds,
+        ),
+    )
