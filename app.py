@@ -2,18 +2,24 @@
 
 from flask import Flask
 
+from agents.commands import Commands
+from agents.link import http_client
 from blueprints.api import Api
+from blueprints.apps import app_conversations, app_events
 from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import events
 from blueprints.operations import operations
+from blueprints.sandboxes import sandboxes
 from blueprints.sockets import sockets
+from blueprints.specs import specs
 from blueprints.stream import stream
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
-from store import open_store
+from specs import Specs
+from wiring import open_store_of
 
-BLUEPRINTS = (events, stream, conversations, webhooks, operations)
+BLUEPRINTS = (events, stream, conversations, app_conversations, app_events, sandboxes, specs, webhooks, operations)
 
 
 def create_app(config: Config | None = None) -> Flask:
@@ -41,15 +47,10 @@ def create_app(config: Config | None = None) -> Flask:
     )
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    app.extensions["store"] = open_store(
-        config.redis_url,
-        timeout=config.redis_timeout,
-        max_connections=config.redis_connections,
-        text_cache_bytes=config.text_cache_bytes,
-        ring_bytes=config.follower_bytes,
-        most_followers=config.max_followers,
-        secret_key=config.secret_key,
-    )
+    store = open_store_of(config)
+    app.extensions["store"] = store
+    app.extensions["specs"] = Specs.load(config.sandbox_specs)
+    app.extensions["commands"] = Commands(store, http_client(config.agent_seconds))
     api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)

@@ -70,6 +70,30 @@ class StrictParser(FlaskParser):
         raise InvalidInput("body" if location == "json" else location, messages)
 
 
+def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
+    """The values of a parameter that the query may have many times, as `read` checks them. Raises InvalidInput."""
+    try:
+        return read(request.args.getlist(name))
+    except ValidationError as fault:
+        raise InvalidInput("query", {name: fault.normalized_messages().get("_schema", fault.messages)}) from None
+
+
+def repeated_parameter(name: str, what: str, **item: str) -> dict[str, Any]:
+    """How such a parameter stands in the OpenAPI document."""
+    return {
+        "in": "query",
+        "name": name,
+        "required": True,
+        "schema": {"type": "array", "items": {"type": "string", **item}, "minItems": 1, "maxItems": 100},
+        "description": f"Ids of {what}; repeat the parameter for each.",
+    }
+
+
+def array_with_holes(schema: str) -> dict[str, Any]:
+    """The answer to a batch get: null where an id is unknown."""
+    return {"type": "array", "items": {"anyOf": [{"$ref": f"#/components/schemas/{schema}"}, {"type": "null"}]}}
+
+
 def json_body(req: Request = request) -> bytes:
     """The body, empty if there is none. Raises UnsupportedMediaType (415) when it does not say it is JSON."""
     raw = req.get_data(cache=True)

@@ -3,11 +3,10 @@
 from typing import Any
 from uuid import UUID, uuid4
 
-from flask import Response, jsonify, request
-from marshmallow import ValidationError
+from flask import Response, jsonify
 
-from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput, json_response
+from blueprints import current_commands, current_store
+from blueprints.api import Blueprint, array_with_holes, json_response, repeated, repeated_parameter
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
     ConversationFilter,
@@ -62,31 +61,11 @@ def count_conversations(filters: dict[str, Any]) -> Response:
 
 @conversations.get("")
 @conversations.fails(414)
-@conversations.doc(
-    parameters=[
-        {
-            "in": "query",
-            "name": "ids",
-            "required": True,
-            "schema": {
-                "type": "array",
-                "items": {"type": "string", "format": "uuid"},
-                "minItems": 1,
-                "maxItems": 100,
-            },
-            "description": "Ids of the conversations; repeat the parameter for each.",
-        }
-    ]
-)
-@conversations.response(
-    200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/ConversationInfo"}, {"type": "null"}]}}
-)
+@conversations.doc(parameters=[repeated_parameter("ids", "the conversations", format="uuid")])
+@conversations.response(200, array_with_holes("ConversationInfo"))
 def batch_get_conversations() -> Response:
     """Get conversations by id, in that order, null for an unknown one."""
-    try:
-        ids = read_conversation_ids(request.args.getlist("ids"))
-    except ValidationError as fault:
-        raise InvalidInput("query", {"ids": fault.normalized_messages().get("_schema", fault.messages)}) from None
+    ids = repeated("ids", read_conversation_ids)
     states = current_store.conversations.get_many([ConversationId(one) for one in ids])
     return jsonify([state and ConversationInfo().dump(state) for state in states])
 
@@ -114,64 +93,64 @@ def update_conversation(changes: dict[str, Any], conversation_id: ConversationId
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete a conversation and all its events."""
-    current_store.conversations.delete(conversation_id)
+    current_commands.delete(conversation_id)
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/run")
-@conversations.fails(404, 409)
+@conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Start the agent, or let it go on; what waits for an answer is accepted by it."""
-    current_store.conversations.change_status(conversation_id, "run")
+    current_commands.change_status(conversation_id, "run")
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/pause")
-@conversations.fails(404, 409)
+@conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Ask the agent to stop behind its present step; where nothing runs or could run, nothing changes."""
-    current_store.conversations.change_status(conversation_id, "pause")
+    current_commands.change_status(conversation_id, "pause")
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/interrupt")
-@conversations.fails(404, 409)
+@conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Ask the agent to stop at once; where nothing runs or could run, nothing changes."""
-    current_store.conversations.change_status(conversation_id, "interrupt")
+    current_commands.change_status(conversation_id, "interrupt")
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/confirmation_policy")
-@conversations.fails(404, 413, 415)
+@conversations.fails(404, 409, 410, 413, 415, 502)
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
 def set_conversation_confirmation_policy(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set which actions wait for an answer from now on."""
-    current_store.confirmations.set_policy(conversation_id, **request)
+    current_commands.set_policy(conversation_id, **request)
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/security_analyzer")
-@conversations.fails(404, 413, 415)
+@conversations.fails(404, 409, 410, 413, 415, 502)
 @conversations.arguments(SetSecurityAnalyzer())
 @conversations.response(200, Success)
 def set_conversation_security_analyzer(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set what rates the risk of the agent's actions; null for none."""
-    current_store.conversations.update(conversation_id, **request)
+    current_commands.set_security_analyzer(conversation_id, **request)
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/secrets")
-@conversations.fails(404, 413, 415)
+@conversations.fails(404, 409, 410, 413, 415, 502)
 @conversations.arguments(UpdateSecrets())
 @conversations.response(200, Success)
 def update_conversation_secrets(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Keep secrets for the agent, sealed; nothing tells them again."""
-    current_store.conversations.put_secrets(conversation_id, **request)
+    current_commands.put_secrets(conversation_id, **request)
     return _DONE
 
 

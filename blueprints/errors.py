@@ -4,9 +4,14 @@
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
-| IllegalMove, IdInUse                              | 409                                 |
+| SandboxNotFound, SpecNotFound                     | 404                                 |
+| IllegalMove, IdInUse, SandboxRefuses              | 409                                 |
+| TooManySandboxes                                  | 429                                 |
+| NotItsSandbox                                     | 401                                 |
+| NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR) |
+| AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused       | 422, at the member that it is about |
-| TooManyFollowers, Stopping                        | 503 with `Retry-After`              |
+| TooManyFollowers, Stopping, NoSupervisor          | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
 | anything else                                     | 500 with an `error_id` for the log  |
@@ -19,9 +24,12 @@ from uuid import uuid4
 from flask import Flask, Response, current_app, jsonify, request
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
+from agents.commands import NotReachable
+from agents.link import AgentRefused, AgentUnreachable
 from blueprints.api import InvalidInput
 from schemas.errors import validation_errors
 from schemas.fields import Fault
+from specs import SpecNotFound
 from store.errors import (
     UNAVAILABLE,
     BeyondTheEnd,
@@ -29,9 +37,14 @@ from store.errors import (
     EventNotFound,
     IdInUse,
     IllegalMove,
+    NoSupervisor,
+    NotItsSandbox,
+    SandboxNotFound,
+    SandboxRefuses,
     SecretsRefused,
     Stopping,
     TooManyFollowers,
+    TooManySandboxes,
     UnknownCursor,
 )
 from wire import InvalidJson
@@ -55,11 +68,18 @@ def register_errors(app: Flask) -> None:
     )
     for kind, (place, member) in _REFUSED_MEMBERS.items():
         app.register_error_handler(kind, _refuser(place, member))
-    for missing in (ConversationNotFound, EventNotFound):
+    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (IllegalMove, IdInUse):
+    for conflict in (IllegalMove, IdInUse, SandboxRefuses):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    for busy in (TooManyFollowers, Stopping):
+    app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
+    app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
+    app.register_error_handler(
+        NotReachable, lambda error: _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
+    )
+    app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
+    app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
+    for busy in (TooManyFollowers, Stopping, NoSupervisor):
         app.register_error_handler(busy, lambda error: _try_again(str(error)))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)

@@ -6,7 +6,7 @@ from typing import Any
 from flask import Response, request
 from marshmallow import ValidationError
 
-from blueprints import current_store
+from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, json_response
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
@@ -37,6 +37,11 @@ def search_conversation_events(search: dict[str, Any], conversation_id: Conversa
     """Search events, a page at a time, in the order of their timestamps; or follow them behind a seq."""
     if "after_seq" in search:
         return _read_behind(conversation_id, search)
+    return events_page(conversation_id, search)
+
+
+def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
+    """A page of events, whose bytes are spliced in as they came."""
     items, following = current_store.events.search(conversation_id, **search)
     return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode()))
 
@@ -94,12 +99,12 @@ def _ids() -> list[str]:
 
 
 @events.post("/events")
-@events.fails(404, 413, 415)
+@events.fails(404, 409, 410, 413, 415, 502)
 @events.arguments(SendMessageRequest())
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Send a user's message. What waits for an answer is rejected, never approved by it."""
-    current_store.events.send(conversation_id, content=message["content"], run=message["run"])
+    current_commands.send(conversation_id, content=message["content"], run=message["run"])
     return {"success": True}
 
 
@@ -109,7 +114,7 @@ def send_message(message: dict[str, Any], conversation_id: ConversationId) -> di
 @events.response(200, ConfirmationResult)
 def respond_to_confirmation(answer: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Accept or reject what waits for an answer; the first answer wins."""
-    return {"success": current_store.confirmations.answer(conversation_id, **answer)}
+    return {"success": current_commands.answer(conversation_id, **answer)}
 
 
 @events.get("/pending_actions")

@@ -25,6 +25,8 @@ from uuid import uuid4
 from flask import Blueprint, Response, current_app, request
 from marshmallow import ValidationError
 
+from agents.commands import Commands, NotReachable
+from agents.link import AgentRefused, AgentUnreachable
 from blueprints.api import InvalidInput
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
 from schemas.conversations import ConversationInfo
@@ -59,6 +61,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
     """Take the connection over until either side ends it."""
     place = _place()
     store: Store = current_app.extensions["store"]
+    commands: Commands = current_app.extensions["commands"]
     settings = current_app.config
     socket = WebSocket(
         message_bytes=settings["SOCKET_MESSAGE_BYTES"],
@@ -67,7 +70,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
     )
     with contextlib.suppress(SocketClosed):
         try:
-            session = Session(store, conversation_id, socket, **place)
+            session = Session(store, commands, conversation_id, socket, **place)
         except (*CLOSE_CODES,) as refusal:
             socket.close(CLOSE_CODES[type(refusal)], str(refusal))
         except StoreError as refusal:
@@ -91,6 +94,7 @@ class Session:
     def __init__(
         self,
         store: Store,
+        commands: Commands,
         conversation_id: ConversationId,
         socket: WebSocket,
         *,
@@ -100,6 +104,7 @@ class Session:
     ) -> None:
         """Raises as `Feeds.follow`, or one of UNAVAILABLE."""
         self._store = store
+        self._commands = commands
         self._id = conversation_id
         self._socket = socket
         self._since = since
@@ -182,7 +187,7 @@ class Session:
             if isinstance(said, dict) and said.get("type") == "auth":
                 return
             sent = InboundMessage().load(said)
-            self._store.events.send(self._id, content=sent["content"], run=sent["run"])
+            self._commands.send(self._id, content=sent["content"], run=sent["run"])
         except InvalidJson as fault:
             self._complain("JSONDecodeError", f"Invalid JSON: {fault}")
         except ValidationError as fault:
@@ -190,6 +195,8 @@ class Session:
             self._complain("ValidationError", json.dumps(faults))
         except UNAVAILABLE:
             self._complain("StoreUnavailable", "The message was not taken: the store does not answer; send it again")
+        except (NotReachable, AgentUnreachable, AgentRefused) as fault:
+            self._complain(type(fault).__name__, str(fault))
         except ConversationNotFound as gone:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
 

@@ -1,0 +1,233 @@
+"""App conversations: start, list, change, delete, and the events of one. Source: the app-server wire."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from flask import Response, jsonify, request
+
+from agents.commands import NotReachable
+from blueprints import current_commands, current_store
+from blueprints.api import Blueprint, array_with_holes, json_response, repeated, repeated_parameter
+from blueprints.events import events_page
+from schemas.apps import (
+    AppConversation,
+    AppConversationFilter,
+    AppConversationPage,
+    AppConversationSearch,
+    AppConversationStartRequest,
+    AppConversationStartTask,
+    AppConversationStartTaskPage,
+    AppEventFilter,
+    AppEventSearch,
+    SendAppMessageRequest,
+    SendAppMessageResult,
+    StartTaskFilter,
+    StartTaskSearch,
+    UpdateAppConversationRequest,
+    echo,
+    page_id,
+)
+from schemas.confirmations import Success
+from schemas.conversations import read_conversation_ids
+from schemas.events import EventPage
+from store import Store
+from store.apps import AppFilter
+from store.errors import ConversationNotFound, StoreError
+from store.sandboxes import SandboxId
+from store.starts import FINISHED, Start
+from wire import ConversationId
+
+app_conversations = Blueprint("App Conversations", __name__, url_prefix="/api/v1/app-conversations")
+app_events = Blueprint("App Conversation Events", __name__, url_prefix="/api/v1/conversation")
+
+_NUMBER = {"type": "integer", "minimum": 0}
+
+#: seconds between two looks at a start that is streamed
+_LOOK = 0.1
+
+_STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversationStartTask"}}
+
+
+@app_conversations.post("")
+@app_conversations.fails(413, 415)
+@app_conversations.arguments(AppConversationStartRequest(), required=False)
+@app_conversations.response(200, AppConversationStartTask)
+def start_app_conversation(request: dict[str, Any]) -> Start:
+    """Start an app conversation. Answers at once with a task that goes on by itself until it is READY or ERROR."""
+    return current_store.starts.create(request, echo=echo(request))
+
+
+@app_conversations.post("/stream-start")
+@app_conversations.fails(413, 415)
+@app_conversations.arguments(AppConversationStartRequest(), required=False)
+@app_conversations.response(200, _STARTS, description="One array, which grows by the task whenever it has changed")
+def stream_app_conversation_start(request: dict[str, Any]) -> Response:
+    """Start an app conversation and tell every state of its task; ends at READY or ERROR."""
+    start = current_store.starts.create(request, echo=echo(request))
+    store = current_store._get_current_object()  # type: ignore[attr-defined]
+    return Response(_states(store, start), mimetype="application/json", headers={"X-Accel-Buffering": "no"})
+
+
+def _states(store: Store, start: Start) -> Iterator[str]:
+    yield "[\n" + json.dumps(AppConversationStartTask().dump(start))
+    while start.status not in FINISHED:
+        time.sleep(_LOOK)
+        [now] = store.starts.get_many([start.id])
+        if now is None:
+            break
+        if now.updated_at != start.updated_at:
+            start = now
+            yield ",\n" + json.dumps(AppConversationStartTask().dump(start))
+    yield "]"
+
+
+@app_conversations.get("/start-tasks/search")
+@app_conversations.fails()
+@app_conversations.arguments(StartTaskSearch(), location="query")
+@app_conversations.response(200, AppConversationStartTaskPage)
+def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
+    """List starts, a page at a time."""
+    items, following = current_store.starts.search(**search)
+    return {"items": items, "next_page_id": page_id(following)}
+
+
+@app_conversations.get("/start-tasks/count")
+@app_conversations.fails()
+@app_conversations.arguments(StartTaskFilter(), location="query")
+@app_conversations.response(200, _NUMBER, description="The number of starts")
+def count_start_tasks(filters: dict[str, Any]) -> Response:
+    """Count starts."""
+    return json_response(b"%d" % current_store.starts.count(**filters))
+
+
+@app_conversations.get("/start-tasks")
+@app_conversations.fails(414)
+@app_conversations.doc(parameters=[repeated_parameter("ids", "the starts", format="uuid")])
+@app_conversations.response(200, array_with_holes("AppConversationStartTask"))
+def batch_get_start_tasks() -> Response:
+    """Get starts by id, in that order, null for an unknown one."""
+    ids = [UUID(one).hex for one in repeated("ids", read_conversation_ids)]
+    found = current_store.starts.get_many(ids)
+    return jsonify([start and AppConversationStartTask().dump(start) for start in found])
+
+
+@app_conversations.get("/search")
+@app_conversations.fails()
+@app_conversations.arguments(AppConversationSearch(), location="query")
+@app_conversations.response(200, AppConversationPage)
+def search_app_conversations(search: dict[str, Any]) -> dict[str, Any]:
+    """List app conversations, a page at a time."""
+    return _page(search)
+
+
+def _page(search: dict[str, Any]) -> dict[str, Any]:
+    start, limit, (by, descending) = search.pop("start"), search.pop("limit"), search.pop("order")
+    if start and isinstance(start[0], str) is not (by == "title"):
+        start = None
+    items, following = current_store.apps.search(
+        AppFilter(**search), by=by, descending=descending, limit=limit, start=start
+    )
+    return {"items": items, "next_page_id": page_id(following)}
+
+
+@app_conversations.get("/count")
+@app_conversations.fails()
+@app_conversations.arguments(AppConversationFilter(), location="query")
+@app_conversations.response(200, _NUMBER, description="The number of app conversations")
+def count_app_conversations(filters: dict[str, Any]) -> Response:
+    """Count app conversations, with the filters of search."""
+    return json_response(b"%d" % current_store.apps.count(AppFilter(**filters)))
+
+
+@app_conversations.get("")
+@app_conversations.fails(414)
+@app_conversations.doc(
+    parameters=[{**repeated_parameter("ids", "the conversations", format="uuid"), "required": False}]
+)
+@app_conversations.arguments(AppConversationSearch(), location="query")
+@app_conversations.response(
+    200,
+    {
+        "anyOf": [
+            {"$ref": "#/components/schemas/AppConversationPage"},
+            array_with_holes("AppConversation"),
+        ]
+    },
+    description="With ids: those, null for an unknown one. Without: a page, newest first",
+)
+def list_app_conversations(search: dict[str, Any]) -> Response:
+    """List app conversations with their metadata, or get those of the ids that are given."""
+    if "ids" not in request.args:
+        return jsonify(AppConversationPage().dump(_page(search)))
+    ids = [ConversationId(one) for one in repeated("ids", read_conversation_ids)]
+    found = current_store.apps.get_many(ids)
+    return jsonify([state and AppConversation().dump(state) for state in found])
+
+
+@app_conversations.patch("/<conversation_id:conversation_id>")
+@app_conversations.fails(404, 413, 415)
+@app_conversations.arguments(UpdateAppConversationRequest())
+@app_conversations.response(200, AppConversation)
+def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+    """Change an app conversation."""
+    own = {name: changes.pop(name) for name in ("title", "tags") if name in changes}
+    current_store.apps.update(conversation_id, app=changes, **own)
+    return current_store.apps.get(conversation_id)
+
+
+@app_conversations.delete("/<conversation_id:conversation_id>")
+@app_conversations.fails(404)
+@app_conversations.response(200, Success)
+def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
+    """Delete an app conversation, its children and starts, and its sandbox when no other conversation is in it."""
+    state = current_store.apps.get(conversation_id)
+    for child in state["sub_conversation_ids"]:
+        with suppress(ConversationNotFound):
+            _delete(current_store.apps.get(ConversationId(child)))
+    _delete(state)
+    return {"success": True}
+
+
+def _delete(state: dict[str, Any]) -> None:
+    """Delete one, as its state was read."""
+    conversation_id, sandbox_id = ConversationId(state["id"]), SandboxId(state["sandbox_id"])
+    current_commands.delete(conversation_id)
+    current_store.starts.forget(conversation_id)
+    if not current_store.apps.in_sandbox(sandbox_id):
+        with suppress(StoreError):  # it may be gone already
+            current_store.sandboxes.ask(sandbox_id, "delete")
+
+
+@app_conversations.post("/<conversation_id:conversation_id>/send-message")
+@app_conversations.fails(404, 409, 410, 413, 415, 502)
+@app_conversations.arguments(SendAppMessageRequest())
+@app_conversations.response(200, SendAppMessageResult)
+def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+    """Send a user's message to the agent of an app conversation."""
+    state = current_store.apps.get(conversation_id)
+    if state["sandbox"] is None:
+        raise NotReachable(state["sandbox_id"], "MISSING")
+    current_commands.send(conversation_id, content=message["content"], run=message["run"])
+    return {"success": True, "sandbox_status": state["sandbox"].status, "message": None}
+
+
+@app_events.get("/<conversation_id:conversation_id>/events/search")
+@app_events.fails(404, 414)
+@app_events.arguments(AppEventSearch(), location="query")
+@app_events.response(200, EventPage)
+def search_app_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Search the events of a conversation, a page at a time."""
+    return events_page(conversation_id, search)
+
+
+@app_events.get("/<conversation_id:conversation_id>/events/count")
+@app_events.fails(404, 414)
+@app_events.arguments(AppEventFilter(), location="query")
+@app_events.response(200, _NUMBER, description="The number of matching events")
+def count_app_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Count the events of a conversation."""
+    return json_response(b"%d" % current_store.events.count(conversation_id, **filters))

@@ -1,0 +1,107 @@
+"""Sandboxes: start, list, pause, resume, delete, read what they print. Source: the app-server wire."""
+
+from typing import Any
+
+from flask import Response, jsonify
+
+from blueprints import current_specs, current_store
+from blueprints.api import Blueprint, InvalidInput, array_with_holes, repeated, repeated_parameter
+from schemas.confirmations import Success
+from schemas.fields import Fault
+from schemas.sandboxes import (
+    DeleteSandbox,
+    LogTail,
+    SandboxInfo,
+    SandboxLog,
+    SandboxPage,
+    SandboxSearch,
+    StartSandbox,
+    is_sandbox_id,
+    read_names,
+)
+from store.errors import SandboxNotFound
+from store.sandboxes import Sandbox, SandboxId
+
+sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
+
+_DONE = {"success": True}
+
+#: seconds that a pause or a deletion is waited for; what takes longer goes on
+PATIENCE = 8.0
+
+
+@sandboxes.get("/search")
+@sandboxes.fails()
+@sandboxes.arguments(SandboxSearch(), location="query")
+@sandboxes.response(200, SandboxPage)
+def search_sandboxes(search: dict[str, Any]) -> dict[str, Any]:
+    """List sandboxes, newest first, a page at a time."""
+    items, following = current_store.sandboxes.search(**search)
+    return {"items": items, "next_page_id": following and f"{following[0]}-{following[1]}"}
+
+
+@sandboxes.get("")
+@sandboxes.fails(414)
+@sandboxes.doc(parameters=[repeated_parameter("id", "the sandboxes")])
+@sandboxes.response(200, array_with_holes("SandboxInfo"))
+def batch_get_sandboxes() -> Response:
+    """Get sandboxes by id, in that order, null for an unknown one."""
+    ids = [SandboxId(one) if is_sandbox_id(one) else SandboxId("-") for one in repeated("id", read_names)]
+    found = current_store.sandboxes.get_many(ids)
+    return jsonify([sandbox and SandboxInfo().dump(sandbox) for sandbox in found])
+
+
+@sandboxes.post("")
+@sandboxes.fails(404, 429)
+@sandboxes.arguments(StartSandbox(), location="query")
+@sandboxes.response(200, SandboxInfo)
+def start_sandbox(query: dict[str, str]) -> Sandbox:
+    """Start a sandbox; it is STARTING until its agent server answers."""
+    spec = current_specs.get(query.get("sandbox_spec_id"))
+    return current_store.sandboxes.start(spec.id)
+
+
+@sandboxes.post("/<sandbox_id>/pause")
+@sandboxes.fails(404, 409)
+@sandboxes.response(200, Success)
+def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
+    """Freeze every process of a sandbox; of a paused one: nothing."""
+    current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=PATIENCE)
+    return _DONE
+
+
+@sandboxes.post("/<sandbox_id>/resume")
+@sandboxes.fails(404, 409, 429)
+@sandboxes.response(200, Success)
+def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
+    """Let a paused sandbox go on; it is STARTING until its agent server answers. Of a running one: nothing."""
+    current_store.sandboxes.ask(_checked(sandbox_id), "resume")
+    return _DONE
+
+
+@sandboxes.delete("/<sandbox_id>")
+@sandboxes.fails(404)
+@sandboxes.arguments(DeleteSandbox(), location="query")
+@sandboxes.response(200, Success)
+def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
+    """End a sandbox and remove all that it has on its host. Its conversations stay, to be read."""
+    if query["sandbox_id"] not in (None, sandbox_id):
+        fault = Fault(f"sandbox_id must be that of the path, {sandbox_id}, or absent", "value_error")
+        raise InvalidInput("query", {"sandbox_id": [fault]})
+    current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=PATIENCE)
+    return _DONE
+
+
+@sandboxes.get("/<sandbox_id>/logs")
+@sandboxes.fails(404)
+@sandboxes.arguments(LogTail(), location="query")
+@sandboxes.response(200, SandboxLog)
+def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
+    """Read the last lines that a sandbox printed."""
+    return {"log": current_store.sandboxes.log(_checked(sandbox_id), **query)}
+
+
+def _checked(sandbox_id: str) -> SandboxId:
+    if not is_sandbox_id(sandbox_id):
+        raise SandboxNotFound
+    return SandboxId(sandbox_id)

@@ -1,0 +1,300 @@
+"""App conversations and their starts. Source: the app-server wire."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+from marshmallow import fields, post_load, validate
+
+from schemas.conversations import Secrets, Tags
+from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
+from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, canonical_id, refusal
+from schemas.sandboxes import STATUSES, is_sandbox_id, running
+from wire import utc_time
+
+_PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
+_TRIGGERS = (
+    "resolver",
+    "gui",
+    "suggested_task",
+    "openhands_api",
+    "slack",
+    "microagent_management",
+    "jira",
+    "jira_dc",
+    "linear",
+    "bitbucket",
+    "automation",
+)
+START_STATUSES = (
+    "WORKING",
+    "WAITING_FOR_SANDBOX",
+    "PREPARING_REPOSITORY",
+    "RUNNING_SETUP_SCRIPT",
+    "SETTING_UP_GIT_HOOKS",
+    "SETTING_UP_SKILLS",
+    "STARTING_CONVERSATION",
+    "READY",
+    "ERROR",
+)
+_REDACTED = "**********"
+_NULLABLE = {"type": ["string", "null"]}
+
+
+def bare(identity: str | None) -> str | None:
+    """An id as this part of the wire has it: 32 digits, no dashes."""
+    return UUID(identity).hex if identity else None
+
+
+class SandboxName(Text):
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        name = super()._deserialize(value, *args, **kwargs)
+        if not is_sandbox_id(name):
+            raise refusal("Input should be the id of a sandbox", "value_error")
+        return name
+
+
+class InitialMessage(SendMessageRequest):
+    """The first message of a conversation; unless it says otherwise the agent begins at once."""
+
+    run = StrictBoolean(load_default=True)
+
+
+class AppConversationStartRequest(BaseSchema):
+    """What to start; everything is optional, and what is not named here is passed over."""
+
+    body_optional = True
+
+    sandbox_id = SandboxName(allow_none=True, metadata={"description": "One that there is; absent: a new one."})
+    sandbox_spec_id = Text(allow_none=True, metadata={"description": "Of the new one; absent: the first spec."})
+    conversation_id = Id(allow_none=True)
+    initial_message = fields.Nested(InitialMessage, allow_none=True)
+    title = Text(allow_none=True, least=1, most=200)
+    tags = Tags(allow_none=True)
+    llm_model = Text(allow_none=True, most=256, metadata={"description": "Takes the place of the spec's model."})
+    selected_repository = Text(allow_none=True, most=1024)
+    selected_branch = Text(allow_none=True, most=1024)
+    git_provider = Choice(*_PROVIDERS, allow_none=True)
+    trigger = Choice(*_TRIGGERS, allow_none=True)
+    pr_number = fields.List(fields.Integer(strict=True), load_default=list)
+    parent_conversation_id = Id(
+        allow_none=True, metadata={"description": "Its sandbox, repository and model hold where none is named here."}
+    )
+    agent_type = Choice("default", "plan", load_default="default")
+    public = StrictBoolean(allow_none=True)
+    secrets = Secrets(allow_none=True)
+
+
+def echo(request: dict[str, Any]) -> dict[str, Any]:
+    """A start request as clients are shown it: no secret."""
+    secrets = request.get("secrets")
+    shown = {name: request.get(name) for name in AppConversationStartRequest().fields if name != "secrets"}
+    return shown | {"secrets": dict.fromkeys(secrets, _REDACTED) if secrets else None}
+
+
+class AppConversationStartTask(BaseSchema):
+    """The start of an app conversation, which goes on by itself until it is READY or ERROR."""
+
+    id = fields.String(required=True)
+    created_by_user_id = fields.Constant(None)
+    status = fields.String(required=True, metadata={"enum": list(START_STATUSES)})
+    detail = fields.Function(lambda task: task.detail or None, metadata=_NULLABLE)
+    app_conversation_id = fields.Function(lambda task: bare(task.app_conversation_id), metadata=_NULLABLE)
+    sandbox_id = fields.Function(lambda task: task.sandbox_id or None, metadata=_NULLABLE)
+    agent_server_url = fields.Function(lambda task: task.agent_server_url or None, metadata=_NULLABLE)
+    request = fields.Dict(required=True)
+    created_at = fields.Function(lambda task: utc_time(task.created_at), metadata={"type": "string"})
+    updated_at = fields.Function(lambda task: utc_time(task.updated_at), metadata={"type": "string"})
+
+
+class AppConversationStartTaskPage(BaseSchema):
+    items = fields.List(fields.Nested(AppConversationStartTask), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class _Order(Choice):
+    """Loaded as (what by, whether it descends)."""
+
+    def __init__(self, *names: str) -> None:
+        orders = [f"{name}{end}" for name in names for end in ("", "_DESC")]
+        super().__init__(
+            *orders, data_key="sort_order", load_default=("created", True), metadata={"default": "CREATED_AT_DESC"}
+        )
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        order = super()._deserialize(value, *args, **kwargs)
+        return order.removesuffix("_DESC").removesuffix("_AT").lower(), order.endswith("_DESC")
+
+
+class _PageStart(fields.String):
+    """Where a page begins: a time in µs, or a title in hexadecimal, and an id; loaded as that pair."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        match = re.fullmatch(r"([0-9]{1,16}|t[0-9a-f]*)-([0-9a-f]{32})", value)
+        try:
+            if match and match[1].startswith("t"):
+                return bytes.fromhex(match[1][1:]).decode(), canonical_id(match[2])
+            if match:
+                return int(match[1]), canonical_id(match[2])
+        except ValueError:
+            pass
+        raise refusal("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
+
+
+def page_id(place: tuple[Any, str] | None) -> str | None:
+    """The `page_id` of a place."""
+    if place is None:
+        return None
+    at, identity = place
+    return f"{'t' + at.encode().hex() if isinstance(at, str) else at}-{UUID(identity).hex}"
+
+
+class StartTaskFilter(BaseSchema):
+    conversation_id = Id(data_key="conversation_id__eq", load_default=None)
+    since = Instant(data_key="created_at__gte", load_default=None)
+
+
+class StartTaskSearch(StartTaskFilter):
+    start = _PageStart(data_key="page_id", load_default=None)
+    limit = Limit(100)
+    order = _Order("CREATED_AT", "UPDATED_AT")
+
+    @post_load
+    def _ordered(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        by, descending = search.pop("order")
+        start = search["start"] and (search["start"][0], UUID(search["start"][1]).hex)
+        return {**search, "start": start, "by": by, "descending": descending}
+
+
+class AppConversationFilter(BaseSchema):
+    title = fields.String(data_key="title__contains", load_default=None)
+    created_since = Instant(data_key="created_at__gte", load_default=None)
+    created_until = Instant(data_key="created_at__lt", load_default=None)
+    updated_since = Instant(data_key="updated_at__gte", load_default=None)
+    updated_until = Instant(data_key="updated_at__lt", load_default=None)
+    sandbox_id = Text(data_key="sandbox_id__eq", load_default=None)
+    with_children = fields.Boolean(data_key="include_sub_conversations", load_default=False)
+
+
+class AppConversationSearch(AppConversationFilter):
+    start = _PageStart(data_key="page_id", load_default=None)
+    limit = Limit(100)
+    order = _Order("CREATED_AT", "UPDATED_AT", "TITLE")
+
+
+class UpdateAppConversationRequest(BaseSchema):
+    """What can be changed; what is absent stays, null takes away."""
+
+    title = Text(allow_none=True, least=1, most=200)
+    public = StrictBoolean(allow_none=True)
+    selected_repository = Text(allow_none=True, most=1024)
+    selected_branch = Text(allow_none=True, most=1024)
+    git_provider = Choice(*_PROVIDERS, allow_none=True)
+    tags = Tags()
+
+
+class SendAppMessageRequest(SendMessageRequest):
+    """A message for the agent; unless it says otherwise the agent starts."""
+
+    content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
+    run = StrictBoolean(load_default=True)
+
+
+class SendAppMessageResult(BaseSchema):
+    success = fields.Boolean(required=True)
+    sandbox_status = fields.String(required=True)
+    message = fields.String(required=True, allow_none=True)
+
+
+def _of_app(name: str, **metadata: Any) -> fields.Function:
+    return fields.Function(lambda state: state["app"].get(name), metadata=metadata or _NULLABLE)
+
+
+class AppConversation(BaseSchema):
+    """A conversation that lives in a sandbox."""
+
+    id = fields.Function(lambda state: bare(state["id"]), metadata={"type": "string"})
+    created_by_user_id = fields.Constant(None)
+    sandbox_id = fields.String(required=True)
+    selected_repository = _of_app("selected_repository")
+    selected_branch = _of_app("selected_branch")
+    git_provider = _of_app("git_provider")
+    title = fields.String(allow_none=True)
+    trigger = _of_app("trigger")
+    pr_number = fields.Function(
+        lambda state: state["app"].get("pr_number", []), metadata={"type": "array", "items": {"type": "integer"}}
+    )
+    llm_model = _of_app("llm_model")
+    agent_kind = fields.Constant("openhands")
+    metrics = fields.Function(lambda state: metrics(state["stats"]), metadata={"type": ["object", "null"]})
+    parent_conversation_id = fields.Function(
+        lambda state: bare(state["app"].get("parent_conversation_id")), metadata=_NULLABLE
+    )
+    sub_conversation_ids = fields.Function(
+        lambda state: [bare(one) for one in state["sub_conversation_ids"]],
+        metadata={"type": "array", "items": {"type": "string"}},
+    )
+    public = _of_app("public", type=["boolean", "null"])
+    tags = fields.Dict(required=True)
+    created_at = fields.String(required=True, metadata={"format": "date-time"})
+    updated_at = fields.String(required=True, metadata={"format": "date-time"})
+    sandbox_status = fields.Function(
+        lambda state: state["sandbox"].status if state["sandbox"] else "MISSING", metadata={"enum": list(STATUSES)}
+    )
+    execution_status = fields.Function(
+        lambda state: running(state["sandbox"], state["execution_status"]),
+        metadata={**_NULLABLE, "description": "Null unless the sandbox runs."},
+    )
+    conversation_url = fields.Function(
+        lambda state: running(state["sandbox"], _url(state)),
+        metadata={**_NULLABLE, "description": "At the agent server; null unless the sandbox runs."},
+    )
+    session_api_key = fields.Function(
+        lambda state: running(state["sandbox"], state["sandbox"] and state["sandbox"].session_api_key),
+        metadata=_NULLABLE,
+    )
+    acp_server = fields.Constant(None)
+    launched_agent_profile = fields.Constant(None)
+
+
+def _url(state: dict[str, Any]) -> str | None:
+    sandbox = state["sandbox"]
+    return f"{sandbox.agent_url}/api/conversations/{bare(state['id'])}" if sandbox else None
+
+
+def metrics(stats: dict[str, Any]) -> dict[str, Any] | None:
+    """What all of an agent's models have cost together; None while nothing is known."""
+    each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
+    if not each:
+        return None
+    tokens = [usage for one in each if isinstance(usage := one.get("accumulated_token_usage"), dict)]
+    names = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+    return {
+        "model_name": each[0].get("model_name", "default"),
+        "accumulated_cost": sum(one.get("accumulated_cost") or 0 for one in each),
+        "max_budget_per_task": each[0].get("max_budget_per_task"),
+        "accumulated_token_usage": {name: sum(usage.get(name) or 0 for usage in tokens) for name in names},
+    }
+
+
+class AppConversationPage(BaseSchema):
+    items = fields.List(fields.Nested(AppConversation), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class AppEventFilter(EventFilter):
+    """The filters of events under the names that the app-server wire has for them; the others hold too."""
+
+    kind__eq = fields.String()
+
+    @post_load
+    def _one_kind(self, filters: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if (kind := filters.pop("kind__eq", None)) is not None:
+            filters["kind"] = kind.rpartition(".")[2]
+        return filters
+
+
+class AppEventSearch(AppEventFilter):
+    page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
+    limit = Limit(100)
+    descending = SortOrder(data_key="sort_order", load_default=False)

@@ -1,0 +1,128 @@
+"""Sandboxes and their specs. Source: the app-server wire."""
+
+import re
+from typing import Any
+
+from marshmallow import ValidationError, fields
+
+from schemas.events import MOST_IDS
+from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
+from wire import utc_time
+
+#: the statuses of a sandbox; `store/scripts/_sandbox.lua` has the moves between them
+STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
+
+#: names that a sandbox or a spec can have
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+#: most lines of a log at once
+MOST_LINES = 10_000
+
+
+class SpecSearch(BaseSchema):
+    start = Text(data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."})
+    limit = Limit(100)
+
+
+class SandboxSpecInfo(BaseSchema):
+    """A template of sandboxes."""
+
+    id = fields.String(required=True)
+    command = fields.List(fields.String(), required=True, metadata={"description": "argv."})
+    created_at = fields.Function(
+        lambda spec: spec.created_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        metadata={"type": "string", "format": "date-time"},
+    )
+    initial_env = fields.Dict(keys=fields.String(), values=fields.String(), required=True)
+    working_dir = fields.String(required=True)
+
+
+class SandboxSpecPage(BaseSchema):
+    items = fields.List(fields.Nested(SandboxSpecInfo), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class StartSandbox(BaseSchema):
+    sandbox_spec_id = Text(metadata={"description": "Absent: the first spec."})
+
+
+class SandboxPageStart(fields.String):
+    """Where a page of sandboxes begins: a time in µs and an id; loaded as that pair."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        at, _, identity = value.partition("-")
+        if not (at.isascii() and at.isdigit() and len(at) <= 16 and is_sandbox_id(identity)):
+            raise refusal("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
+        return int(at), identity
+
+
+class SandboxSearch(BaseSchema):
+    start = SandboxPageStart(
+        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
+    )
+    limit = Limit(100)
+    status = Choice(*STATUSES, data_key="status__eq", load_default=None)
+    spec_id = Text(data_key="sandbox_spec_id__eq", load_default=None)
+
+
+class DeleteSandbox(BaseSchema):
+    sandbox_id = Text(load_default=None, metadata={"description": "As existing clients send it: the id once more."})
+
+
+class LogTail(BaseSchema):
+    tail = WholeNumber(least=1, most=MOST_LINES, load_default=100, metadata={"description": "Most lines, the last."})
+
+
+class ExposedUrl(BaseSchema):
+    name = fields.String(required=True, metadata={"example": "AGENT_SERVER"})
+    url = fields.String(required=True)
+    port = fields.Integer(required=True)
+
+
+class SandboxInfo(BaseSchema):
+    """A sandbox. Its key and its URLs are told only while it runs."""
+
+    id = fields.String(required=True)
+    created_by_user_id = fields.Constant(None)
+    sandbox_spec_id = fields.String(required=True, attribute="spec_id")
+    status = fields.String(required=True, metadata={"enum": list(STATUSES)})
+    session_api_key = fields.Function(
+        lambda sandbox: running(sandbox, sandbox.session_api_key), metadata={"type": ["string", "null"]}
+    )
+    exposed_urls = fields.Function(
+        lambda sandbox: running(sandbox, sandbox.urls),
+        metadata={"anyOf": [{"type": "array", "items": {"$ref": "#/components/schemas/ExposedUrl"}}, {"type": "null"}]},
+    )
+    created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
+    status_detail = fields.Function(
+        lambda sandbox: sandbox.detail or None,
+        metadata={"type": ["string", "null"], "description": "Why it failed or is missing."},
+    )
+
+
+def running(sandbox: Any, value: Any) -> Any:
+    """What is told of a sandbox while it runs; None otherwise."""
+    return value if sandbox is not None and sandbox.status == "RUNNING" else None
+
+
+class SandboxPage(BaseSchema):
+    items = fields.List(fields.Nested(SandboxInfo), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class SandboxLog(BaseSchema):
+    log = fields.String(required=True, metadata={"description": "The last lines that it printed."})
+
+
+def is_sandbox_id(text: str) -> bool:
+    """Whether a sandbox could have that id."""
+    return bool(_SANDBOX_ID.fullmatch(text))
+
+
+def read_names(names: list[str]) -> list[str]:
+    """The ids of a batch get of sandboxes or specs. Raises ValidationError."""
+    if not names:
+        raise ValidationError(["Missing data for required field."])
+    if len(names) > MOST_IDS:
+        raise refusal(f"At most {MOST_IDS} ids", "too_long")
+    return names

@@ -1,0 +1,17 @@
+"""What an agent server tells of a conversation. Source: the app-server wire."""
+
+from marshmallow import fields
+
+from schemas.conversations import Settings
+from schemas.fields import BaseSchema, Id
+
+
+class ConversationTold(BaseSchema):
+    """The members of a ConversationInfo that are kept; its events tell the others."""
+
+    id = Id(required=True)
+    execution_status = fields.String()
+    title = fields.String(allow_none=True)
+    tags = fields.Dict(keys=fields.String(), values=fields.String(), allow_none=True)
+    stats = fields.Dict(allow_none=True)
+    agent = Settings()
