@@ -5,7 +5,7 @@ import signal
 import sys
 from types import FrameType
 
-from bench import append, body, count, memory, report, sockets
+from bench import append, body, count, memory, report, sandboxes, sockets
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -14,6 +14,7 @@ _SUBJECTS = {
     "append": append.rows,
     "memory": memory.rows,
     "sockets": sockets.rows,
+    "sandboxes": sandboxes.rows,
 }
 
 

@@ -22,6 +22,7 @@ class Effort:
     sockets: int = 500
     socket_events: int = 2_000
     socket_rate: int = 100
+    sandboxes: int = 20
 
 
 #: enough to see that everything runs; the figures mean nothing
@@ -37,6 +38,7 @@ QUICK = Effort(
     sockets=10,
     socket_events=200,
     socket_rate=200,
+    sandboxes=4,
 )
 
 

@@ -35,20 +35,22 @@ def redis_server(*, durable: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def gunicorn(app: str, redis_url: str, workers: int = 1) -> Iterator[int]:
-    """Workers of an app callable under the server's own gunicorn settings; yields its port."""
-    port = _free_port()
+def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Iterator[int]:
+    """Workers of an app callable under the server's own gunicorn settings, and others given; yields its port."""
+    port = free_port()
     settings = {
         "REDIS_URL": redis_url,
         "HOST": "127.0.0.1",
         "PORT": str(port),
         "WEB_CONCURRENCY": str(workers),
         "LOG_LEVEL": "warning",
+        "SUPERVISOR": "0",
+        **others,
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]
     with (
         tempfile.TemporaryDirectory(prefix="bench-gunicorn-") as folder,
-        _process(command, Path(folder), settings, lambda: _http_answers(port)),
+        _process(command, Path(folder), settings, lambda: http_answers(port)),
     ):
         yield port
 
@@ -76,7 +78,8 @@ def _process(command: list[str], folder: Path, settings: dict[str, str], answers
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -90,8 +93,8 @@ def _redis_answers(path: str) -> bool:
         return False
 
 
-def _http_answers(port: int) -> bool:
-    """Whether the worker answers anything; a 404 will do."""
+def http_answers(port: int) -> bool:
+    """Whether a server answers anything; a 404 will do."""
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as client:
             client.sendall(b"GET /alive HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
