@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test lint docs demo agent bench
+.PHONY: help run test test-interop lint docs demo agent bench
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 .venv/run: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
@@ -22,6 +22,9 @@ run: .venv/run ## start the server on http://127.0.0.1:8000
 
 test: .venv/dev ## run all tests
 	$(BIN)/python -m pytest
+
+test-interop: .venv/dev ## run the published OpenHands agent server as a sandbox; says what is missing where it is absent
+	$(BIN)/python -m tests.interop
 
 lint: .venv/dev ## check style and types
 	$(BIN)/ruff check .

@@ -109,7 +109,14 @@ BACKENDS = {"fakeredis": fakeredis_server, "server": redis_server, "cluster": re
 def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
     """The whole server, started as the README says, with two workers; a client for it and its master process."""
     port = environment.get("PORT") or str(free_port())
-    environment = {**os.environ, "PORT": port, "WEB_CONCURRENCY": "2", "GRACEFUL_TIMEOUT": "5", **environment}
+    environment = {
+        **os.environ,
+        "PORT": port,
+        "WEB_CONCURRENCY": "2",
+        "GRACEFUL_TIMEOUT": "5",
+        "SUPERVISOR": "0",
+        **environment,
+    }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
     with (
         log.open("ab") as output,
@@ -118,3 +125,19 @@ def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, 
     ):
         wait_until(lambda: client.get("/alive").status_code == 200, "the server")
         yield client, process
+
+
+@contextlib.contextmanager
+def supervised_server(folder: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
+    """The whole server with its supervisor, on a real redis-server; its sandboxes end with it."""
+    with contextlib.ExitStack() as stack:
+        if "REDIS_URL" not in environment:
+            environment["REDIS_URL"], _ = stack.enter_context(redis_server(folder))
+        settings = {
+            "SUPERVISOR": "1",
+            "STOP_SANDBOXES": "1",
+            "DATA_DIR": str(folder),
+            "SECRET_KEY": "a key for tests only",
+            **environment,
+        }
+        yield stack.enter_context(agent_server(folder / "log", **settings))

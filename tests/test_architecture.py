@@ -10,14 +10,16 @@ import pytest
 
 from tests.servers import PROJECT
 
+HTTP = {"flask", "flask_smorest", "webargs", "schemas", "blueprints", "app"}
 ROOMS = {
-    "store": {"flask", "flask_smorest", "marshmallow", "webargs", "schemas", "blueprints", "app", "config"},
-    "schemas": {"flask", "flask_smorest", "webargs", "redis", "store", "blueprints", "app", "config"},
-    "blueprints": {"redis", "fakeredis", "app", "config"},
+    "store": {*HTTP, "marshmallow", "config", "agents", "runtimes", "supervisor", "specs"},
+    "schemas": {"flask", "flask_smorest", "webargs", "redis", "store", "blueprints", "app", "config", "agents"},
+    "blueprints": {"redis", "fakeredis", "app", "config", "runtimes", "supervisor"},
+    "runtimes": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "supervisor", "specs"},
+    "supervisor": HTTP,
 }
-SOURCES = [
-    path for pattern in ("*.py", "blueprints/*.py", "schemas/*.py", "store/**/*.py") for path in PROJECT.glob(pattern)
-]
+FOLDERS = ("blueprints", "schemas", "store", "agents", "runtimes", "supervisor")
+SOURCES = [*PROJECT.glob("*.py"), *(path for folder in FOLDERS for path in PROJECT.glob(f"{folder}/**/*.py"))]
 
 
 def named(path: Path) -> str:
@@ -47,7 +49,7 @@ def test_what_all_share_needs_the_standard_library_alone(name):
 
 def test_the_gunicorn_master_loads_nothing_that_gevent_must_patch_in_the_workers():
     loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, config, embedded; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, config, embedded, specs, supervisor.keeper; print(*sys.modules)"],
         cwd=PROJECT,
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 
 from docs import make
 from tests.conftest import recorded
-from tests.servers import agent_server, redis_server
+from tests.servers import supervised_server
 
 CONVERSATION = str(uuid4())
 
@@ -36,7 +36,7 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def base_url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contract")
-    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+    with supervised_server(folder, MAX_SANDBOXES="2") as (client, _):
         client.post(f"/api/v1/webhooks/events/{CONVERSATION}", json=recorded("pending"))
         yield str(client.base_url)
 

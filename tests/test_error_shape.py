@@ -29,13 +29,40 @@ BODIES = {
     "set_conversation_security_analyzer": {"security_analyzer": None},
     "update_conversation_secrets": {"secrets": {}},
     "fork_conversation": {},
+    "start_app_conversation": {},
+    "stream_app_conversation_start": {},
+    "update_app_conversation": {"title": "x"},
+    "send_app_message": {"content": [{"type": "text", "text": "x"}]},
+    "tell_conversation": {"id": str(uuid4())},
+    "append_events_of_sandbox": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
+    "tell_conversation_of_sandbox": {"id": str(uuid4())},
 }
 #: a query that each operation which needs one accepts
-QUERIES = {"batch_get_conversation_events": {"event_ids": "a"}, "batch_get_conversations": {"ids": str(uuid4())}}
+QUERIES = {
+    "batch_get_conversation_events": {"event_ids": "a"},
+    "batch_get_conversations": {"ids": str(uuid4())},
+    "batch_get_start_tasks": {"ids": str(uuid4())},
+    "batch_get_sandboxes": {"id": "a"},
+    "batch_get_sandbox_specs": {"id": "a"},
+}
 #: these read no body, whatever it is
-BODILESS = {"run_conversation", "pause_conversation", "interrupt_conversation"}
+BODILESS = {
+    "run_conversation",
+    "pause_conversation",
+    "interrupt_conversation",
+    "start_sandbox",
+    "pause_sandbox",
+    "resume_sandbox",
+}
 #: these answer without the store
-STORELESS = {"alive": 200, "health": 200, "server_info": 200, "follow_events": 426}
+STORELESS = {
+    "alive": 200,
+    "health": 200,
+    "server_info": 200,
+    "follow_events": 426,
+    "search_sandbox_specs": 200,
+    "batch_get_sandbox_specs": 200,
+}
 
 
 @pytest.fixture
@@ -44,7 +71,8 @@ def client():
 
 
 def address(rule, conversation_id: str) -> str:
-    return re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
+    path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
+    return path.replace("<sandbox_id>", "some-sandbox")
 
 
 def named(rule) -> str:
@@ -95,8 +123,11 @@ def test_a_conversation_id_that_is_no_uuid_is_422(client, rule, bad):
 def test_a_store_that_cannot_be_reached_is_503(client, rule):
     name = rule.endpoint.rpartition(".")[2]
     body = {"json": BODIES[name]} if name in BODIES else {}
+    headers = {"X-Session-API-Key": "some key"} if "/webhooks/" in rule.rule else {}
 
-    response = client.open(address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), **body)
+    response = client.open(
+        address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), headers=headers, **body
+    )
 
     if name in STORELESS:
         assert response.status_code == STORELESS[name]

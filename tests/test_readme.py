@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.servers import PROJECT, agent_server, program, redis_server
+from tests.servers import PROJECT, agent_server, program, redis_server, supervised_server
 
 README = (PROJECT / "README.md").read_text()
 
@@ -93,6 +93,26 @@ def test_the_agent_does_what_is_shown(server):
     assert observation["observation"]["exit_code"] == 0
 
 
+def test_an_agent_in_a_sandbox_prints_what_is_shown(tmp_path):
+    program("curl")
+    [script] = re.findall(r"### Run an agent in a sandbox\n.*?```sh\n(.*?)```", README, re.DOTALL)
+    [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", README, re.DOTALL)
+
+    with supervised_server(tmp_path) as (client, _):
+        script = script.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
+        ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=90, check=True)
+
+    assert lasting(ran.stdout) == lasting(shown)
+
+
+def lasting(text: str) -> list[str]:
+    """What is the same in every run, on every machine. A start may pass some of its states too fast to be seen."""
+    text = re.sub(r'"Linux [^"]*"', '"KERNEL"', timeless(text))
+    text = re.sub(r'"call_\w+"', '"CALL"', re.sub(r'"id":"[A-Za-z0-9]{22}"', '"id":"SANDBOX"', text))
+    ends = ('"status": "WORKING"', '"status": "READY"')
+    return [line for line in text.splitlines() if not line.startswith('"status"') or line in ends]
+
+
 def test_every_file_that_it_names_is_there():
     named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(re.findall(r"`([\w/]+\.(?:py|md|yaml))`", README))
 
@@ -101,7 +121,7 @@ def test_every_file_that_it_names_is_there():
 
 def test_every_target_of_make_is_described():
     makefile = (PROJECT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    described = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    described = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
 
     assert targets == described

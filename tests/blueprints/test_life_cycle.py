@@ -83,7 +83,8 @@ MESSAGE_EVENT = ("MessageEvent", "user", None)
 
 def documented(row):
     """One row of the table in docs/wire.md: the following status of each, None where it is refused."""
-    lines = [line.strip("|").split("|") for line in WIRE.read_text().splitlines() if line.startswith("|")]
+    section = WIRE.read_text().partition("## 5. State")[2].partition("## 6.")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     [names] = [line[1:] for line in lines if line[1:2] == [" idle "]]
     [cells] = [line[1:] for line in lines if line[0].strip() == row]
     following = {}

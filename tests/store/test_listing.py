@@ -50,7 +50,7 @@ def hear(listing, word):
 def unheard(listing):
     """What is told to the listing meanwhile, which does not hear it."""
     words = []
-    listing.note = lambda *word: words.append(Word(*word[:3], *map(micros, word[3:])))
+    listing.note = lambda *word: words.append(Word(*word[:3], *map(micros, word[3:5])))
     listing.forget = lambda *word: words.append(Word(*word, "", 0, 0))
     try:
         yield words
@@ -161,7 +161,7 @@ def machine(store, monkeypatch):
                 self.standing[word.id] = now
 
         def is_entered(self, word):
-            entries = listing.page(status=None, by="created", descending=False, limit=10, start=None)
+            entries = listing.page(among=None, by="created", descending=False, limit=10, start=None)
             return (word.id, word.revision) in [(entry.id, entry.revision) for entry in entries]
 
         @invariant()
@@ -235,7 +235,7 @@ def test_word_that_comes_late_never_wins(store, listing, make):
     # Then it stands as it is
     assert counts(store) == {"paused": 1}
     assert searched(store, status="paused", by="updated") == [one]
-    [entry] = listing.page(status=None, by="updated", descending=True, limit=9, start=None)
+    [entry] = listing.page(among=None, by="updated", descending=True, limit=9, start=None)
     assert entry == (one, words[2].updated, words[2].revision)
 
 
@@ -335,7 +335,7 @@ def test_what_begins_anew_stands_at_its_new_place_whether_its_end_was_told_or_no
     for by in ("created", "updated"):
         assert searched(store, by=by, descending=False) == [other, anew]
         assert searched(store, by=by, status=value)[0] == anew
-    [*_, entry] = listing.page(status=value, by="created", descending=False, limit=9, start=None)
+    [*_, entry] = listing.page(among=value, by="created", descending=False, limit=9, start=None)
     assert entry.at == truth(store, anew).created
 
 

@@ -1,0 +1,62 @@
+"""A chat model that needs no model: it speaks the OpenAI wire and follows a fixed rule.
+
+A user's `run: CMD` becomes a call of the tool `terminal`; the result of a tool becomes a call of `finish`.
+"""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from uuid import uuid4
+
+
+def serve() -> ThreadingHTTPServer:
+    """A model on a free port of loopback, which ends by `shutdown`."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+class Model(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = reply(asked["messages"][-1])
+        reason = "tool_calls" if "tool_calls" in message else "stop"
+        body = json.dumps(
+            {
+                "id": uuid4().hex,
+                "object": "chat.completion",
+                "created": int(time.time()),
+                "model": asked["model"],
+                "choices": [{"index": 0, "finish_reason": reason, "message": message}],
+                "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+            }
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def reply(last: dict[str, Any]) -> dict[str, Any]:
+    content = last.get("content") or ""
+    text = content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
+    if last["role"] != "user":
+        return call("finish", message="done")
+    if "run:" in text:
+        command = text.partition("run:")[2].strip().splitlines()[0]
+        return call("terminal", command=command, security_risk="LOW", summary="as asked")
+    return {"role": "assistant", "content": f"You said: {text}"}
+
+
+def call(name: str, **arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    tool_call = {"id": f"call_{uuid4().hex[:8]}", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [tool_call]}

@@ -1,0 +1,349 @@
+"""Sandboxes as real processes: frozen whole, started once, ended whole, and told nothing of the server."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtimes import Launch, RuntimeFailure, State, cgroup
+from runtimes.process import ProcessRuntime
+from runtimes.tree import MARK
+from tests.servers import PROJECT, program, wait_until
+
+#: a family: a child in a session of its own and a grandchild whose parent has gone, each printing every 50 ms
+FAMILY = r"""
+import os, sys, time
+def tell(name):
+    while True:
+        os.write(1, f"{name} {time.time_ns()}\n".encode())
+        time.sleep(0.05)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        tell("grandchild")
+    if os.fork() == 0:
+        while True:          # forks without end, as a build does
+            if os.fork() == 0:
+                os.write(1, b"brief\n")
+                os._exit(0)
+            os.wait()
+            time.sleep(0.05)
+    os._exit(0)
+tell("parent")
+"""
+
+
+#: where sandboxes get a cgroup
+PARENT = {"signals": None, "cgroup": "own"}
+
+
+def python(text: str, **options) -> Launch:
+    return Launch("box", (sys.executable, "-u", "-c", text), options.pop("env", {}), ".", **options)
+
+
+@pytest.fixture(params=["signals", "cgroup"])
+def runtime(request, tmp_path):
+    """A runtime whose sandboxes end with the test, however that ends; each way to freeze them."""
+    if request.param == "cgroup" and not (cgroup.own() and os.access(cgroup.own(), os.W_OK)):
+        pytest.skip("no cgroup v2 here below which another may be made")
+    runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.5, parent_cgroup=PARENT[request.param])
+    yield runtime
+    for handle in runtime.known():
+        runtime.stop(handle)
+    assert not marked(tmp_path)
+
+
+def marked(folder: Path) -> list[psutil.Process]:
+    """Processes that carry the mark of a sandbox below a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK, "").startswith(str(folder)) and process.status() != "zombie":
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def printed(runtime, handle) -> list[str]:
+    return runtime.logs(handle, 10_000).splitlines()
+
+
+def all_print(runtime, handle, behind: int) -> bool:
+    """Whether every member of the family has printed something behind so many lines."""
+    return {line.split()[0] for line in printed(runtime, handle)[behind:]} == {"parent", "grandchild", "brief"}
+
+
+def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
+    handle = runtime.start(python(FAMILY))
+    wait_until(partial(all_print, runtime, handle, 0), "the family")
+
+    for _ in range(3):
+        runtime.pause(handle)
+        assert runtime.observe(handle).state is State.PAUSED
+        before = printed(runtime, handle)
+        time.sleep(0.3)
+        assert printed(runtime, handle) == before
+
+        runtime.resume(handle)
+        assert runtime.observe(handle).state is State.RUNNING
+        wait_until(partial(all_print, runtime, handle, len(before)), "what was resumed")
+
+
+def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
+    handle = runtime.start(python(FAMILY))
+    wait_until(lambda: printed(runtime, handle), "it")
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            verbs = [runtime.pause, runtime.resume]
+            random.shuffle(verbs)
+            for done in [pool.submit(verb, handle) for verb in verbs]:
+                done.result()
+            before = len(printed(runtime, handle))
+            state = runtime.observe(handle).state
+            time.sleep(0.15)
+            after = len(printed(runtime, handle))
+            assert (after == before) == (state is State.PAUSED)
+
+    runtime.resume(handle)
+    before = len(printed(runtime, handle))
+    wait_until(lambda: len(printed(runtime, handle)) > before + 5, "what was resumed")
+
+
+def test_pause_and_resume_may_be_repeated(runtime):
+    handle = runtime.start(python(FAMILY))
+    for _ in range(2):
+        runtime.pause(handle)
+    assert runtime.observe(handle).state is State.PAUSED
+    for _ in range(2):
+        runtime.resume(handle)
+    assert runtime.observe(handle).state is State.RUNNING
+
+
+def test_what_a_sandbox_has_stopped_itself_stays_so_where_the_kernel_freezes(runtime):
+    text = """
+import os, signal, time
+child = os.fork()
+if not child:
+    time.sleep(60)
+os.kill(child, signal.SIGSTOP)
+print(child, flush=True)
+time.sleep(60)
+"""
+    handle = runtime.start(python(text))
+    wait_until(lambda: printed(runtime, handle), "it")
+
+    runtime.pause(handle)
+    runtime.resume(handle)
+
+    # A signal cannot tell who has stopped what: with those, a resume lets everything go on.
+    expected = psutil.STATUS_STOPPED if handle["cgroup"] else psutil.STATUS_SLEEPING
+    assert psutil.Process(int(printed(runtime, handle)[0])).status() == expected
+    assert runtime.observe(handle).state is State.RUNNING
+
+
+def test_a_start_is_once_per_id_also_when_many_ask_at_once(runtime, tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        handles = list(pool.map(lambda _: runtime.start(python(FAMILY)), range(8)))
+
+    assert all(handle == handles[0] for handle in handles)
+    assert runtime.known() == handles[:1]
+    launchers = [process for process in marked(tmp_path) if "runtimes.launch" in " ".join(process.cmdline())]
+    assert len(launchers) == 1
+
+
+def test_another_process_adopts_what_one_has_started(runtime, tmp_path):
+    script = (
+        "import json,sys; from pathlib import Path; from runtimes import Launch; from runtimes.process import *;"
+        f"r = ProcessRuntime(Path({str(tmp_path / 'sandboxes')!r}));"
+        "print(json.dumps(r.start(Launch('box', ('/bin/sleep', '60'), {}, '.'))))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
+    handle = json.loads(said.stdout)
+
+    assert runtime.known() == [handle]
+    assert runtime.start(Launch("box", ("/bin/sleep", "60"), {}, ".")) == handle
+    assert runtime.observe(handle).state is State.RUNNING
+
+
+def test_a_process_id_that_was_given_again_is_not_taken_for_the_sandbox(runtime):
+    handle = runtime.start(Launch("box", ("/bin/sleep", "60"), {}, "."))
+    other = {**handle, "pid": os.getpid()}
+
+    assert runtime.observe(other).state is State.GONE
+    with pytest.raises(RuntimeFailure, match="ended"):
+        runtime.pause(other)
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [("raise SystemExit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "signal SIGKILL")],
+)
+def test_what_ended_says_how_and_keeps_its_last_words(runtime, script, detail):
+    handle = runtime.start(python(f"print('last words', flush=True)\n{script}"))
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+
+    assert runtime.observe(handle).detail == detail
+    assert printed(runtime, handle) == ["last words"]
+
+
+def test_a_launcher_that_is_killed_takes_all_with_it(runtime, tmp_path):
+    handle = runtime.start(python(FAMILY))
+    wait_until(lambda: len(marked(tmp_path)) >= 3, "the family")
+
+    os.kill(handle["pid"], signal.SIGKILL)
+
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    assert runtime.observe(handle).detail == "it was killed from outside"
+    runtime.stop(handle)
+    assert not marked(tmp_path)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_stop_ends_every_process_and_removes_the_folder(runtime, tmp_path, paused):
+    handle = runtime.start(python(FAMILY))
+    wait_until(lambda: printed(runtime, handle), "it")
+    if paused:
+        runtime.pause(handle)
+
+    runtime.stop(handle)
+    runtime.stop(handle)
+
+    assert not marked(tmp_path)
+    assert not Path(handle["folder"]).exists()
+    assert runtime.observe(handle).state is State.GONE
+    assert runtime.known() == []
+
+
+def test_a_process_that_ignores_sigterm_is_killed(runtime, tmp_path):
+    handle = runtime.start(python("import signal,time\nsignal.signal(15, signal.SIG_IGN)\nprint(1)\ntime.sleep(60)"))
+    wait_until(lambda: printed(runtime, handle), "it")
+
+    runtime.stop(handle)
+
+    assert not marked(tmp_path)
+
+
+def test_its_environment_is_the_specs_alone(runtime, monkeypatch):
+    monkeypatch.setenv("SECRET_KEY", "the server's own")
+    handle = runtime.start(
+        python(
+            "import os,json; print(json.dumps(dict(os.environ)))", env={"GIVEN": "at {AGENT_SERVER}", "LC_CTYPE": "C"}
+        )
+    )
+    wait_until(lambda: printed(runtime, handle), "it")
+
+    env = json.loads(printed(runtime, handle)[0])
+
+    assert set(env) == {"PATH", "HOME", "GIVEN", "LC_CTYPE", MARK}
+    assert env["GIVEN"] == f"at {handle['ports']['AGENT_SERVER']}"
+
+
+def test_no_open_file_of_the_server_reaches_it(runtime, tmp_path):
+    with (tmp_path / "open").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        handle = runtime.start(python("import os; print(os.listdir('/proc/self/fd'))"))
+        wait_until(lambda: printed(runtime, handle), "it")
+
+    assert len(json.loads(printed(runtime, handle)[0].replace("'", '"'))) == 4  # three, and the folder itself
+
+
+def test_each_has_ports_of_its_own(runtime):
+    ports = {"AGENT_SERVER": 8000, "VSCODE": 8001}
+    handles = [runtime.start(Launch(f"box{n}", ("/bin/sleep", "60"), {}, ".", ports=ports)) for n in range(4)]
+
+    given = [port for handle in handles for port in handle["ports"].values()]
+
+    assert len(set(given)) == 8
+
+
+def test_the_log_is_bounded(tmp_path):
+    runtime = ProcessRuntime(tmp_path / "sandboxes", log_bytes=10_000, grace=0.5)
+    handle = runtime.start(python("for n in range(100_000): print(n)\nprint('end')\nimport time; time.sleep(60)"))
+    try:
+        wait_until(lambda: printed(runtime, handle)[-1:] == ["end"], "the last line")
+        assert printed(runtime, handle)[-3:] == ["99998", "99999", "end"]
+        assert runtime.logs(handle, 1) == "end"
+        size = sum(file.stat().st_size for file in Path(handle["folder"]).glob("log*"))
+        assert 10_000 <= size <= 30_000
+    finally:
+        runtime.stop(handle)
+
+
+@pytest.mark.parametrize(
+    ("launch", "sentence"),
+    [
+        (Launch("box", ("/no/such/program",), {}, "."), "/no/such/program"),
+        (Launch("box", ("/bin/true",), {}, "../elsewhere"), "outside of its folder"),
+        (Launch("../box", ("/bin/true",), {}, "."), "cannot name"),
+    ],
+)
+def test_what_cannot_start_says_why_and_leaves_nothing(runtime, tmp_path, launch, sentence):
+    with pytest.raises(RuntimeFailure, match=sentence):
+        runtime.start(launch)
+
+    assert runtime.known() == []
+    assert not (tmp_path / "sandboxes" / "box").exists()
+
+
+def test_memory_is_limited(runtime):
+    handle = runtime.start(
+        python("print('begins', flush=True)\nb = bytearray(400 << 20)\nprint('has it')", memory_bytes=200 << 20)
+    )
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+
+    assert "has it" not in printed(runtime, handle)
+    assert handle["limits"]["memory_bytes"] in ("each process", "cgroup")
+
+
+def test_isolation_without_the_program_is_refused_with_a_sentence(runtime, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RuntimeFailure, match="bubblewrap"):
+        runtime.start(Launch("box", ("/bin/true",), {}, ".", isolated=True))
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_an_isolated_one_sees_no_other_process_and_writes_only_its_own_folder(runtime):
+    program("bwrap")
+    text = (
+        "import os\nprint(len([p for p in os.listdir('/proc') if p.isdigit()]))\nopen('mine','w').close()\n"
+        "try:\n  open('/etc/mine','w')\nexcept OSError:\n  print('refused')"
+    )
+    handle = runtime.start(python(text, isolated=True))
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+
+    number, refused = printed(runtime, handle)
+    assert int(number) <= 3
+    assert refused == "refused"
+    assert (Path(handle["folder"]) / "work" / "mine").exists()
+
+
+def test_a_supervisor_that_dies_while_it_starts_one_leaves_none_or_one(tmp_path):
+    script = (
+        "from pathlib import Path; from runtimes import Launch; from runtimes.process import *;"
+        f"ProcessRuntime(Path({str(tmp_path / 'sandboxes')!r})).start(Launch('box', ('/bin/sleep', '60'), {{}}, '.'))"
+    )
+    runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.5)
+    for delay in (0.15, 0.2, 0.25, 0.3, 0.4):
+        process = subprocess.Popen([sys.executable, "-c", script], cwd=PROJECT)
+        timer = threading.Timer(delay, process.kill)
+        timer.start()
+        process.wait()
+        timer.cancel()
+        handle = runtime.start(Launch("box", ("/bin/sleep", "60"), {}, "."))
+        assert runtime.observe(handle).state is State.RUNNING
+        assert len([one for one in marked(tmp_path) if one.name() == "sleep"]) == 1
+        runtime.stop(handle)
+        assert not marked(tmp_path)

@@ -1,0 +1,85 @@
+"""The V1 resources, over HTTP alone, against the whole server: gunicorn, a supervisor, real processes."""
+
+from typing import Any
+from uuid import UUID
+
+import httpx
+
+from tests.servers import wait_until
+
+
+class Api:
+    """The calls that tests make, each checked for its status."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+
+    def call(self, method: str, path: str, *, status: int = 200, **options: Any) -> Any:
+        """The JSON of a response that has that status."""
+        response = self.client.request(method, f"/api{path}", **options)
+        assert response.status_code == status, response.text
+        return response.json()
+
+    def start_sandbox(self, spec: str | None = None) -> dict[str, Any]:
+        query = {"sandbox_spec_id": spec} if spec else {}
+        return self.call("POST", "/v1/sandboxes", params=query)
+
+    def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:
+        [found] = self.call("GET", "/v1/sandboxes", params={"id": sandbox_id})
+        return found
+
+    def wait_for(self, sandbox_id: str, status: str) -> dict[str, Any]:
+        wait_until(lambda: self.sandbox(sandbox_id)["status"] == status, f"sandbox {sandbox_id}: {status}")
+        return self.sandbox(sandbox_id)
+
+    def running_sandbox(self, spec: str | None = None) -> dict[str, Any]:
+        return self.wait_for(self.start_sandbox(spec)["id"], "RUNNING")
+
+    def start_task(self, **request: Any) -> dict[str, Any]:
+        return self.call("POST", "/v1/app-conversations", json=request)
+
+    def task(self, task_id: str) -> dict[str, Any] | None:
+        [found] = self.call("GET", "/v1/app-conversations/start-tasks", params={"ids": task_id})
+        return found
+
+    def finished(self, task_id: str) -> dict[str, Any]:
+        wait_until(lambda: self.task(task_id)["status"] in ("READY", "ERROR"), f"start {task_id}")
+        return self.task(task_id)
+
+    def conversation(self, conversation_id: str) -> dict[str, Any] | None:
+        [found] = self.call("GET", "/v1/app-conversations", params={"ids": conversation_id})
+        return found
+
+    def app_conversation(self, **request: Any) -> dict[str, Any]:
+        """A conversation whose start is READY."""
+        task = self.finished(self.start_task(**request)["id"])
+        assert task["status"] == "READY", task
+        return self.conversation(task["app_conversation_id"])
+
+    def send(self, conversation_id: str, text: str, *, status: int = 200, **members: Any) -> Any:
+        body = {"content": [{"type": "text", "text": text}], **members}
+        path = f"/v1/app-conversations/{conversation_id}/send-message"
+        return self.call("POST", path, status=status, json=body)
+
+    def answer(self, conversation_id: str, accept: bool, **members: Any) -> Any:
+        path = f"/conversations/{UUID(conversation_id)}/events/respond_to_confirmation"
+        return self.call("POST", path, json={"accept": accept, **members})
+
+    def count(self, conversation_id: str, **filters: str) -> int:
+        return self.call("GET", f"/conversations/{UUID(conversation_id)}/events/count", params=filters)
+
+    def events(self, conversation_id: str, **filters: str) -> list[dict[str, Any]]:
+        return self.call("GET", f"/v1/conversation/{conversation_id}/events/search", params=filters)["items"]
+
+    def until(self, conversation_id: str, status: str) -> None:
+        """Wait until the agent has that execution status."""
+        wait_until(lambda: self.conversation(conversation_id)["execution_status"] == status, status)
+
+    def clean(self) -> None:
+        """Remove every app conversation and every sandbox."""
+        while items := self.call("GET", "/v1/app-conversations/search")["items"]:
+            for item in items:
+                self.client.delete(f"/api/v1/app-conversations/{item['id']}")
+        for item in self.call("GET", "/v1/sandboxes/search")["items"]:
+            self.client.delete(f"/api/v1/sandboxes/{item['id']}")
+        wait_until(lambda: not self.call("GET", "/v1/sandboxes/search")["items"], "the end of all sandboxes")

@@ -1,0 +1,71 @@
+"""One server for all these tests. Each makes its own sandboxes and removes them."""
+
+import pytest
+
+from tests.servers import supervised_server
+from tests.v1 import Api
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory):
+    """The whole server with two workers and a supervisor."""
+    folder = tmp_path_factory.mktemp("v1")
+    specs = folder / "specs.toml"
+    specs.write_text(SPECS)
+    with supervised_server(folder, SANDBOX_SPECS=str(specs), SANDBOX_START_SECONDS="3", HOST_SECONDS="3") as (
+        client,
+        _,
+    ):
+        yield client
+
+
+@pytest.fixture
+def api(server):
+    """Calls of the server; what a test has left is removed."""
+    api = Api(server)
+    yield api
+    api.clean()
+
+
+AGENT = """
+command = ["{PYTHON}", "-m", "agents.reference", "--host", "127.0.0.1", "--port", "{AGENT_SERVER}"]
+created_at = 2026-11-21T00:00:00Z
+initial_env = { PYTHONPATH = "{PROJECT}", PATH = "/usr/local/bin:/usr/bin:/bin", LANG = "C.UTF-8" }
+"""
+
+SPECS = f"""
+[[spec]]
+id = "asks"
+{AGENT}
+[spec.conversation]
+confirmation_policy = {{ kind = "AlwaysConfirm" }}
+
+[[spec]]
+id = "free"
+{AGENT}
+
+[[spec]]
+id = "idle"
+idle_pause_seconds = 1
+{AGENT}
+
+[[spec]]
+id = "brief"
+max_seconds = 1.5
+{AGENT}
+
+[[spec]]
+id = "silent"
+command = ["/bin/sh", "-c", "echo begins; exec sleep 60"]
+created_at = 2026-11-21T00:00:00Z
+
+[[spec]]
+id = "broken"
+command = ["/bin/sh", "-c", "echo no key given >&2; exit 3"]
+created_at = 2026-11-21T00:00:00Z
+
+[[spec]]
+id = "absent"
+command = ["/no/such/program"]
+created_at = 2026-11-21T00:00:00Z
+"""

@@ -1,0 +1,480 @@
+"""App conversations over HTTP: every path, status, field and default. Source: docs/wire.md; the app-server wire."""
+
+import json
+import re
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.servers import wait_until
+
+TASK = {
+    "id",
+    "created_by_user_id",
+    "status",
+    "detail",
+    "app_conversation_id",
+    "sandbox_id",
+    "agent_server_url",
+    "request",
+    "created_at",
+    "updated_at",
+}
+CONVERSATION = {
+    "id",
+    "created_by_user_id",
+    "sandbox_id",
+    "selected_repository",
+    "selected_branch",
+    "git_provider",
+    "title",
+    "trigger",
+    "pr_number",
+    "llm_model",
+    "agent_kind",
+    "metrics",
+    "parent_conversation_id",
+    "sub_conversation_ids",
+    "public",
+    "tags",
+    "created_at",
+    "updated_at",
+    "sandbox_status",
+    "execution_status",
+    "conversation_url",
+    "session_api_key",
+    "acp_server",
+    "launched_agent_profile",
+}
+TEXT = {"content": [{"type": "text", "text": "run: uname -a"}]}
+
+
+@pytest.fixture(scope="module")
+def shared(server):
+    """One sandbox for the tests that only need somewhere to live; `api` removes what lives there."""
+    return None
+
+
+def test_a_start_answers_at_once_with_a_task(api):
+    task = api.start_task(title="Kernel")
+
+    assert set(task) == TASK
+    assert re.fullmatch(r"[0-9a-f]{32}", task["id"])
+    assert task["status"] == "WORKING"
+    assert task["app_conversation_id"] is None
+    assert task["sandbox_id"] is None
+    assert task["request"]["title"] == "Kernel"
+    assert task["request"]["agent_type"] == "default"
+    assert task["request"]["pr_number"] == []
+    for _ in range(10):  # whichever worker answers
+        assert api.task(task["id"]) is not None
+
+
+def test_an_empty_start_request_is_enough(api):
+    response = api.client.post("/api/v1/app-conversations")
+    assert response.status_code == 200
+    assert api.finished(response.json()["id"])["status"] == "READY"
+
+
+def test_a_ready_task_names_its_conversation_and_sandbox(api):
+    task = api.finished(api.start_task()["id"])
+
+    assert task["status"] == "READY"
+    assert task["detail"] is None
+    assert re.fullmatch(r"[0-9a-f]{32}", task["app_conversation_id"])
+    conversation = api.conversation(task["app_conversation_id"])
+    assert set(conversation) == CONVERSATION
+    sandbox = api.sandbox(task["sandbox_id"])
+    assert conversation["sandbox_id"] == sandbox["id"]
+    assert conversation["sandbox_status"] == "RUNNING"
+    assert conversation["execution_status"] == "idle"
+    assert conversation["session_api_key"] == sandbox["session_api_key"]
+    [url] = sandbox["exposed_urls"]
+    assert task["agent_server_url"] == url["url"]
+    assert conversation["conversation_url"] == f"{url['url']}/api/conversations/{conversation['id']}"
+    assert conversation["title"] == f"Conversation {conversation['id'][:5]}"
+    assert conversation["agent_kind"] == "openhands"
+    assert conversation["sub_conversation_ids"] == []
+    assert conversation["tags"] == {}
+    assert conversation["created_at"].endswith("Z")
+
+
+def test_what_the_request_says_is_kept(api):
+    given = {
+        "title": "Fix it",
+        "llm_model": "some/model",
+        "selected_repository": "owner/name",
+        "selected_branch": "main",
+        "git_provider": "github",
+        "trigger": "resolver",
+        "pr_number": [7],
+        "public": True,
+        "tags": {"team": "a"},
+        "conversation_id": str(uuid4()),
+    }
+    conversation = api.app_conversation(**given)
+
+    assert conversation["id"] == UUID(given.pop("conversation_id")).hex
+    assert {name: conversation[name] for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("request_", "member"),
+    [
+        ({"sandbox_id": 7}, "sandbox_id"),
+        ({"sandbox_id": "../x"}, "sandbox_id"),
+        ({"conversation_id": "x"}, "conversation_id"),
+        ({"initial_message": {"content": "text"}}, "initial_message"),
+        ({"title": ""}, "title"),
+        ({"git_provider": "svn"}, "git_provider"),
+        ({"trigger": "nobody"}, "trigger"),
+        ({"agent_type": "other"}, "agent_type"),
+        ({"parent_conversation_id": "x"}, "parent_conversation_id"),
+        ({"public": "yes"}, "public"),
+    ],
+)
+def test_a_start_request_that_makes_no_sense_is_422(api, request_, member):
+    [fault] = api.call("POST", "/v1/app-conversations", json=request_, status=422)["detail"]
+    assert fault["loc"][:2] == ["body", member]
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        ({"sandbox_id": "nosuchsandbox"}, "Sandbox not found: nosuchsandbox"),
+        ({"sandbox_spec_id": "nope"}, "spec"),
+        ({"sandbox_spec_id": "broken"}, "no key given"),
+        ({"sandbox_spec_id": "silent"}, "did not answer"),
+        ({"parent_conversation_id": str(uuid4())}, "parent"),
+    ],
+)
+def test_a_start_that_fails_says_why_and_leaves_nothing(api, request_, sentence):
+    task = api.finished(api.start_task(**request_)["id"])
+
+    assert task["status"] == "ERROR"
+    assert sentence in task["detail"]
+    assert task["app_conversation_id"] is None
+    wait_until(lambda: not api.call("GET", "/v1/sandboxes/search")["items"], "the end of its sandbox")
+    assert api.call("GET", "/v1/app-conversations/count") == 0
+
+
+def test_an_id_that_is_taken_fails_and_harms_nothing(api):
+    first = api.app_conversation(title="mine")
+    task = api.finished(api.start_task(conversation_id=first["id"])["id"])
+
+    assert task["status"] == "ERROR"
+    assert api.conversation(first["id"])["title"] == "mine"
+
+
+def test_the_whole_loop(api):
+    conversation = api.app_conversation(initial_message=TEXT)["id"]
+    api.until(conversation, "waiting_for_confirmation")
+    assert api.answer(conversation, False, reason="not yet") == {"success": True}
+    assert api.answer(conversation, True) == {"success": False}
+    wait_until(lambda: api.count(conversation, kind="UserRejectObservation") == 1, "the rejection")
+
+    assert api.send(conversation, "run: echo it is $((40 + 2))") == {
+        "success": True,
+        "sandbox_status": "RUNNING",
+        "message": None,
+    }
+    api.until(conversation, "waiting_for_confirmation")
+    assert api.answer(conversation, True) == {"success": True}
+
+    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the observation")
+    [seen] = api.events(conversation, kind__eq="ObservationEvent")
+    assert seen["observation"]["content"] == [{"type": "text", "text": "it is 42\n"}]
+    api.until(conversation, "finished")
+    assert [event["rejection_reason"] for event in api.events(conversation, kind__eq="UserRejectObservation")] == [
+        "not yet"
+    ]
+
+
+def test_a_message_never_approves_what_waits(api):
+    conversation = api.app_conversation(initial_message=TEXT)["id"]
+    api.until(conversation, "waiting_for_confirmation")
+
+    api.send(conversation, "hello")
+
+    wait_until(lambda: api.count(conversation, kind="UserRejectObservation") == 1, "the rejection")
+    assert api.count(conversation, kind="ObservationEvent") == 0
+
+
+def test_the_policy_is_the_agents_too(api):
+    conversation = api.app_conversation()["id"]
+    api.call(
+        "POST",
+        f"/conversations/{UUID(conversation)}/events/confirmation_policy".replace("/events", ""),
+        json={"policy": {"kind": "NeverConfirm"}},
+    )
+    api.send(conversation, "run: echo free")
+    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the observation")
+
+
+def test_pause_and_interrupt_reach_the_agent(api):
+    conversation = api.app_conversation(sandbox_spec_id="free")["id"]
+    api.send(conversation, "run: sleep 30")
+    wait_until(lambda: api.count(conversation, kind="ActionEvent") == 1, "the action")
+
+    api.call("POST", f"/conversations/{UUID(conversation)}/interrupt")
+
+    api.until(conversation, "paused")
+    wait_until(lambda: api.count(conversation, kind="AgentErrorEvent") == 1, "the end of the action")
+    api.call("POST", f"/conversations/{UUID(conversation)}/run")
+    api.until(conversation, "finished")
+
+
+def test_secrets_reach_the_agent_and_are_shown_to_nobody(api):
+    task = api.start_task(sandbox_spec_id="free", secrets={"TOKEN": "hidden-value"})
+    assert task["request"]["secrets"] == {"TOKEN": "**********"}
+    conversation = api.finished(task["id"])["app_conversation_id"]
+    assert "hidden-value" not in json.dumps(api.task(task["id"]))
+
+    api.send(conversation, "run: printf $TOKEN | tr a-z A-Z")
+
+    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the observation")
+    [seen] = api.events(conversation, kind__eq="ObservationEvent")
+    assert seen["observation"]["content"][0]["text"] == "HIDDEN-VALUE"
+
+
+def test_a_paused_sandbox_hides_its_url_and_keeps_its_events(api):
+    conversation = api.app_conversation(initial_message=TEXT)["id"]
+    api.until(conversation, "waiting_for_confirmation")
+    number = api.count(conversation)
+    sandbox = api.conversation(conversation)["sandbox_id"]
+    api.call("POST", f"/v1/sandboxes/{sandbox}/pause")
+
+    paused = api.conversation(conversation)
+    assert paused["sandbox_status"] == "PAUSED"
+    assert paused["conversation_url"] is paused["session_api_key"] is paused["execution_status"] is None
+    assert api.count(conversation) == number
+    assert "PAUSED" in api.send(conversation, "hello", status=409)["detail"]
+    assert api.answer(conversation, True) == {"success": True}
+
+    api.call("POST", f"/v1/sandboxes/{sandbox}/resume")
+    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "what was accepted while it was paused")
+
+
+def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
+    sandbox = api.running_sandbox()["id"]
+    api.call("POST", f"/v1/sandboxes/{sandbox}/pause")
+
+    conversation = api.app_conversation(sandbox_id=sandbox)
+
+    assert conversation["sandbox_id"] == sandbox
+    assert conversation["sandbox_status"] == "RUNNING"
+
+
+def test_a_child_lives_where_its_parent_does(api):
+    parent = api.app_conversation(selected_repository="owner/name", llm_model="m")
+    child = api.app_conversation(parent_conversation_id=parent["id"])
+
+    assert child["parent_conversation_id"] == parent["id"]
+    assert child["sandbox_id"] == parent["sandbox_id"]
+    assert (child["selected_repository"], child["llm_model"]) == ("owner/name", "m")
+    assert api.conversation(parent["id"])["sub_conversation_ids"] == [child["id"]]
+    listed = api.call("GET", "/v1/app-conversations/search")["items"]
+    assert [item["id"] for item in listed] == [parent["id"]]
+    both = api.call("GET", "/v1/app-conversations/search", params={"include_sub_conversations": "true"})["items"]
+    assert [item["id"] for item in both] == [child["id"], parent["id"]]
+    assert api.call("GET", "/v1/app-conversations/count") == 1
+    assert api.call("GET", "/v1/app-conversations/count", params={"include_sub_conversations": "true"}) == 2
+
+    api.call("DELETE", f"/v1/app-conversations/{parent['id']}")
+    assert api.conversation(child["id"]) is None
+    wait_until(lambda: api.sandbox(parent["sandbox_id"]) is None, "the end of the sandbox")
+
+
+def test_delete_takes_the_start_and_the_sandbox_too(api):
+    task = api.finished(api.start_task()["id"])
+    conversation = task["app_conversation_id"]
+
+    assert api.call("DELETE", f"/v1/app-conversations/{conversation}") == {"success": True}
+
+    assert api.conversation(conversation) is None
+    assert api.task(task["id"]) is None
+    wait_until(lambda: api.sandbox(task["sandbox_id"]) is None, "the end of the sandbox")
+    api.call("DELETE", f"/v1/app-conversations/{conversation}", status=404)
+
+
+def test_a_sandbox_that_serves_another_conversation_stays(api):
+    one = api.app_conversation()
+    two = api.app_conversation(sandbox_id=one["sandbox_id"])
+    api.call("DELETE", f"/v1/app-conversations/{one['id']}")
+
+    assert api.conversation(two["id"])["sandbox_status"] == "RUNNING"
+    api.send(two["id"], "still there?")
+    wait_until(lambda: api.count(two["id"], kind="MessageEvent", source="agent") == 1, "an answer")
+
+
+def test_a_conversation_whose_sandbox_is_gone_can_be_read_but_not_told(api):
+    conversation = api.app_conversation(initial_message=TEXT)
+    api.until(conversation["id"], "waiting_for_confirmation")
+    api.call("DELETE", f"/v1/sandboxes/{conversation['sandbox_id']}")
+
+    assert api.conversation(conversation["id"])["sandbox_status"] == "MISSING"
+    assert api.count(conversation["id"], kind="ActionEvent") == 1
+    assert "MISSING" in api.send(conversation["id"], "hello", status=410)["detail"]
+    assert api.answer(conversation["id"], True) == {"success": True}
+    wait_until(lambda: api.count(conversation["id"], kind="ConversationErrorEvent") == 1, "that it was not delivered")
+
+
+def test_patch_changes_what_it_names(api):
+    conversation = api.app_conversation(selected_branch="main")
+    path = f"/v1/app-conversations/{conversation['id']}"
+
+    changed = api.call("PATCH", path, json={"title": "New", "public": True, "tags": {"a": "b"}})
+
+    assert {name: changed[name] for name in ("title", "public", "tags", "selected_branch")} == {
+        "title": "New",
+        "public": True,
+        "tags": {"a": "b"},
+        "selected_branch": "main",
+    }
+    assert api.call("PATCH", path, json={"selected_branch": None})["selected_branch"] is None
+    api.call("PATCH", path, json={"title": ""}, status=422)
+    api.call("PATCH", f"/v1/app-conversations/{uuid4()}", json={"title": "x"}, status=404)
+
+
+def test_get_without_ids_is_the_newest_page(api):
+    sandbox = api.running_sandbox()["id"]
+    ids = [api.app_conversation(sandbox_id=sandbox, title=f"t{n}")["id"] for n in range(3)]
+
+    page = api.call("GET", "/v1/app-conversations", params={"limit": 2})
+
+    assert [item["id"] for item in page["items"]] == ids[:0:-1]
+    assert set(page["items"][0]) == CONVERSATION
+    rest = api.call("GET", "/v1/app-conversations", params={"page_id": page["next_page_id"]})
+    assert [item["id"] for item in rest["items"]] == ids[:1]
+    assert rest["next_page_id"] is None
+    found = api.call("GET", "/v1/app-conversations", params={"ids": [ids[1], uuid4().hex, str(UUID(ids[0]))]})
+    assert [item and item["id"] for item in found] == [ids[1], None, ids[0]]
+    api.call("GET", "/v1/app-conversations", params={"ids": ["x"]}, status=422)
+    api.call("GET", "/v1/app-conversations", params={"ids": [uuid4().hex] * 101}, status=422)
+
+
+def test_search_orders_filters_and_pages(api):
+    sandbox = api.running_sandbox()["id"]
+    titles = ["beta", "Alpha", "gamma"]
+    ids = {title: api.app_conversation(sandbox_id=sandbox, title=title)["id"] for title in titles}
+    times = {title: api.conversation(ids[title])["created_at"] for title in titles}
+    names = {identity: title for title, identity in ids.items()}
+
+    def found(**query):
+        seen, cursor = [], {}
+        while True:
+            page = api.call("GET", "/v1/app-conversations/search", params={"limit": 2, **query, **cursor})
+            seen += [names[item["id"]] for item in page["items"]]
+            if page["next_page_id"] is None:
+                break
+            cursor = {"page_id": page["next_page_id"]}
+        count = {name: value for name, value in query.items() if name != "sort_order"}
+        assert api.call("GET", "/v1/app-conversations/count", params=count) == len(seen)
+        return seen
+
+    assert found() == titles[::-1]
+    assert found(sort_order="CREATED_AT") == titles
+    assert found(sort_order="TITLE") == ["Alpha", "beta", "gamma"]
+    assert found(sort_order="TITLE_DESC") == ["gamma", "beta", "Alpha"]
+    assert found(title__contains="a") == titles[::-1]
+    assert found(title__contains="ALPHA") == ["Alpha"]
+    assert found(created_at__gte=times["Alpha"]) == ["gamma", "Alpha"]
+    assert found(created_at__lt=times["Alpha"]) == ["beta"]
+    assert found(sandbox_id__eq=sandbox) == titles[::-1]
+    assert found(sandbox_id__eq="other") == []
+    api.call("PATCH", f"/v1/app-conversations/{ids['beta']}", json={"title": "beta!"})
+    updated = api.conversation(ids["beta"])["updated_at"]
+    assert found(sort_order="UPDATED_AT_DESC")[0] == "beta"
+    assert found(updated_at__gte=updated) == ["beta"]
+    assert found(updated_at__lt=updated, sort_order="CREATED_AT") == ["Alpha", "gamma"]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "member"),
+    [
+        ("search", {"limit": "0"}, "limit"),
+        ("search", {"limit": "101"}, "limit"),
+        ("search", {"sort_order": "SIZE"}, "sort_order"),
+        ("search", {"page_id": "x"}, "page_id"),
+        ("count", {"created_at__gte": "yesterday"}, "created_at__gte"),
+        ("start-tasks/search", {"limit": "0"}, "limit"),
+        ("start-tasks/search", {"sort_order": "TITLE"}, "sort_order"),
+        ("start-tasks/search", {"conversation_id__eq": "x"}, "conversation_id__eq"),
+        ("start-tasks/count", {"created_at__gte": "x"}, "created_at__gte"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_422(api, path, query, member):
+    [fault] = api.call("GET", f"/v1/app-conversations/{path}", params=query, status=422)["detail"]
+    assert fault["loc"] == ["query", member]
+
+
+def test_start_tasks_are_listed_counted_and_fetched(api):
+    sandbox = api.running_sandbox()["id"]
+    before = api.call("GET", "/v1/app-conversations/start-tasks/count")
+    tasks = [api.finished(api.start_task(sandbox_id=sandbox)["id"]) for _ in range(3)]
+    ids = [task["id"] for task in tasks]
+
+    page = api.call("GET", "/v1/app-conversations/start-tasks/search", params={"limit": 2})
+    assert [item["id"] for item in page["items"]] == ids[:0:-1]
+    query = {"limit": 1, "page_id": page["next_page_id"]}
+    rest = api.call("GET", "/v1/app-conversations/start-tasks/search", params=query)
+    assert [item["id"] for item in rest["items"]] == ids[:1]
+    assert api.call("GET", "/v1/app-conversations/start-tasks/count") == before + 3
+
+    of = {"conversation_id__eq": tasks[1]["app_conversation_id"]}
+    assert api.call("GET", "/v1/app-conversations/start-tasks/count", params=of) == 1
+    found = api.call("GET", "/v1/app-conversations/start-tasks/search", params=of)["items"]
+    assert [item["id"] for item in found] == [ids[1]]
+    since = {"created_at__gte": tasks[1]["created_at"], "sort_order": "CREATED_AT"}
+    found = api.call("GET", "/v1/app-conversations/start-tasks/search", params=since)["items"]
+    assert [item["id"] for item in found] == ids[1:]
+
+    unknown = uuid4().hex
+    found = api.call("GET", "/v1/app-conversations/start-tasks", params={"ids": [ids[2], unknown, ids[0]]})
+    assert [item and item["id"] for item in found] == [ids[2], None, ids[0]]
+    api.call("GET", "/v1/app-conversations/start-tasks", status=422)
+
+
+def test_stream_start_tells_every_state(api):
+    with api.client.stream("POST", "/api/v1/app-conversations/stream-start", json={"title": "Streamed"}) as response:
+        assert response.status_code == 200
+        assert response.headers["Content-Type"] == "application/json"
+        chunks = list(response.iter_text())
+
+    assert len(chunks) > 1
+    states = json.loads("".join(chunks))
+    assert all(set(state) == TASK for state in states)
+    assert len({state["id"] for state in states}) == 1
+    statuses = [state["status"] for state in states]
+    assert statuses[0] == "WORKING"
+    assert statuses[-1] == "READY"
+    assert len(set(statuses)) == len(statuses)
+
+
+def test_events_are_read_under_the_v1_path_too(api):
+    conversation = api.app_conversation(initial_message=TEXT)["id"]
+    api.until(conversation, "waiting_for_confirmation")
+
+    for identity in (conversation, str(UUID(conversation))):
+        path = f"/v1/conversation/{identity}/events"
+        everything = api.call("GET", f"{path}/search")["items"]
+        assert api.call("GET", f"{path}/count") == len(everything)
+        assert api.call("GET", f"{path}/count", params={"kind__eq": "ActionEvent"}) == 1
+        newest = api.call("GET", f"{path}/search", params={"sort_order": "TIMESTAMP_DESC", "limit": 1})
+        assert newest["items"] == everything[-1:]
+        following = api.call("GET", f"{path}/search", params={"limit": 2})
+        after = api.call("GET", f"{path}/search", params={"page_id": following["next_page_id"]})
+        assert following["items"] + after["items"] == everything
+    api.call("GET", f"/v1/conversation/{uuid4()}/events/count", status=404)
+    api.call("GET", f"/v1/conversation/{conversation}/events/search", params={"limit": 0}, status=422)
+
+
+def test_send_message_checks_what_it_is_given(api):
+    conversation = api.app_conversation()["id"]
+    path = f"/v1/app-conversations/{conversation}/send-message"
+    api.call("POST", path, json={"content": []}, status=422)
+    api.call("POST", path, json={"content": "text"}, status=422)
+    api.send(uuid4().hex, "hello", status=404)
+    api.send(conversation, "later", run=False)
+    wait_until(lambda: api.count(conversation, kind="MessageEvent") == 1, "the message")
+    assert api.conversation(conversation)["execution_status"] == "idle"

@@ -1,0 +1,275 @@
+"""Sandboxes over HTTP: every path, status, field and default. Source: docs/wire.md; the app-server wire."""
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import httpx
+import pytest
+
+from tests.servers import wait_until
+
+UNKNOWN = "5f1c8a527d0e4c399a41"
+
+
+def test_a_new_sandbox_starts_and_runs(api):
+    started = api.start_sandbox()
+
+    assert set(started) == {
+        "id",
+        "created_by_user_id",
+        "sandbox_spec_id",
+        "status",
+        "session_api_key",
+        "exposed_urls",
+        "created_at",
+        "status_detail",
+    }
+    assert started["status"] == "STARTING"
+    assert started["sandbox_spec_id"] == "asks"  # the first spec
+    assert started["session_api_key"] is None
+    assert started["exposed_urls"] is None
+    assert started["created_by_user_id"] is None
+    assert re.fullmatch(r"[A-Za-z0-9]{22}", started["id"])
+    assert started["created_at"].endswith("Z")
+    datetime.fromisoformat(started["created_at"])
+
+    running = api.wait_for(started["id"], "RUNNING")
+    assert len(running["session_api_key"]) == 43
+    [url] = running["exposed_urls"]
+    assert set(url) == {"name", "url", "port"}
+    assert url["name"] == "AGENT_SERVER"
+    assert httpx.get(f"{url['url']}/alive").status_code == 200
+    assert httpx.get(f"{url['url']}/api/conversations/{UNKNOWN}").status_code == 401
+
+
+def test_the_spec_can_be_named(api):
+    assert api.start_sandbox("free")["sandbox_spec_id"] == "free"
+
+
+def test_an_unknown_spec_is_404(api):
+    api.call("POST", "/v1/sandboxes", params={"sandbox_spec_id": "nope"}, status=404)
+
+
+def test_pause_and_resume(api):
+    sandbox = api.running_sandbox()
+
+    assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause") == {"success": True}
+
+    paused = api.sandbox(sandbox["id"])
+    assert paused["status"] == "PAUSED"
+    assert paused["session_api_key"] is None
+    assert paused["exposed_urls"] is None
+    with pytest.raises(httpx.TimeoutException):
+        httpx.get(f"{sandbox['exposed_urls'][0]['url']}/alive", timeout=0.5)
+
+    assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause") == {"success": True}
+    assert api.sandbox(sandbox["id"]) == paused
+
+    assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume", json={}) == {"success": True}
+    assert api.wait_for(sandbox["id"], "RUNNING") == sandbox
+    assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume") == {"success": True}
+
+
+def test_what_cannot_be_is_409_and_names_the_status(api):
+    broken = api.start_sandbox("broken")
+    api.wait_for(broken["id"], "ERROR")
+    silent = api.start_sandbox("silent")
+
+    for verb in ("pause", "resume"):
+        assert "ERROR" in api.call("POST", f"/v1/sandboxes/{broken['id']}/{verb}", status=409)["detail"]
+    assert "STARTING" in api.call("POST", f"/v1/sandboxes/{silent['id']}/pause", status=409)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/pause"), ("POST", "/resume"), ("DELETE", ""), ("GET", "/logs")]
+)
+@pytest.mark.parametrize("unknown", [UNKNOWN, "-", "..", "%00", "a" * 300, "{}"])
+def test_an_unknown_id_is_404(api, method, path, unknown):
+    response = api.client.request(method, f"/api/v1/sandboxes/{unknown}{path}")
+    assert response.status_code in ((404, 405) if unknown == ".." else (404,))
+    assert isinstance(response.json()["detail"], str)
+
+
+def test_delete_ends_it_and_forgets_it(api):
+    sandbox = api.running_sandbox()
+
+    assert api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}", params={"sandbox_id": sandbox["id"]}) == {
+        "success": True
+    }
+
+    assert api.sandbox(sandbox["id"]) is None
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{sandbox['exposed_urls'][0]['url']}/alive")
+    api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}", status=404)
+
+
+def test_delete_refuses_a_second_id_that_differs(api):
+    sandbox = api.start_sandbox("silent")
+    fault = api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}", params={"sandbox_id": "other"}, status=422)["detail"][
+        0
+    ]
+    assert fault["loc"] == ["query", "sandbox_id"]
+    assert sandbox["id"] in fault["msg"]
+
+
+@pytest.mark.parametrize("spec", ["silent", "asks"])
+def test_a_sandbox_can_be_deleted_in_every_status(api, spec):
+    starting = api.start_sandbox(spec)
+    api.call("DELETE", f"/v1/sandboxes/{starting['id']}")
+    assert api.sandbox(starting["id"]) is None
+
+    if spec == "asks":
+        paused = api.running_sandbox()
+        api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
+        api.call("DELETE", f"/v1/sandboxes/{paused['id']}")
+        assert api.sandbox(paused["id"]) is None
+
+
+def test_a_start_that_fails_says_why_with_its_last_lines(api):
+    broken, absent, silent = (api.start_sandbox(spec)["id"] for spec in ("broken", "absent", "silent"))
+
+    detail = api.wait_for(broken, "ERROR")["status_detail"]
+    assert "exit code 3" in detail
+    assert detail.endswith("no key given")
+    assert "no key given" in api.call("GET", f"/v1/sandboxes/{broken}/logs")["log"]
+
+    assert "/no/such/program" in api.wait_for(absent, "ERROR")["status_detail"]
+
+    detail = api.wait_for(silent, "ERROR")["status_detail"]
+    assert "did not answer within 3 s" in detail
+    assert detail.endswith("begins")
+
+    api.call("DELETE", f"/v1/sandboxes/{broken}")
+    assert api.sandbox(broken) is None
+
+
+def test_batch_keeps_the_order_and_has_null_for_the_unknown(api):
+    one, two = api.start_sandbox("silent")["id"], api.start_sandbox("silent")["id"]
+
+    found = api.call("GET", "/v1/sandboxes", params={"id": [two, UNKNOWN, one, "../..", two]})
+
+    assert [item and item["id"] for item in found] == [two, None, one, None, two]
+
+
+def test_batch_needs_ids_and_takes_a_hundred(api):
+    assert api.call("GET", "/v1/sandboxes", status=422)["detail"][0]["loc"] == ["query", "id"]
+    assert api.call("GET", "/v1/sandboxes", params={"id": [UNKNOWN] * 100}) == [None] * 100
+    assert api.call("GET", "/v1/sandboxes", params={"id": ["a"] * 101}, status=422)
+
+
+def test_search_has_the_newest_first_and_pages(api):
+    ids = [api.start_sandbox("silent")["id"] for _ in range(5)]
+    seen, cursor = [], None
+    for _ in range(3):
+        page = api.call("GET", "/v1/sandboxes/search", params={"limit": 2} | ({"page_id": cursor} if cursor else {}))
+        seen += [item["id"] for item in page["items"]]
+        cursor = page["next_page_id"]
+
+    assert seen == ids[::-1]
+    assert cursor is None
+
+
+def test_search_filters_by_status_and_spec(api):
+    silent, running = api.start_sandbox("silent")["id"], api.running_sandbox("free")["id"]
+
+    def found(**filters):
+        return [item["id"] for item in api.call("GET", "/v1/sandboxes/search", params=filters)["items"]]
+
+    assert found(status__eq="STARTING") == [silent]
+    assert found(status__eq="RUNNING") == [running]
+    assert found(status__eq="PAUSED") == []
+    assert found(sandbox_spec_id__eq="free") == [running]
+    assert found(sandbox_spec_id__eq="free", status__eq="STARTING") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "member"),
+    [
+        ({"limit": "0"}, "limit"),
+        ({"limit": "101"}, "limit"),
+        ({"limit": "x"}, "limit"),
+        ({"page_id": "x"}, "page_id"),
+        ({"status__eq": "SLEEPING"}, "status__eq"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_422(api, query, member):
+    [fault] = api.call("GET", "/v1/sandboxes/search", params=query, status=422)["detail"]
+    assert fault["loc"] == ["query", member]
+
+
+def test_logs_have_the_last_lines(api):
+    sandbox = api.running_sandbox()
+    log = api.call("GET", f"/v1/sandboxes/{sandbox['id']}/logs")["log"]
+    assert "serving on 127.0.0.1" in log
+    wait_until(
+        lambda: (
+            len(api.call("GET", f"/v1/sandboxes/{sandbox['id']}/logs", params={"tail": 1})["log"].splitlines()) == 1
+        ),
+        "one line",
+    )
+    api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause")
+    assert "serving on" in api.call("GET", f"/v1/sandboxes/{sandbox['id']}/logs")["log"]
+    for tail in ("0", "10001", "x"):
+        api.call("GET", f"/v1/sandboxes/{sandbox['id']}/logs", params={"tail": tail}, status=422)
+
+
+def test_an_idle_sandbox_is_paused(api):
+    sandbox = api.running_sandbox("idle")
+    api.wait_for(sandbox["id"], "PAUSED")
+
+
+def test_an_agent_at_work_is_not_idle(api):
+    conversation = api.app_conversation(sandbox_id=api.running_sandbox("idle")["id"])
+    api.send(conversation["id"], "run: sleep 3; echo woke")
+    wait_until(lambda: api.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")
+    [seen] = api.events(conversation["id"], kind__eq="ObservationEvent")
+    assert seen["observation"]["content"][0]["text"] == "woke\n"
+    api.wait_for(conversation["sandbox_id"], "PAUSED")
+
+
+def test_a_sandbox_ends_when_its_time_is_over(api):
+    sandbox = api.running_sandbox("brief")
+    assert "1.5 s are over" in api.wait_for(sandbox["id"], "ERROR")["status_detail"]
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{sandbox['exposed_urls'][0]['url']}/alive")
+
+
+def test_pause_and_resume_that_race_end_in_one_of_both(api):
+    sandbox = api.running_sandbox()
+
+    def ask(verb):
+        return api.client.post(f"/api/v1/sandboxes/{sandbox['id']}/{verb}").status_code
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            assert set(pool.map(ask, ("pause", "resume"))) <= {200, 409}
+    if api.sandbox(sandbox["id"])["status"] == "PAUSED":
+        ask("resume")
+    else:
+        time.sleep(0.2)
+        if api.sandbox(sandbox["id"])["status"] == "PAUSED":
+            ask("resume")
+    api.wait_for(sandbox["id"], "RUNNING")
+    assert httpx.get(f"{sandbox['exposed_urls'][0]['url']}/alive", timeout=5).status_code == 200
+
+
+def test_specs_are_listed_and_fetched(api):
+    page = api.call("GET", "/v1/sandbox-specs/search", params={"limit": 2})
+    assert [spec["id"] for spec in page["items"]] == ["asks", "free"]
+    spec = page["items"][0]
+    assert set(spec) == {"id", "command", "created_at", "initial_env", "working_dir"}
+    assert spec["created_at"] == "2026-11-21T00:00:00.000000Z"
+    assert spec["initial_env"]["LANG"] == "C.UTF-8"
+    assert spec["working_dir"] == "."
+
+    rest = api.call("GET", "/v1/sandbox-specs/search", params={"page_id": page["next_page_id"]})
+    assert [spec["id"] for spec in rest["items"]] == ["idle", "brief", "silent", "broken", "absent"]
+    assert rest["next_page_id"] is None
+
+    found = api.call("GET", "/v1/sandbox-specs", params={"id": ["free", "nope", "asks"]})
+    assert [spec and spec["id"] for spec in found] == ["free", None, "asks"]
+    api.call("GET", "/v1/sandbox-specs", status=422)
+    api.call("GET", "/v1/sandbox-specs/search", params={"limit": 0}, status=422)
+    api.call("GET", "/v1/sandbox-specs/search", params={"page_id": "nope"}, status=422)
