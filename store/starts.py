@@ -86,8 +86,8 @@ class Starts:
             pipe.zadd(f"{STARTS}:created", {identity: now})
             pipe.zadd(f"{STARTS}:updated", {identity: now})
             pipe.zadd(f"{STARTS}:due", {identity: now})
-            pipe.publish(f"{STARTS}:signal", identity)
             pipe.execute()
+        self._redis.publish(f"{STARTS}:signal", identity)  # a cluster's pipeline takes none
         return _start({name.encode(): str(value).encode() for name, value in fields.items()}, "echo")
 
     def get_many(self, ids: Sequence[str]) -> list[Start | None]:

@@ -1,0 +1,94 @@
+"""The file of sandbox specs: what may stand in it, and the sentence that a wrong one stops the start with."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from config import ConfigError
+from specs import BUNDLED, SpecNotFound, Specs
+
+GOOD = {"id": '"a"', "command": '["run", "{AGENT_SERVER}"]', "created_at": "2026-11-21T10:00:00+02:00"}
+
+
+def written(tmp_path, text: str) -> str:
+    path = tmp_path / "specs.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def one(**members: str) -> str:
+    return "[[spec]]\n" + "".join(f"{key} = {value}\n" for key, value in {**GOOD, **members}.items() if value)
+
+
+def test_the_bundled_file_runs_the_reference_agent():
+    specs = Specs.load("")
+    assert specs.get(None).id == "reference-agent"
+    assert "agents.reference" in specs.get(None).command
+    assert specs.get(None).conversation["confirmation_policy"] == {"kind": "AlwaysConfirm"}
+
+
+def test_every_key_is_explained_in_the_bundled_file():
+    explained = {line[2:].split(" ")[0] for line in BUNDLED.read_text().splitlines() if line.startswith("# ")}
+    keys = {"id", "command", "created_at", "runtime", "image", "working_dir", "initial_env", "ports", "isolated"}
+    assert keys | {"idle_pause_seconds", "max_seconds", "limits", "conversation"} <= explained
+
+
+def test_what_is_absent_has_its_default(tmp_path):
+    [spec] = Specs.load(written(tmp_path, one())).all
+    assert (spec.runtime, spec.working_dir, spec.initial_env, spec.isolated) == ("process", ".", {}, False)
+    assert spec.ports == {"AGENT_SERVER": 8000}
+    assert (spec.idle_pause_seconds, spec.max_seconds) == (0, 0)
+    assert (spec.memory_bytes, spec.cpus, spec.processes, spec.image) == (None, None, None, None)
+    assert spec.created_at == datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def test_limits_are_read(tmp_path):
+    [spec] = Specs.load(written(tmp_path, one(limits="{ memory_mb = 512, cpus = 1.5, processes = 64 }"))).all
+    assert (spec.memory_bytes, spec.cpus, spec.processes) == (512 << 20, 1.5, 64)
+
+
+def test_the_first_one_is_the_default_and_an_unknown_one_is_not_found(tmp_path):
+    specs = Specs.load(written(tmp_path, one() + one(id='"b"')))
+    assert [specs.get(None).id, specs.get("b").id] == ["a", "b"]
+    with pytest.raises(SpecNotFound):
+        specs.get("c")
+    assert specs.find("c") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (one(id=""), r"spec 1: id: "),
+        (one(id='"a b"'), r"spec 1 \(a b\): id: "),
+        (one(command=""), r"spec 1 \(a\): command: "),
+        (one(command='"ls"'), r"command: "),
+        (one(command="[]"), r"command: "),
+        (one(created_at=""), r"created_at: "),
+        (one(created_at='"2026-11-21T10:00:00Z"'), r"created_at: Must be a date and time with a zone, unquoted"),
+        (one(created_at="2026-11-21T10:00:00"), r"created_at: "),
+        (one(runtime='"vm"'), r"runtime: Must be one of: process, docker"),
+        (one(runtime='"docker"'), r"image: Missing"),
+        (one(initial_env="{ A = 1 }"), r"initial_env\.A\.value: "),
+        (one(ports="{ VSCODE = 8001 }"), r"ports: AGENT_SERVER"),
+        (one(ports="{ AGENT_SERVER = 0 }"), r"ports\.AGENT_SERVER\.value: "),
+        (one(limits="{ memory = 5 }"), r"limits\.memory: Unknown field"),
+        (one(limits="{ memory_mb = 0 }"), r"limits\.memory_mb: "),
+        (one(idle_pause_seconds="-1"), r"idle_pause_seconds: "),
+        (one(isolated='"yes"'), r"isolated: "),
+        (one(surprise="1"), r"surprise: Unknown field"),
+        (one() + one(), r"spec 2 \(a\): id: another spec has it"),
+        ("", r"spec: the file has one or more tables \[\[spec\]\]"),
+        ("other = 1\n" + one(), r"other: the file has one or more tables"),
+        ("spec = 1", r"spec: the file has"),
+        ("[[spec", r"is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_file_key_and_reason(tmp_path, text, sentence):
+    with pytest.raises(ConfigError, match=sentence) as refusal:
+        Specs.load(written(tmp_path, text))
+    assert str(tmp_path / "specs.toml") in str(refusal.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
+        Specs.load(str(tmp_path / "nowhere.toml"))
