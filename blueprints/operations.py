@@ -14,7 +14,7 @@ operations = Blueprint("Server Details", __name__)
 #: release of the agent server whose wire we speak; existing clients demand three numbers, 1.28.0 or higher
 WIRE_VERSION = "1.58.0"
 
-CAPABILITIES = ["events", "confirmations", "sockets", "streams", "multi_worker"]
+CAPABILITIES = ["events", "confirmations", "sockets", "streams", "sandboxes", "app_conversations", "multi_worker"]
 
 VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."
 

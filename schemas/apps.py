@@ -6,7 +6,7 @@ from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
-from schemas.conversations import Secrets, Tags
+from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, canonical_id, refusal
 from schemas.sandboxes import STATUSES, is_sandbox_id, running
@@ -37,7 +37,6 @@ START_STATUSES = (
     "READY",
     "ERROR",
 )
-_REDACTED = "**********"
 _NULLABLE = {"type": ["string", "null"]}
 
 
@@ -89,7 +88,7 @@ def echo(request: dict[str, Any]) -> dict[str, Any]:
     """A start request as clients are shown it: no secret."""
     secrets = request.get("secrets")
     shown = {name: request.get(name) for name in AppConversationStartRequest().fields if name != "secrets"}
-    return shown | {"secrets": dict.fromkeys(secrets, _REDACTED) if secrets else None}
+    return shown | {"secrets": dict.fromkeys(secrets, REDACTED) if secrets else None}
 
 
 class AppConversationStartTask(BaseSchema):

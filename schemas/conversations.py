@@ -36,7 +36,7 @@ _SECRET_NAMES = (
     "env",
     "secrets",
 )
-_REDACTED = "**********"
+REDACTED = "**********"
 
 #: secrets in one request, characters of a name, and bytes of one of them
 MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
@@ -101,7 +101,7 @@ def _redacted(value: Any, hidden: bool = False) -> Any:
         }
     if isinstance(value, list):
         return [_redacted(inner, hidden) for inner in value]
-    return _REDACTED if hidden and value and isinstance(value, str) else value
+    return REDACTED if hidden and value and isinstance(value, str) else value
 
 
 class StartConversationRequest(BaseSchema):
@@ -252,7 +252,7 @@ class ConversationInfo(BaseSchema):
 
 
 def _masked(names: list[str]) -> dict[str, Any]:
-    return {name: {"kind": "StaticSecret", "description": None, "value": _REDACTED} for name in names}
+    return {name: {"kind": "StaticSecret", "description": None, "value": REDACTED} for name in names}
 
 
 class ConversationPage(BaseSchema):

@@ -60,15 +60,16 @@ class Answers:
 
     def claim(self) -> ConversationId | None:
         """A conversation whose answer is due; it is due again a little later, should its driver die."""
-        due: Any = self._redis.zrangebyscore(ANSWERS, "-inf", wire.now(), start=0, num=1)
-        for member in due:
-            conversation_id = ConversationId(member.decode())
-            if self.get(conversation_id) is None:
-                self._redis.zrem(ANSWERS, member)
-            else:
-                self._due_in(conversation_id, PATIENCE)
-                return conversation_id
+        while due := self._next_due():
+            if self.get(due) is not None:
+                self._due_in(due, PATIENCE)
+                return due
+            self._redis.zrem(ANSWERS, due)
         return None
+
+    def _next_due(self) -> ConversationId | None:
+        stored: Any = self._redis.zrangebyscore(ANSWERS, "-inf", wire.now(), start=0, num=1)
+        return ConversationId(stored[0].decode()) if stored else None
 
     def _due_in(self, conversation_id: ConversationId, seconds: float) -> None:
         self._redis.zadd(ANSWERS, {conversation_id: wire.now() + round(seconds * 1e6)})

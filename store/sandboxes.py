@@ -23,9 +23,6 @@ from wire import Micros
 
 SandboxId = NewType("SandboxId", str)
 
-#: the statuses of a sandbox. Source: the app-server wire
-SANDBOX_STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
-
 #: seconds between two notes that a sandbox is in use, and between two looks at an answer that is waited for
 _TOUCH, _LOOK = 1.0, 0.02
 

@@ -14,18 +14,7 @@ from store.scripts import Scripts
 from store.secrets import Sealer
 from wire import ConversationId, Micros
 
-#: how a start goes on; READY and ERROR are its ends. Source: the app-server wire
-START_STATUSES = (
-    "WORKING",
-    "WAITING_FOR_SANDBOX",
-    "PREPARING_REPOSITORY",
-    "RUNNING_SETUP_SCRIPT",
-    "SETTING_UP_GIT_HOOKS",
-    "SETTING_UP_SKILLS",
-    "STARTING_CONVERSATION",
-    "READY",
-    "ERROR",
-)
+#: the statuses in which a start has ended. Source: the app-server wire
 FINISHED = ("READY", "ERROR")
 
 #: seconds after which the start of a driver that says nothing is another's

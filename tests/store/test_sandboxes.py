@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
 
 import wire
+from schemas.sandboxes import STATUSES
 from store import Limits, open_store
 from store.errors import NoSupervisor, SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandboxes import SANDBOX_STATUSES, SandboxId
+from store.sandboxes import SandboxId
 
 UNKNOWN = SandboxId("unknown")
 
@@ -84,11 +85,11 @@ def test_a_start_is_once_per_id(sandboxes):
 MOVES = {
     "pause": {"STARTING": None, "RUNNING": "RUNNING", "PAUSED": "PAUSED", "ERROR": None, "MISSING": None},
     "resume": {"STARTING": "STARTING", "RUNNING": "RUNNING", "PAUSED": "STARTING", "ERROR": None, "MISSING": None},
-    "delete": dict.fromkeys(SANDBOX_STATUSES, "deleted"),
+    "delete": dict.fromkeys(STATUSES, "deleted"),
 }
 
 
-@pytest.mark.parametrize("status", SANDBOX_STATUSES)
+@pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("verb", MOVES)
 def test_what_may_be_asked_in_which_status(sandboxes, verb, status):
     sandbox = in_status(sandboxes, status)
@@ -126,8 +127,8 @@ def seen_as(sandbox, seen: str) -> str:
     return "STARTING" if overtaken else seen
 
 
-@pytest.mark.parametrize("status", SANDBOX_STATUSES)
-@pytest.mark.parametrize("seen", SANDBOX_STATUSES)
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("seen", STATUSES)
 def test_what_may_be_seen_behind_which_status(sandboxes, status, seen):
     sandbox = in_status(sandboxes, status)
 
@@ -324,7 +325,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def claim(self):
         self.store.claim("h")
 
-    @stateful.rule(identity=ids, seen=st.sampled_from([*SANDBOX_STATUSES, "GONE"]))
+    @stateful.rule(identity=ids, seen=st.sampled_from([*STATUSES, "GONE"]))
     def report(self, identity, seen):
         present = self.store.get_many([identity])[0]
         noted = self.store.report(identity, "h", seen)
@@ -341,7 +342,7 @@ class Machine(stateful.RuleBasedStateMachine):
         living = [one for one in self.store.get_many(sorted(self.known)) if one is not None]
         ids = {one.id for one in living}
         assert {one.id for one in self.store.search(status=None, spec_id=None, limit=99, start=None)[0]} == ids
-        for status in SANDBOX_STATUSES:
+        for status in STATUSES:
             found = self.store.search(status=status, spec_id=None, limit=99, start=None)[0]
             assert {one.id for one in found} == {one.id for one in living if one.status == status}
         assert {one.id for one in self.store.of_host("h")} == {one.id for one in living if one.host == "h"}
