@@ -4,6 +4,7 @@ import json
 import re
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 
 from tests.servers import wait_until
@@ -47,12 +48,6 @@ CONVERSATION = {
     "launched_agent_profile",
 }
 TEXT = {"content": [{"type": "text", "text": "run: uname -a"}]}
-
-
-@pytest.fixture(scope="module")
-def shared(server):
-    """One sandbox for the tests that only need somewhere to live; `api` removes what lives there."""
-    return None
 
 
 def test_a_start_answers_at_once_with_a_task(api):
@@ -317,6 +312,25 @@ def test_a_conversation_whose_sandbox_is_gone_can_be_read_but_not_told(api):
     assert "MISSING" in api.send(conversation["id"], "hello", status=410)["detail"]
     assert api.answer(conversation["id"], True) == {"success": True}
     wait_until(lambda: api.count(conversation["id"], kind="ConversationErrorEvent") == 1, "that it was not delivered")
+
+
+def test_a_conversation_whose_sandbox_failed_is_503_and_says_so(api):
+    conversation = api.app_conversation(sandbox_spec_id="brief")
+    api.wait_for(conversation["sandbox_id"], "ERROR")
+
+    assert api.conversation(conversation["id"])["sandbox_status"] == "ERROR"
+    assert "ERROR" in api.send(conversation["id"], "hello", status=503)["detail"]
+
+
+def test_an_agent_server_that_refuses_or_does_not_answer_is_502(api):
+    conversation = api.app_conversation()
+    key = {"X-Session-API-Key": conversation["session_api_key"]}
+    # The agent forgets it, as one does that was started again.
+    assert httpx.delete(conversation["conversation_url"], headers=key).status_code == 200
+
+    detail = api.send(conversation["id"], "hello", status=502)["detail"]
+
+    assert detail == "The agent server answered 404: Conversation not found"
 
 
 def test_patch_changes_what_it_names(api):
