@@ -75,8 +75,8 @@ class Loop:
                 with suppress(*UNAVAILABLE):
                     self._store.wakeups.close()
                 time.sleep(_PATIENCE)
-        for pool in (self._pool, self._drivers):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._drivers.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)  # waits for those at work: nothing is started behind the end
 
     def stop(self) -> None:
         """Have `run` return soon; what runs in sandboxes goes on."""

@@ -30,12 +30,22 @@ def specs(tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory, specs):
+    """A server whose host is lost soon: its api, its master process, its folder."""
+    folder = tmp_path_factory.mktemp("faults")
+    with supervised_server(folder, SANDBOX_SPECS=specs, HOST_SECONDS="3") as (client, master):
+        yield Api(client), master, folder
+    assert not in_sandboxes(folder)
+
+
 @pytest.fixture
-def server(tmp_path, specs):
-    """A server for one test, with a host that is lost soon: its api, its master process, its folder."""
-    with supervised_server(tmp_path, SANDBOX_SPECS=specs, HOST_SECONDS="3") as (client, master):
-        yield Api(client), master, tmp_path
-    assert not in_sandboxes(tmp_path)
+def server(started):
+    """That server, which every test leaves without a sandbox and without a process of one."""
+    api, _, folder = started
+    yield started
+    api.clean()
+    wait_until(lambda: not in_sandboxes(folder), "the end of every process")
 
 
 def soon(ready, what: str) -> None:
