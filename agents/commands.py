@@ -1,5 +1,6 @@
 """What clients tell agents: written into the log where a conversation is detached, passed on where it has a sandbox."""
 
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from store import Store
 from store.answers import Answer
 from store.confirmations import SUPERSEDED
+from store.errors import SandboxNotFound, SandboxRefuses
 from store.sandboxes import SandboxId
 from wire import ConversationId
 
@@ -98,13 +100,18 @@ class Commands:
         self._store.conversations.put_secrets(conversation_id, secrets)
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation and everything of it, also from its agent if that can be reached."""
-        try:
+        """Remove a conversation and everything of it, also from its agent if that can be reached.
+
+        Its sandbox goes with the last conversation in it.
+        """
+        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        with suppress(NotReachable, AgentUnreachable, AgentRefused):  # it is gone here; what its agent sends is refused
             if agent := self.agent_of(conversation_id):
                 agent.delete(conversation_id)
-        except (NotReachable, AgentUnreachable, AgentRefused):
-            pass  # it is gone here; what its agent still sends is refused
         self._store.conversations.delete(conversation_id)
+        if sandbox_id and not self._store.apps.in_sandbox(SandboxId(sandbox_id)):
+            with suppress(SandboxNotFound, SandboxRefuses):
+                self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
 
     def redeliver(self, conversation_id: ConversationId, answer: Answer) -> None:
         """Tell an agent an answer once more, unless it has heard it.

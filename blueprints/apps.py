@@ -36,8 +36,7 @@ from schemas.conversations import read_conversation_ids
 from schemas.events import EventPage
 from store import Store
 from store.apps import AppFilter
-from store.errors import ConversationNotFound, StoreError
-from store.sandboxes import SandboxId
+from store.errors import ConversationNotFound
 from store.starts import FINISHED, Start
 from wire import ConversationId
 
@@ -185,21 +184,11 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete an app conversation, its children and starts, and its sandbox when no other conversation is in it."""
     state = current_store.apps.get(conversation_id)
-    for child in state["sub_conversation_ids"]:
-        with suppress(ConversationNotFound):
-            _delete(current_store.apps.get(ConversationId(child)))
-    _delete(state)
+    for identity in (*map(ConversationId, state["sub_conversation_ids"]), conversation_id):
+        with suppress(ConversationNotFound):  # another one was faster
+            current_commands.delete(identity)
+        current_store.starts.forget(identity)
     return {"success": True}
-
-
-def _delete(state: dict[str, Any]) -> None:
-    """Delete one, as its state was read."""
-    conversation_id, sandbox_id = ConversationId(state["id"]), SandboxId(state["sandbox_id"])
-    current_commands.delete(conversation_id)
-    current_store.starts.forget(conversation_id)
-    if not current_store.apps.in_sandbox(sandbox_id):
-        with suppress(StoreError):  # it may be gone already
-            current_store.sandboxes.ask(sandbox_id, "delete")
 
 
 @app_conversations.post("/<conversation_id:conversation_id>/send-message")

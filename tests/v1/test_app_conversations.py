@@ -292,6 +292,13 @@ def test_delete_takes_the_start_and_the_sandbox_too(api):
     api.call("DELETE", f"/v1/app-conversations/{conversation}", status=404)
 
 
+def test_the_legacy_path_deletes_an_app_conversation_and_its_sandbox_too(api):
+    conversation = api.app_conversation()
+    api.call("DELETE", f"/conversations/{UUID(conversation['id'])}")
+    assert api.conversation(conversation["id"]) is None
+    wait_until(lambda: api.sandbox(conversation["sandbox_id"]) is None, "the end of the sandbox")
+
+
 def test_a_sandbox_that_serves_another_conversation_stays(api):
     one = api.app_conversation()
     two = api.app_conversation(sandbox_id=one["sandbox_id"])
