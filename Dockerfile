@@ -5,7 +5,7 @@ COPY requirements.txt /
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
 WORKDIR /app
-COPY app.py config.py embedded.py gunicorn.conf.py specs.py specs.toml wire.py wiring.py ./
+COPY app.py config.py embedded.py gunicorn.conf.py lifeline.py specs.py specs.toml wire.py wiring.py ./
 COPY agents agents
 COPY assets assets
 COPY blueprints blueprints

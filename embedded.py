@@ -13,7 +13,6 @@ Only the standard library stands here: the gunicorn master must not load what ge
 import ctypes
 import fcntl
 import os
-import select
 import shutil
 import signal
 import socket
@@ -22,6 +21,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from lifeline import parent_is_there
 
 #: seconds in which an earlier start may give the folder up, and in which a server must answer
 _LOCK_PATIENCE, _START_PATIENCE = 3.0, 60.0
@@ -134,7 +135,7 @@ def _serve(command: list[str], url: str, address: str | tuple[str, int], lock: i
         if not _answers(process, address):
             return _refuse(f"the embedded store did not start; see {folder / 'redis.log'}")
         print(url, flush=True)
-        while _parent_is_there(_LOOK):
+        while parent_is_there(_LOOK):
             if process.poll() is not None:
                 process = _start(command, lock)
     finally:
@@ -174,12 +175,6 @@ def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -
                 pass
         time.sleep(0.05)
     return False
-
-
-def _parent_is_there(seconds: float) -> bool:
-    """Whether standard input is still open after waiting that long."""
-    readable, _, _ = select.select([0], [], [], seconds)
-    return not readable or bool(os.read(0, 1))
 
 
 if __name__ == "__main__":

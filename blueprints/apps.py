@@ -184,10 +184,12 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete an app conversation, its children and starts, and its sandbox when no other conversation is in it."""
     state = current_store.apps.get(conversation_id)
-    for identity in (*map(ConversationId, state["sub_conversation_ids"]), conversation_id):
+    children = current_store.apps.get_many([ConversationId(child) for child in state["sub_conversation_ids"]])
+    for each in (*filter(None, children), state):
         with suppress(ConversationNotFound):  # another one was faster
-            current_commands.delete(identity)
-        current_store.starts.forget(identity)
+            current_commands.delete(ConversationId(each["id"]))
+        if start_id := each["app"].get("start_id"):
+            current_store.starts.forget(start_id)
     return {"success": True}
 
 

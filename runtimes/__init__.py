@@ -19,6 +19,13 @@ class RuntimeFailure(Exception):
     """A runtime could not do what it was asked; the message is a sentence for the operator."""
 
 
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """A text in which `{NAME}` stands for the value of that name."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
 class State(StrEnum):
     """What a runtime sees of a sandbox. Whether its agent server answers is not its concern."""
 

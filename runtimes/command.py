@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from runtimes import Launch, RuntimeFailure
+from runtimes import Launch, RuntimeFailure, filled
 from runtimes.tree import MARK
 
 #: where programs are looked for unless the environment says otherwise
@@ -32,17 +32,11 @@ def composed(launch: Launch, folder: Path, ports: Mapping[str, int]) -> tuple[li
     if not working_dir.is_relative_to(work):
         raise RuntimeFailure(f"its working directory {launch.working_dir} lies outside of its folder")
     working_dir.mkdir(parents=True, exist_ok=True)
-    env = {"PATH": PATH, "HOME": str(work)} | {name: _filled(text, ports) for name, text in launch.env.items()}
-    command = [_filled(word, ports) for word in launch.command]
+    env = {"PATH": PATH, "HOME": str(work)} | {name: filled(text, ports) for name, text in launch.env.items()}
+    command = [filled(word, ports) for word in launch.command]
     if launch.isolated:
         command = [*_isolation(folder, work, working_dir), *command]
     return command, env | {MARK: str(folder)}, working_dir
-
-
-def _filled(text: str, ports: Mapping[str, int]) -> str:
-    for name, port in ports.items():
-        text = text.replace(f"{{{name}}}", str(port))
-    return text
 
 
 def _isolation(folder: Path, work: Path, working_dir: Path) -> list[str]:

@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError:  # the one dependency that is optional
     docker = None  # type: ignore[assignment]
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, filled
 
 #: labels of a container: its sandbox, and the host whose supervisor started it
 SANDBOX, HOST = "agent-server.sandbox", "agent-server.host"
@@ -131,10 +131,10 @@ class DockerRuntime:
             raise RuntimeFailure("isolated is for processes: a container is")
         return {
             "image": launch.image,
-            "command": [_filled(word, launch) for word in launch.command],
+            "command": [filled(word, launch.ports) for word in launch.command],
             "name": name,
             "labels": {SANDBOX: launch.sandbox_id, HOST: self._host},
-            "environment": {key: _filled(text, launch) for key, text in launch.env.items()},
+            "environment": {key: filled(text, launch.ports) for key, text in launch.env.items()},
             "working_dir": launch.working_dir if launch.working_dir.startswith("/") else None,
             "ports": {f"{port}/tcp": ("127.0.0.1", None) for port in launch.ports.values()},
             "extra_hosts": {"host.docker.internal": "host-gateway"},
@@ -163,13 +163,6 @@ class DockerRuntime:
 
 def _name(sandbox_id: str) -> str:
     return f"agent-server-{sandbox_id}"
-
-
-def _filled(text: str, launch: Launch) -> str:
-    """In a container a port is what the spec says."""
-    for name, port in launch.ports.items():
-        text = text.replace(f"{{{name}}}", str(port))
-    return text
 
 
 def _handle(sandbox_id: str, container: "Container", launch: Launch | None) -> Handle:

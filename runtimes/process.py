@@ -53,6 +53,9 @@ _START_PATIENCE = 30.0
 #: seconds that a launcher may need beyond its grace to end everything
 _END_PATIENCE = 3.0
 
+#: the file that is there while a sandbox without a cgroup is to stand still
+_PAUSED = "paused"
+
 #: what may name a folder: not another one, and no lock
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
@@ -148,7 +151,7 @@ class ProcessRuntime:
 
     def _start(self, launch: Launch, folder: Path, lock: int) -> Handle:
         """Start a launcher and give it its order; its answer."""
-        for left in (ENDING, HANDLE, "paused"):
+        for left in (ENDING, HANDLE, _PAUSED):
             (folder / left).unlink(missing_ok=True)
         work = folder / "work"
         work.mkdir(parents=True, exist_ok=True)
@@ -222,7 +225,7 @@ class ProcessRuntime:
 def _freezer(handle: Handle) -> cgroup.Cgroup | tree.Tree:
     if handle["cgroup"]:
         return cgroup.Cgroup(Path(handle["cgroup"]))
-    return tree.Tree(handle["pid"], Path(handle["folder"]) / "paused")
+    return tree.Tree(handle["pid"], Path(handle["folder"]) / _PAUSED)
 
 
 @contextlib.contextmanager

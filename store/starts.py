@@ -1,7 +1,7 @@
 """Starts of app conversations: tasks that outlive their request, each driven by whoever holds its lease."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -20,21 +20,28 @@ FINISHED = ("READY", "ERROR")
 #: seconds after which the start of a driver that says nothing is another's
 LEASE = 5.0
 
+#: starts that are read at once: more than the longest page, so that one that changes meanwhile is on no page twice
+_PAGE = 200
+
 
 class Start(NamedTuple):
-    """One start. conversation_id is the one that it will have; app_conversation_id is set at READY. Times in µs."""
+    """One start. conversation_id is the one that it will have. Times in µs."""
 
     id: str
     status: str
     detail: str
     conversation_id: ConversationId
-    app_conversation_id: str
     sandbox_id: str
     own_sandbox: bool  #: whether it was started for this, and ends with its failure
     agent_server_url: str
     request: dict[str, Any]
     created_at: Micros
     updated_at: Micros
+
+    @property
+    def app_conversation_id(self) -> ConversationId | None:
+        """The conversation that has come to be; None before READY."""
+        return self.conversation_id if self.status == "READY" else None
 
 
 class Starts:
@@ -60,7 +67,6 @@ class Starts:
             "status": "WORKING",
             "detail": "",
             "conversation_id": conversation_id,
-            "app_conversation_id": "",
             "sandbox_id": "",
             "own_sandbox": "",
             "agent_server_url": "",
@@ -95,28 +101,26 @@ class Starts:
         start: tuple[Micros, str] | None = None,
     ) -> tuple[list[Start], tuple[Micros, str] | None]:
         """One page by time of creation or last change, and the place where the next one begins."""
-        self._fail_the_forgotten()
         found: list[Start] = []
-        for place, task in self._matching(by, descending, conversation_id, since):
-            if start and (place > start if descending else place < start):
-                continue
+        for place, task in self._matching(by, descending, conversation_id, since, start):
             if len(found) == limit:
                 return found, place
             found.append(task)
         return found, None
 
     def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
-        """How many starts there are."""
-        return len(self._matching("created", True, conversation_id, since))
+        """How many starts there are: one look, unless a conversation's are asked for."""
+        if conversation_id is None:
+            return int(self._redis.zcount(f"{STARTS}:created", "-inf" if since is None else since, "+inf"))
+        return sum(1 for _ in self._matching("created", True, conversation_id, since, None))
 
-    def forget(self, conversation_id: ConversationId) -> None:
-        """Remove the starts of a conversation."""
-        for _, task in self._matching("created", True, conversation_id, None):
-            with self._redis.pipeline(transaction=False) as pipe:
-                for index in ("created", "updated", "due"):
-                    pipe.zrem(f"{STARTS}:{index}", task.id)
-                pipe.delete(f"{STARTS}:task:{task.id}")
-                pipe.execute()
+    def forget(self, start_id: str) -> None:
+        """Remove a start."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for index in ("created", "updated", "due"):
+                pipe.zrem(f"{STARTS}:{index}", start_id)
+            pipe.delete(f"{STARTS}:task:{start_id}")
+            pipe.execute()
 
     # what drivers do
 
@@ -153,28 +157,48 @@ class Starts:
             return pipe.execute() if ids else []
 
     def _matching(
-        self, by: str, descending: bool, conversation_id: ConversationId | None, since: Micros | None
-    ) -> list[tuple[tuple[Micros, str], Start]]:
+        self,
+        by: str,
+        descending: bool,
+        conversation_id: ConversationId | None,
+        since: Micros | None,
+        start: tuple[Micros, str] | None,
+    ) -> Iterator[tuple[tuple[Micros, str], Start]]:
+        """What passes, from a place on, each with its place; read a page at a time."""
         # No start changes before it is made: `since` bounds either index.
-        index, earliest = f"{STARTS}:{by}", "-inf" if since is None else since
-        if descending:
-            stored: Any = self._redis.zrevrangebyscore(index, "+inf", earliest, withscores=True)
-        else:
-            stored = self._redis.zrangebyscore(index, earliest, "+inf", withscores=True)
-        places = [(Micros(int(at)), identity.decode()) for identity, at in stored]
-        found = zip(places, self.get_many([identity for _, identity in places]), strict=True)
-        return [
-            (place, task)
-            for place, task in found
-            if task is not None
-            and conversation_id in (None, task.conversation_id)
-            and (since is None or task.created_at >= since)
-        ]
+        least: Any = "-inf" if since is None else since
+        most: Any = "+inf"
+        if start and descending:
+            most = start[0]
+        elif start:
+            least = start[0] if since is None else max(since, start[0])
+        offset = 0
+        while True:
+            stored: Any = self._redis.zrange(
+                f"{STARTS}:{by}",
+                *((most, least) if descending else (least, most)),
+                desc=descending,
+                byscore=True,
+                offset=offset,
+                num=_PAGE,
+                withscores=True,
+            )
+            places = [(Micros(int(at)), identity.decode()) for identity, at in stored]
+            for place, task in zip(places, self.get_many([identity for _, identity in places]), strict=True):
+                if start and (place > start if descending else place < start):
+                    continue
+                if task is None or conversation_id not in (None, task.conversation_id):
+                    continue
+                if since is None or task.created_at >= since:
+                    yield place, task
+            if len(stored) < _PAGE:
+                return
+            offset += _PAGE
 
 
 def _start(stored: dict[bytes, bytes], request: str) -> Start:
     words = {name.decode(): value.decode() for name, value in stored.items()}
-    texts = ("id", "status", "detail", "app_conversation_id", "sandbox_id", "agent_server_url")
+    texts = ("id", "status", "detail", "sandbox_id", "agent_server_url")
     return Start(
         **{name: words[name] for name in texts},
         conversation_id=ConversationId(words["conversation_id"]),

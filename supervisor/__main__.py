@@ -8,7 +8,6 @@ import argparse
 import fcntl
 import logging
 import os
-import select
 import signal
 import socket
 import stat
@@ -18,8 +17,9 @@ import time
 from pathlib import Path
 
 from agents.commands import Commands
-from agents.link import AgentServer, http_client
+from agents.link import http_client
 from config import Config, ConfigError
+from lifeline import parent_is_there
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.process import ProcessRuntime
@@ -84,11 +84,10 @@ def _run(config: Config, specs: Specs, host: str, folder: Path) -> None:
     runtimes: dict[str, Runtime] = {"process": ProcessRuntime(folder), "docker": DockerRuntime(host)}
     reconciler = Reconciler(
         store,
-        commands,
         specs,
         runtimes,
         Host(host, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds),
-        lambda url, key: AgentServer(client, url, key),
+        client,
     )
     shared = config.sandbox_sharing == "shared"
     loop = Loop(
@@ -125,8 +124,7 @@ def _parent_is_gone(seconds: float) -> bool:
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
         time.sleep(seconds)
         return False
-    readable, _, _ = select.select([0], [], [], seconds)
-    return bool(readable) and not os.read(0, 1)
+    return not parent_is_there(seconds)
 
 
 if __name__ == "__main__":

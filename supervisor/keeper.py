@@ -7,12 +7,12 @@ Only the standard library stands here: the gunicorn master must not load what ge
 """
 
 import contextlib
-import os
-import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from lifeline import parent_is_there
 
 #: seconds between two looks at the supervisor, and before one that died is started anew
 _LOOK = 0.2
@@ -45,7 +45,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     process = _start()
     try:
-        while _parent_is_there(_LOOK):
+        while parent_is_there(_LOOK):
             if process.poll() is not None:
                 process = _start()
     finally:
@@ -58,12 +58,6 @@ def main() -> None:
 
 def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "supervisor", "--stand-by"], stdin=subprocess.PIPE)
-
-
-def _parent_is_there(seconds: float) -> bool:
-    """Whether standard input is still open after waiting that long."""
-    readable, _, _ = select.select([0], [], [], seconds)
-    return not readable or bool(os.read(0, 1))
 
 
 if __name__ == "__main__":

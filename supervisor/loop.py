@@ -59,9 +59,9 @@ class Loop:
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
         self._busy: set[str] = set()  #: sandboxes, and other names of things, that a thread sees to
-        self._driving = 0
+        self._driven: set[str] = set()  #: leases of starts that a thread drives
         self._stopping = False
-        self._due: dict[float, float] = {}
+        self._due: dict[str, float] = {}
 
     def run(self) -> None:
         """Supervise until `stop`. Raises HostTaken."""
@@ -84,8 +84,8 @@ class Loop:
 
     def _round(self) -> bool:
         """One look at everything; whether the next one should follow soon."""
-        self._after(_BEAT, self._beat)
-        self._after(_ORPHANS, lambda: self._submit("orphans", self._reconciler.end_unknown))
+        self._after("beat", _BEAT, self._beat)
+        self._after("orphans", _ORPHANS, lambda: self._submit("orphans", self._reconciler.end_unknown))
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(sandbox.status == "STARTING" for sandbox in sandboxes)
         for sandbox in sandboxes:
@@ -93,9 +93,10 @@ class Loop:
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1
             self._submit(claimed, self._look_at, claimed)
-        while self._driving < _MOST_STARTS and (start := self._store.starts.claim()):
-            self._driving += 1
-            self._drivers.submit(self._drive, *start)
+        while len(self._driven) < _MOST_STARTS and (claimed_start := self._store.starts.claim()):
+            start, lease = claimed_start
+            self._driven.add(lease)
+            self._drivers.submit(self._drive, start, lease)
         self._submit("answers", self._deliver)
         return starting > 0
 
@@ -113,11 +114,11 @@ class Loop:
 
         self._pool.submit(do)
 
-    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+    def _after(self, name: str, seconds: float, act: Callable[[], None]) -> None:
         """Do what is done once in so many seconds, when it is time."""
         now = time.monotonic()
-        if now >= self._due.get(seconds, 0.0):
-            self._due[seconds] = now + seconds
+        if now >= self._due.get(name, 0.0):
+            self._due[name] = now + seconds
             act()
 
     def _beat(self) -> None:
@@ -133,7 +134,7 @@ class Loop:
         try:
             _logged(self._driver.drive, start, lease)
         finally:
-            self._driving -= 1
+            self._driven.discard(lease)
 
     def _tell_log(self, asked: dict[str, Any]) -> None:
         _logged(self._reconciler.tell_log, SandboxId(asked["log"]), asked["tail"], asked["reply"])

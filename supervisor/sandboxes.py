@@ -3,15 +3,16 @@
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 import wire
-from agents.commands import Commands
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from runtimes import Handle, Launch, Runtime, RuntimeFailure, State
+from runtimes import Handle, Launch, Runtime, RuntimeFailure, State, filled
 from specs import Spec, Specs
 from store import Store
 from store.sandboxes import Sandbox, SandboxId
@@ -43,19 +44,17 @@ class Reconciler:
     def __init__(
         self,
         store: Store,
-        commands: Commands,
         specs: Specs,
         runtimes: Mapping[str, Runtime],
         host: Host,
-        agent: Callable[[str, str], AgentServer],
+        client: httpx.Client,
     ) -> None:
-        """runtimes: by their names in specs. agent: makes the link to a URL with a session key."""
+        """runtimes: by their names in specs. client: for the agent servers."""
         self._store = store
-        self._commands = commands
         self._specs = specs
         self._runtimes = runtimes
         self._host = host
-        self._agent = agent
+        self._client = client
 
     def look_at(self, sandbox: Sandbox) -> None:
         """Do what is wanted, and report what is."""
@@ -97,7 +96,7 @@ class Reconciler:
         """Of one that should run: whether its agent answers, and whether its time is up."""
         now = wire.now()
         if sandbox.status in ("STARTING", "MISSING"):
-            if self._agent(sandbox.agent_url, sandbox.session_api_key).is_alive():
+            if self._agent(sandbox).is_alive():
                 self._report(sandbox, "RUNNING", detail="")
             elif now - sandbox.starting_at > self._host.start_seconds * 1e6:
                 self._fail(sandbox, f"Its agent server did not answer within {self._host.start_seconds:g} s")
@@ -109,13 +108,16 @@ class Reconciler:
     def _pause_if_idle(self, sandbox: Sandbox, spec: Spec) -> None:
         """Pause it unless an agent is at work in it, or has been used by others than us."""
         try:
-            idle = self._agent(sandbox.agent_url, sandbox.session_api_key).idle_seconds()
+            idle = self._agent(sandbox).idle_seconds()
         except (AgentUnreachable, AgentRefused):
             idle = None
         if self._store.apps.runs_in(sandbox.id) or (idle is not None and idle < spec.idle_pause_seconds):
             self._report(sandbox, "", active_at=str(wire.now() - round((idle or 0) * 1e6)))
         else:
             self._store.sandboxes.ask(sandbox.id, "pause")
+
+    def _agent(self, sandbox: Sandbox) -> AgentServer:
+        return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url))
@@ -197,9 +199,9 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         webhook_base_url = re.sub(
             r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])", "//host.docker.internal", webhook_base_url
         )
-    words = {"{PYTHON}": sys.executable, "{PROJECT}": str(_PROJECT)}
+    words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
     env = {
-        **{name: _filled(text, words) for name, text in spec.initial_env.items()},
+        **{name: filled(text, words) for name, text in spec.initial_env.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
         f"{webhook}BASE_URL": webhook_base_url,
@@ -209,7 +211,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         f"{webhook}NUM_RETRIES": "10",
         f"{webhook}RETRY_DELAY": "1",
     }
-    command = tuple(_filled(word, words) for word in spec.command)
+    command = tuple(filled(word, words) for word in spec.command)
     return Launch(
         sandbox_id=sandbox.id,
         command=command,
@@ -222,9 +224,3 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         processes=spec.processes,
         isolated=spec.isolated,
     )
-
-
-def _filled(text: str, words: Mapping[str, str]) -> str:
-    for name, value in words.items():
-        text = text.replace(name, value)
-    return text

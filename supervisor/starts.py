@@ -104,7 +104,7 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {conversation_id} exists")
         agent = self._commands.agent_in(sandbox.id)
         agent.start(body | ({"secrets": secrets} if secrets else {}), self._start_seconds)
-        self._advance(start, lease, status="READY", app_conversation_id=conversation_id)
+        self._advance(start, lease, status="READY")
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
         parent_id = request.get("parent_conversation_id")

@@ -12,7 +12,7 @@ import pytest
 
 from app import create_app
 from config import Config
-from store import Store
+from store import Limits, Store, open_store
 from tests.servers import BACKENDS
 from wire import Event, bare_kind, micros
 
@@ -39,6 +39,20 @@ def client(app):
 @pytest.fixture(scope="session")
 def store(app) -> Store:
     return app.extensions["store"]
+
+
+def store_of(url: str, limits: Limits, secret_key: str = "") -> Store:
+    """A store with limits of its own, which follows nothing."""
+    return open_store(
+        url,
+        timeout=10,
+        max_connections=16,
+        text_cache_bytes=0,
+        ring_bytes=1,
+        most_followers=1,
+        secret_key=secret_key,
+        limits=limits,
+    )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@
 -- include: _status.lua
 if not open_log(ARGV[1]) then return false end
 if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close_log('won', ARGV[4]) end
-if string.find(redis.call('HGET', root, 'answer') or '', ARGV[1], 1, true) then return close_log('won', ARGV[4]) end
+if string.find(redis.call('HGET', root, 'answer') or '', ARGV[1], 1, true) == 1 then return close_log('won', ARGV[4]) end
 local actions = after(ARGV[5]) and open_actions() or {}
 if #actions == 0 then return close_log('nothing_pending', ARGV[4]) end
 

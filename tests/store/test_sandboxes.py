@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import wire
 from schemas.sandboxes import STATUSES
-from store import Limits, open_store
+from store import Limits
 from store.errors import NoSupervisor, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.sandboxes import SandboxId
+from tests.conftest import store_of
 
 UNKNOWN = SandboxId("unknown")
 
@@ -23,16 +24,7 @@ def sandboxes(redis_url):
 
 def fresh(url: str, *, pause_idlest: bool = False, most: int = 3, host_seconds: float = 10, start_seconds: float = 120):
     limits = Limits(most=most, pause_idlest=pause_idlest, host_seconds=host_seconds, start_seconds=start_seconds)
-    store = open_store(
-        url,
-        timeout=10,
-        max_connections=16,
-        text_cache_bytes=0,
-        ring_bytes=1,
-        most_followers=1,
-        secret_key="",
-        limits=limits,
-    )
+    store = store_of(url, limits)
     redis = store.sandboxes._redis
     for key in redis.scan_iter("{sandboxes}*"):
         redis.delete(key)

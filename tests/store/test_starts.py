@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 
 import wire
-from store import open_store
 from store.errors import SecretsRefused
 from store.sandboxes import Limits
+from tests.conftest import store_of
 
 LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=120)
 
@@ -20,16 +20,7 @@ def store(redis_url):
 
 
 def fresh(url, secret_key="a key for tests only"):
-    store = open_store(
-        url,
-        timeout=10,
-        max_connections=16,
-        text_cache_bytes=0,
-        ring_bytes=1,
-        most_followers=1,
-        secret_key=secret_key,
-        limits=LIMITS,
-    )
+    store = store_of(url, LIMITS, secret_key)
     for key in store.starts._redis.scan_iter("{starts}*"):
         store.starts._redis.delete(key)
     store.sandboxes.beat("h", "supervisor")
@@ -49,7 +40,7 @@ def test_a_new_one_is_readable_at_once_and_shows_what_it_may(store):
     start = made(store, title="x")
 
     assert store.starts.get_many([start.id, "unknown"]) == [start, None]
-    assert (start.status, start.request, start.app_conversation_id) == ("WORKING", {"shown": True}, "")
+    assert (start.status, start.request, start.app_conversation_id) == ("WORKING", {"shown": True}, None)
     claimed, _ = store.starts.claim()
     assert claimed.request == {"title": "x"}
 
@@ -133,5 +124,8 @@ def test_filters(store):
     assert store.starts.count() == 2
     assert store.starts.count(conversation_id=conversation) == 1
     assert store.starts.count(since=other.created_at) == 1
-    store.starts.forget(conversation)
+    assert [
+        one.id for one in store.starts.search(by="created", descending=True, limit=9, conversation_id=conversation)[0]
+    ] == [mine.id]
+    store.starts.forget(mine.id)
     assert store.starts.get_many([mine.id, other.id]) == [None, other]

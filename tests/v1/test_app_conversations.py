@@ -1,7 +1,6 @@
 """App conversations over HTTP: every path, status, field and default. Source: docs/wire.md; the app-server wire."""
 
 import json
-import re
 from uuid import UUID, uuid4
 
 import httpx
@@ -9,18 +8,6 @@ import pytest
 
 from tests.servers import wait_until
 
-TASK = {
-    "id",
-    "created_by_user_id",
-    "status",
-    "detail",
-    "app_conversation_id",
-    "sandbox_id",
-    "agent_server_url",
-    "request",
-    "created_at",
-    "updated_at",
-}
 CONVERSATION = {
     "id",
     "created_by_user_id",
@@ -48,117 +35,6 @@ CONVERSATION = {
     "launched_agent_profile",
 }
 TEXT = {"content": [{"type": "text", "text": "run: uname -a"}]}
-
-
-def test_a_start_answers_at_once_with_a_task(api):
-    task = api.start_task(title="Kernel")
-
-    assert set(task) == TASK
-    assert re.fullmatch(r"[0-9a-f]{32}", task["id"])
-    assert task["status"] == "WORKING"
-    assert task["app_conversation_id"] is None
-    assert task["sandbox_id"] is None
-    assert task["request"]["title"] == "Kernel"
-    assert task["request"]["agent_type"] == "default"
-    assert task["request"]["pr_number"] == []
-    for _ in range(10):  # whichever worker answers
-        assert api.task(task["id"]) is not None
-
-
-def test_an_empty_start_request_is_enough(api):
-    response = api.client.post("/api/v1/app-conversations")
-    assert response.status_code == 200
-    assert api.finished(response.json()["id"])["status"] == "READY"
-
-
-def test_a_ready_task_names_its_conversation_and_sandbox(api):
-    task = api.finished(api.start_task()["id"])
-
-    assert task["status"] == "READY"
-    assert task["detail"] is None
-    assert re.fullmatch(r"[0-9a-f]{32}", task["app_conversation_id"])
-    conversation = api.conversation(task["app_conversation_id"])
-    assert set(conversation) == CONVERSATION
-    sandbox = api.sandbox(task["sandbox_id"])
-    assert conversation["sandbox_id"] == sandbox["id"]
-    assert conversation["sandbox_status"] == "RUNNING"
-    assert conversation["execution_status"] == "idle"
-    assert conversation["session_api_key"] == sandbox["session_api_key"]
-    [url] = sandbox["exposed_urls"]
-    assert task["agent_server_url"] == url["url"]
-    assert conversation["conversation_url"] == f"{url['url']}/api/conversations/{conversation['id']}"
-    assert conversation["title"] == f"Conversation {conversation['id'][:5]}"
-    assert conversation["agent_kind"] == "openhands"
-    assert conversation["sub_conversation_ids"] == []
-    assert conversation["tags"] == {}
-    assert conversation["created_at"].endswith("Z")
-
-
-def test_what_the_request_says_is_kept(api):
-    given = {
-        "title": "Fix it",
-        "llm_model": "some/model",
-        "selected_repository": "owner/name",
-        "selected_branch": "main",
-        "git_provider": "github",
-        "trigger": "resolver",
-        "pr_number": [7],
-        "public": True,
-        "tags": {"team": "a"},
-        "conversation_id": str(uuid4()),
-    }
-    conversation = api.app_conversation(**given)
-
-    assert conversation["id"] == UUID(given.pop("conversation_id")).hex
-    assert {name: conversation[name] for name in given} == given
-
-
-@pytest.mark.parametrize(
-    ("request_", "member"),
-    [
-        ({"sandbox_id": 7}, "sandbox_id"),
-        ({"sandbox_id": "../x"}, "sandbox_id"),
-        ({"conversation_id": "x"}, "conversation_id"),
-        ({"initial_message": {"content": "text"}}, "initial_message"),
-        ({"title": ""}, "title"),
-        ({"git_provider": "svn"}, "git_provider"),
-        ({"trigger": "nobody"}, "trigger"),
-        ({"agent_type": "other"}, "agent_type"),
-        ({"parent_conversation_id": "x"}, "parent_conversation_id"),
-        ({"public": "yes"}, "public"),
-    ],
-)
-def test_a_start_request_that_makes_no_sense_is_422(api, request_, member):
-    [fault] = api.call("POST", "/v1/app-conversations", json=request_, status=422)["detail"]
-    assert fault["loc"][:2] == ["body", member]
-
-
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
-    [
-        ({"sandbox_id": "nosuchsandbox"}, "Sandbox not found: nosuchsandbox"),
-        ({"sandbox_spec_id": "nope"}, "spec"),
-        ({"sandbox_spec_id": "broken"}, "no key given"),
-        ({"sandbox_spec_id": "silent"}, "did not answer"),
-        ({"parent_conversation_id": str(uuid4())}, "parent"),
-    ],
-)
-def test_a_start_that_fails_says_why_and_leaves_nothing(api, request_, sentence):
-    task = api.finished(api.start_task(**request_)["id"])
-
-    assert task["status"] == "ERROR"
-    assert sentence in task["detail"]
-    assert task["app_conversation_id"] is None
-    wait_until(lambda: not api.call("GET", "/v1/sandboxes/search")["items"], "the end of its sandbox")
-    assert api.call("GET", "/v1/app-conversations/count") == 0
-
-
-def test_an_id_that_is_taken_fails_and_harms_nothing(api):
-    first = api.app_conversation(title="mine")
-    task = api.finished(api.start_task(conversation_id=first["id"])["id"])
-
-    assert task["status"] == "ERROR"
-    assert api.conversation(first["id"])["title"] == "mine"
 
 
 def test_the_whole_loop(api):
@@ -427,49 +303,6 @@ def test_search_orders_filters_and_pages(api):
 def test_a_search_that_makes_no_sense_is_422(api, path, query, member):
     [fault] = api.call("GET", f"/v1/app-conversations/{path}", params=query, status=422)["detail"]
     assert fault["loc"] == ["query", member]
-
-
-def test_start_tasks_are_listed_counted_and_fetched(api):
-    sandbox = api.running_sandbox()["id"]
-    before = api.call("GET", "/v1/app-conversations/start-tasks/count")
-    tasks = [api.finished(api.start_task(sandbox_id=sandbox)["id"]) for _ in range(3)]
-    ids = [task["id"] for task in tasks]
-
-    page = api.call("GET", "/v1/app-conversations/start-tasks/search", params={"limit": 2})
-    assert [item["id"] for item in page["items"]] == ids[:0:-1]
-    query = {"limit": 1, "page_id": page["next_page_id"]}
-    rest = api.call("GET", "/v1/app-conversations/start-tasks/search", params=query)
-    assert [item["id"] for item in rest["items"]] == ids[:1]
-    assert api.call("GET", "/v1/app-conversations/start-tasks/count") == before + 3
-
-    of = {"conversation_id__eq": tasks[1]["app_conversation_id"]}
-    assert api.call("GET", "/v1/app-conversations/start-tasks/count", params=of) == 1
-    found = api.call("GET", "/v1/app-conversations/start-tasks/search", params=of)["items"]
-    assert [item["id"] for item in found] == [ids[1]]
-    since = {"created_at__gte": tasks[1]["created_at"], "sort_order": "CREATED_AT"}
-    found = api.call("GET", "/v1/app-conversations/start-tasks/search", params=since)["items"]
-    assert [item["id"] for item in found] == ids[1:]
-
-    unknown = uuid4().hex
-    found = api.call("GET", "/v1/app-conversations/start-tasks", params={"ids": [ids[2], unknown, ids[0]]})
-    assert [item and item["id"] for item in found] == [ids[2], None, ids[0]]
-    api.call("GET", "/v1/app-conversations/start-tasks", status=422)
-
-
-def test_stream_start_tells_every_state(api):
-    with api.client.stream("POST", "/api/v1/app-conversations/stream-start", json={"title": "Streamed"}) as response:
-        assert response.status_code == 200
-        assert response.headers["Content-Type"] == "application/json"
-        chunks = list(response.iter_text())
-
-    assert len(chunks) > 1
-    states = json.loads("".join(chunks))
-    assert all(set(state) == TASK for state in states)
-    assert len({state["id"] for state in states}) == 1
-    statuses = [state["status"] for state in states]
-    assert statuses[0] == "WORKING"
-    assert statuses[-1] == "READY"
-    assert len(set(statuses)) == len(statuses)
 
 
 def test_events_are_read_under_the_v1_path_too(api):
