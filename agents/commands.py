@@ -50,9 +50,11 @@ class Commands:
         if agent is None:
             self._store.events.send(conversation_id, content=content, run=run)
             return
-        _, answer = self._store.answers.decide(conversation_id, accept=False, reason=SUPERSEDED)
-        if answer := answer or self._store.answers.get(conversation_id):
-            self._deliver(agent, conversation_id, answer)
+        _, rejection = self._store.answers.decide(conversation_id, accept=False, reason=SUPERSEDED)
+        if rejection:
+            self._deliver(agent, conversation_id, rejection)
+        elif earlier := self._store.answers.get(conversation_id):
+            self.redeliver(conversation_id, earlier)
         agent.send(conversation_id, content, run)
 
     def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
@@ -117,8 +119,12 @@ class Commands:
         """Tell an agent an answer once more, unless it has heard it.
 
         An agent that no longer waits has heard it, and one that waits for the answer to another action too: to it this
-        answer would be one to that action.
+        answer would be one to that action. Our own state is looked at first: one that works may not answer for long.
         """
+        known = self._store.conversations.get(conversation_id)
+        if known["execution_status"] != "waiting_for_confirmation":
+            self._store.answers.settle(conversation_id, answer)
+            return
         agent = self.agent_of(conversation_id)
         if agent is None:
             return
@@ -131,4 +137,9 @@ class Commands:
 
     def _deliver(self, agent: AgentServer, conversation_id: ConversationId, answer: Answer) -> None:
         agent.answer(conversation_id, answer.accept, answer.reason)
-        self._store.answers.settle(conversation_id, answer)
+        if answer.accept:
+            # An agent server that says it waits, but is not quite at the end of its run, takes an acceptance for a run
+            # that is going on already, and drops it: whether it has moved is looked at a little later.
+            self._store.answers.look_again(conversation_id)
+        else:
+            self._store.answers.settle(conversation_id, answer)

@@ -12,8 +12,8 @@ from store.scripts import Scripts
 from store.stamps import Stamp
 from wire import ConversationId, Micros
 
-#: seconds until an answer of which nothing is heard is tried again
-PATIENCE = 5.0
+#: seconds until an answer of which nothing is heard is tried again, and until it is seen what one has led to
+PATIENCE, MOMENT = 5.0, 1.0
 
 
 class Answer(NamedTuple):
@@ -57,6 +57,10 @@ class Answers:
         """The agent has heard it, or never will."""
         self._scripts.settle_answer([ConversationKeys(conversation_id).root], [answer.id])
         self._redis.zrem(ANSWERS, conversation_id)
+
+    def look_again(self, conversation_id: ConversationId) -> None:
+        """Have a driver look in a moment whether the agent has moved."""
+        self._due_in(conversation_id, MOMENT)
 
     def claim(self) -> ConversationId | None:
         """A conversation whose answer is due; it is due again a little later, should its driver die."""

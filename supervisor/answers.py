@@ -28,6 +28,8 @@ def deliver_next(store: Store, commands: Commands) -> bool:
         return True
     try:
         commands.redeliver(conversation_id, answer)
+        if wire.now() - answer.at > GIVEN_UP * 1e6 and store.answers.get(conversation_id) == answer:
+            _give_up(store, conversation_id, answer, "it goes on to wait")
     except ConversationNotFound:
         store.answers.settle(conversation_id, answer)
     except NotReachable as error:

@@ -117,11 +117,42 @@ def test_a_message_rejects_what_waits_before_it_arrives(commands, waiting, agent
     assert agent.posted("/respond_to_confirmation")[0]["accept"] is False
 
 
-def test_an_answer_is_delivered_once(store, commands, waiting, agent):
+def test_an_answer_is_delivered_once(store, commands, waiting, sandbox, agent):
     assert commands.answer(waiting, accept=True, reason="fine")
     assert not commands.answer(waiting, accept=True, reason="fine")
     assert agent.posted("/respond_to_confirmation") == [{"accept": True, "reason": "fine"}]
+    store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
+    commands.redeliver(waiting, store.answers.get(waiting))  # a moment later: it has moved
+    assert len(agent.posted("/respond_to_confirmation")) == 1
     assert store.answers.get(waiting) is None
+
+
+def test_an_acceptance_that_the_agent_took_and_dropped_is_delivered_again(store, commands, waiting, sandbox, agent):
+    """A published agent server does that between its word that it waits and the end of its run."""
+    commands.answer(waiting, accept=True, reason="")
+    store.answers._due_in(waiting, -1)
+
+    while deliver_next(store, commands):
+        pass
+
+    assert len(agent.posted("/respond_to_confirmation")) == 2
+    assert store.answers.get(waiting) is not None
+    store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
+    store.answers._due_in(waiting, -1)
+    while deliver_next(store, commands):
+        pass
+    assert len(agent.posted("/respond_to_confirmation")) == 2
+    assert store.answers.get(waiting) is None
+
+
+def test_a_message_behind_an_acceptance_accepts_no_later_action(store, commands, waiting, agent):
+    commands.answer(waiting, accept=True, reason="")
+    agent.latest = "another"
+
+    commands.send(waiting, content=[], run=True)
+
+    assert [body["accept"] for body in agent.posted("/respond_to_confirmation")] == [True]
+    assert len(agent.posted("/events")) == 1
 
 
 @pytest.mark.parametrize("failure", [0, 500, 503])
