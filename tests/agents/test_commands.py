@@ -8,6 +8,7 @@ import pytest
 
 from agents.commands import Commands, NotReachable
 from agents.link import AgentRefused, AgentUnreachable, http_client
+from store.keys import ConversationKeys
 from store.sandboxes import SandboxId
 from supervisor.answers import deliver_next
 from tests.conftest import action, as_events, status
@@ -143,6 +144,22 @@ def test_an_acceptance_that_the_agent_took_and_dropped_is_delivered_again(store,
         pass
     assert len(agent.posted("/respond_to_confirmation")) == 2
     assert store.answers.get(waiting) is None
+
+
+def test_an_agent_that_goes_on_to_wait_is_given_up_and_the_log_says_so(store, commands, waiting, agent):
+    commands.answer(waiting, accept=True, reason="")
+    root = ConversationKeys(waiting).root
+    words = store.answers._redis.hget(root, "answer").decode().split("\n")
+    words[2] = str(int(words[2]) - 601_000_000)  # decided so long ago
+    store.answers._redis.hset(root, "answer", "\n".join(words))
+    store.answers._due_in(waiting, -1)
+
+    while deliver_next(store, commands):
+        pass
+
+    assert store.answers.get(waiting) is None
+    [raw], _ = store.events.search(waiting, kind="ConversationErrorEvent")
+    assert "goes on to wait" in json.loads(raw)["detail"]
 
 
 def test_a_message_behind_an_acceptance_accepts_no_later_action(store, commands, waiting, agent):
