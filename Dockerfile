@@ -5,10 +5,11 @@ COPY requirements.txt /
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
 WORKDIR /app
-COPY app.py config.py embedded.py gunicorn.conf.py lifeline.py specs.py specs.toml wire.py wiring.py ./
+COPY app.py config.py gunicorn.conf.py specs.py specs.toml wire.py wiring.py ./
 COPY agents agents
 COPY assets assets
 COPY blueprints blueprints
+COPY boot boot
 COPY runtimes runtimes
 COPY schemas schemas
 COPY store store
@@ -39,7 +40,7 @@ USER 10001:10001
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# The start may load a long file first: embedded.py waits 60 s for it. A proxy that the environment names is not asked.
+# The start may load a long file first: boot/embedded.py waits 60 s for it. A proxy that the environment names is not asked.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "-c", "\
 from urllib.request import ProxyHandler, build_opener; from config import Config; \
 build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{Config.from_env().port}/ready', timeout=4)"]

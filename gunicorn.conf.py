@@ -20,10 +20,10 @@ from gunicorn import util
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from boot.embedded import EmbeddedStore
+from boot.keeper import Keeper
 from config import Config, ConfigError
-from embedded import EmbeddedStore
 from specs import Specs
-from supervisor.keeper import Keeper
 
 try:
     _config = Config.from_env()

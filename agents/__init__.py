@@ -1,1 +1,1 @@
-"""Agents: how the server talks to those in sandboxes, and one to begin with."""
+"""The link to agents: passes clients' words on to the agent servers in sandboxes. `reference/` is an agent itself."""

@@ -108,15 +108,63 @@ class ConversationKeys:
         return f"{self.root}:text:{chunk}"
 
 
-#: root of the listing of all conversations
-LISTING = "conversations:{all}"
+class ListingKeys:
+    """The names of the listing's keys, which lie in one slot."""
+
+    root = "conversations:{all}"
+
+    @classmethod
+    def index(cls, by: str, among: str | None = None) -> str:
+        """The order by `created` or `updated`, of a status, of a group or of all."""
+        return f"{cls.root}:{by}:{among}" if among else f"{cls.root}:{by}"
+
+
+class SandboxKeys:
+    """The names of all sandboxes' keys: in one slot, so that what holds for all of them, such as how many may run, is
+    decided in one script."""
+
+    root = "{sandboxes}"
+    unclaimed = f"{root}:unclaimed"
+    by_key = f"{root}:keys"
+    hosts = f"{root}:hosts"
+    signal = f"{root}:signal"
+
+    @classmethod
+    def box(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:box:{sandbox_id}"
+
+    @classmethod
+    def created(cls, status: str | None = None) -> str:
+        return f"{cls.root}:created:{status}" if status else f"{cls.root}:created"
+
+    @classmethod
+    def of_host(cls, host: str) -> str:
+        return f"{cls.root}:host:{host}"
+
+    @classmethod
+    def reply(cls, request_id: str) -> str:
+        return f"{cls.root}:reply:{request_id}"
+
+
+class StartKeys:
+    """The names of all start tasks' keys, in one slot."""
+
+    root = "{starts}"
+    due = f"{root}:due"
+    signal = f"{root}:signal"
+
+    @classmethod
+    def task(cls, start_id: str) -> str:
+        return f"{cls.root}:task:{start_id}"
+
+    @classmethod
+    def index(cls, by: str) -> str:
+        """The order by `created` or `updated`."""
+        return f"{cls.root}:{by}"
+
 
 #: conversations of which an agent has not heard an answer
 ANSWERS = "answers"
-
-#: roots of all sandboxes and of all starts of app conversations: each in one slot, so that what holds for all of
-#: them, such as how many may run, is decided in one script
-SANDBOXES, STARTS = "{sandboxes}", "{starts}"
 
 
 def followers_channel(process: str) -> str:

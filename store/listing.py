@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from store.errors import ConversationNotFound
-from store.keys import LISTING, ConversationKeys
+from store.keys import ConversationKeys, ListingKeys
 from store.scripts import Script, Scripts
 from wire import ConversationId, Micros, micros
 
@@ -53,12 +53,12 @@ class Listing:
     ) -> None:
         """Enter or move a conversation. groups: what else it can be listed by, joined by commas."""
         self._scripts.note_conversation(
-            [LISTING], [conversation_id, revision, status, micros(created_at), micros(updated_at), groups]
+            [ListingKeys.root], [conversation_id, revision, status, micros(created_at), micros(updated_at), groups]
         )
 
     def forget(self, conversation_id: ConversationId, revision: int) -> None:
         """Take a conversation out, unless one of a later revision is there."""
-        self._scripts.note_conversation([LISTING], [conversation_id, revision, "", 0, 0, ""])
+        self._scripts.note_conversation([ListingKeys.root], [conversation_id, revision, "", 0, 0, ""])
 
     def page(
         self, *, among: str | None, by: str, descending: bool, limit: int, start: tuple[Micros, ConversationId] | None
@@ -66,7 +66,7 @@ class Listing:
         """Conversations in the order of `by`, `created` or `updated`, from a place on; among: a status or a group."""
         place = start or ("", "")
         args = [by, among or "", "desc" if descending else "asc", limit, *place]
-        found: Any = self._scripts.page_conversations([LISTING], args)
+        found: Any = self._scripts.page_conversations([ListingKeys.root], args)
         return [
             Entry(ConversationId(identity.decode()), Micros(int(float(at))), int(revision))
             for identity, at, revision in zip(found[::3], found[1::3], found[2::3], strict=True)
@@ -74,4 +74,4 @@ class Listing:
 
     def count(self, among: str | None) -> int:
         """How many conversations there are, of a status, of a group or in all."""
-        return int(self._redis.zcard(f"{LISTING}:created:{among}" if among else f"{LISTING}:created"))
+        return int(self._redis.zcard(ListingKeys.index("created", among)))

@@ -17,7 +17,7 @@ from redis import Redis
 
 import wire
 from store.errors import NoSupervisor, SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.keys import SANDBOXES
+from store.keys import SandboxKeys
 from store.scripts import Scripts
 from wire import Micros
 
@@ -81,7 +81,7 @@ class Sandboxes:
         most, policy = self.limits.most, "pause" if self.limits.pause_idlest else "refuse"
         args = [identity, spec_id, key, key_hash(key), wire.now(), most, policy]
         self.require_host()
-        outcome, number = self._scripts.start_sandbox([SANDBOXES], args)
+        outcome, number = self._scripts.start_sandbox([SandboxKeys.root], args)
         if outcome == b"full":
             raise TooManySandboxes(number, most)
         return self.get(identity)
@@ -89,7 +89,7 @@ class Sandboxes:
     def require_host(self) -> None:
         """Wait a little for a supervisor, as when the server has just begun. Raises NoSupervisor."""
         deadline = time.monotonic() + _HOST_PATIENCE
-        while not self._redis.zcount(f"{SANDBOXES}:hosts", self._oldest_beat(), "+inf"):
+        while not self._redis.zcount(SandboxKeys.hosts, self._oldest_beat(), "+inf"):
             if time.monotonic() > deadline:
                 raise NoSupervisor
             time.sleep(_LOOK)
@@ -100,7 +100,7 @@ class Sandboxes:
         A resume is not waited for. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes.
         """
         most, policy = self.limits.most, "pause" if self.limits.pause_idlest else "refuse"
-        reply = self._scripts.ask_sandbox([SANDBOXES], [sandbox_id, verb, wire.now(), most, policy])
+        reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, wire.now(), most, policy])
         if reply is None:
             raise SandboxNotFound
         outcome, status, number = reply
@@ -129,7 +129,7 @@ class Sandboxes:
         if len(self._touched) > 10_000:
             self._touched.clear()
         self._touched[sandbox_id] = now
-        box = f"{SANDBOXES}:box:{sandbox_id}"
+        box = SandboxKeys.box(sandbox_id)
         if self._redis.hexists(box, "id"):
             self._redis.hset(box, "active_at", str(wire.now()))
 
@@ -147,7 +147,7 @@ class Sandboxes:
         self._look_after_the_lost()
         with self._redis.pipeline(transaction=False) as pipe:
             for sandbox_id in sandbox_ids:
-                pipe.hgetall(f"{SANDBOXES}:box:{sandbox_id}")
+                pipe.hgetall(SandboxKeys.box(sandbox_id))
             replies: list[Any] = pipe.execute() if sandbox_ids else []
         return [_sandbox(stored) if b"status" in stored else None for stored in replies]
 
@@ -156,7 +156,7 @@ class Sandboxes:
     ) -> tuple[list[Sandbox], tuple[Micros, SandboxId] | None]:
         """One page, newest first, and the place where the next one begins."""
         self._look_after_the_lost()
-        index = f"{SANDBOXES}:created:{status}" if status else f"{SANDBOXES}:created"
+        index = SandboxKeys.created(status)
         stored: Any = self._redis.zrange(index, 0, -1, desc=True, withscores=True)
         places = [(Micros(int(at)), SandboxId(identity.decode())) for identity, at in stored]
         found: list[Sandbox] = []
@@ -170,7 +170,7 @@ class Sandboxes:
 
     def of_key(self, session_api_key: str) -> SandboxId | None:
         """The sandbox of a session key."""
-        stored: Any = self._redis.hget(f"{SANDBOXES}:keys", key_hash(session_api_key))
+        stored: Any = self._redis.hget(SandboxKeys.by_key, key_hash(session_api_key))
         return SandboxId(stored.decode()) if stored else None
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
@@ -178,8 +178,8 @@ class Sandboxes:
         sandbox = self.get(sandbox_id)
         if sandbox.status == "ERROR" or not sandbox.host:
             return "\n".join(sandbox.log.splitlines()[-tail:])
-        reply = f"{SANDBOXES}:reply:{uuid4()}"
-        self._redis.publish(f"{SANDBOXES}:signal", json.dumps({"log": sandbox_id, "tail": tail, "reply": reply}))
+        reply = SandboxKeys.reply(str(uuid4()))
+        self._redis.publish(SandboxKeys.signal, json.dumps({"log": sandbox_id, "tail": tail, "reply": reply}))
         deadline = time.monotonic() + _LOG_PATIENCE
         while time.monotonic() < deadline:
             text: Any = self._redis.lpop(reply)
@@ -194,23 +194,23 @@ class Sandboxes:
         """Say that a host's supervisor lives; False if another one speaks for the host. Cares for lost hosts."""
         waiting = wire.now() - round(self.limits.start_seconds * 1e6)
         args = [host, supervisor, wire.now(), self._oldest_beat(), waiting]
-        return bool(self._scripts.beat_host([SANDBOXES], args) == b"alive")
+        return bool(self._scripts.beat_host([SandboxKeys.root], args) == b"alive")
 
     def claim(self, host: str) -> SandboxId | None:
         """Take the sandbox that has waited longest for a host."""
-        claimed = self._scripts.claim_sandbox([SANDBOXES], [host, self.limits.most])
+        claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.most])
         return SandboxId(claimed.decode()) if claimed else None
 
     def of_host(self, host: str) -> list[Sandbox]:
         """Every sandbox that a host holds."""
-        stored: Any = self._redis.smembers(f"{SANDBOXES}:host:{host}")
+        stored: Any = self._redis.smembers(SandboxKeys.of_host(host))
         found = self.get_many([SandboxId(identity.decode()) for identity in stored])
         return [sandbox for sandbox in found if sandbox is not None]
 
     def report(self, sandbox_id: SandboxId, host: str, status: str = "", **fields: Any) -> bool:
         """Write what a supervisor sees; status "GONE" is the end. False if it is no longer possible, or not its."""
         words = [word for name, value in fields.items() for word in (name, _stored(value))]
-        outcome = self._scripts.report_sandbox([SANDBOXES], [sandbox_id, host, status, wire.now(), *words])
+        outcome = self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, wire.now(), *words])
         return bool(outcome == b"noted")
 
     def answer(self, reply: str, text: str) -> None:
@@ -226,8 +226,8 @@ class Sandboxes:
     def _look_after_the_lost(self) -> None:
         """What no supervisor does any more, whoever reads does: the sandboxes of lost hosts are MISSING."""
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.zcount(f"{SANDBOXES}:hosts", "-inf", self._oldest_beat())
-            pipe.zcount(f"{SANDBOXES}:unclaimed", "-inf", wire.now() - round(self.limits.start_seconds * 1e6))
+            pipe.zcount(SandboxKeys.hosts, "-inf", self._oldest_beat())
+            pipe.zcount(SandboxKeys.unclaimed, "-inf", wire.now() - round(self.limits.start_seconds * 1e6))
             lost, waiting = pipe.execute()
         if lost or waiting:
             self.beat("", "")

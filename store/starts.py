@@ -8,7 +8,7 @@ from uuid import uuid4
 from redis import Redis
 
 import wire
-from store.keys import STARTS
+from store.keys import StartKeys
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
 from store.secrets import Sealer
@@ -77,12 +77,12 @@ class Starts:
             "updated_at": str(now),
         }
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.hset(f"{STARTS}:task:{identity}", mapping=dict[Any, Any](fields))
-            pipe.zadd(f"{STARTS}:created", {identity: now})
-            pipe.zadd(f"{STARTS}:updated", {identity: now})
-            pipe.zadd(f"{STARTS}:due", {identity: now})
+            pipe.hset(StartKeys.task(identity), mapping=dict[Any, Any](fields))
+            pipe.zadd(StartKeys.index("created"), {identity: now})
+            pipe.zadd(StartKeys.index("updated"), {identity: now})
+            pipe.zadd(StartKeys.due, {identity: now})
             pipe.execute()
-        self._redis.publish(f"{STARTS}:signal", identity)  # a cluster's pipeline takes none
+        self._redis.publish(StartKeys.signal, identity)  # a cluster's pipeline takes none
         return _start({name.encode(): str(value).encode() for name, value in fields.items()}, "echo")
 
     def get_many(self, ids: Sequence[str]) -> list[Start | None]:
@@ -111,15 +111,15 @@ class Starts:
     def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
         """How many starts there are: one look, unless a conversation's are asked for."""
         if conversation_id is None:
-            return int(self._redis.zcount(f"{STARTS}:created", "-inf" if since is None else since, "+inf"))
+            return int(self._redis.zcount(StartKeys.index("created"), "-inf" if since is None else since, "+inf"))
         return sum(1 for _ in self._matching("created", True, conversation_id, since, None))
 
     def forget(self, start_id: str) -> None:
         """Remove a start."""
         with self._redis.pipeline(transaction=False) as pipe:
-            for index in ("created", "updated", "due"):
-                pipe.zrem(f"{STARTS}:{index}", start_id)
-            pipe.delete(f"{STARTS}:task:{start_id}")
+            for index in (StartKeys.index("created"), StartKeys.index("updated"), StartKeys.due):
+                pipe.zrem(index, start_id)
+            pipe.delete(StartKeys.task(start_id))
             pipe.execute()
 
     # what drivers do
@@ -127,7 +127,7 @@ class Starts:
     def claim(self) -> tuple[Start, str] | None:
         """Take a start that nobody drives, and the lease that shows it; None if there is none."""
         lease, now = str(uuid4()), wire.now()
-        identity = self._scripts.claim_start([STARTS], [lease, now, now + round(LEASE * 1e6)])
+        identity = self._scripts.claim_start([StartKeys.root], [lease, now, now + round(LEASE * 1e6)])
         [stored] = self._read([identity.decode()]) if identity else [{}]
         return (_start(stored, "request"), lease) if stored else None
 
@@ -137,23 +137,25 @@ class Starts:
         words = [word for name, value in fields.items() for word in (name, str(value))]
         now = wire.now()
         args = [start_id, lease, now, "" if finished else now + round(LEASE * 1e6), *words]
-        return bool(self._scripts.advance_start([STARTS], args))
+        return bool(self._scripts.advance_start([StartKeys.root], args))
 
     def secrets_of(self, start: Start) -> dict[str, Any]:
         """The secrets that came with the request."""
-        stored: Any = self._redis.hget(f"{STARTS}:task:{start.id}", "secrets")
+        stored: Any = self._redis.hget(StartKeys.task(start.id), "secrets")
         return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
 
     def _fail_the_forgotten(self) -> None:
         """What no supervisor does any more, whoever reads does: no start is unfinished for ever."""
         forgotten = wire.now() - round(self._sandboxes.limits.start_seconds * 1e6)
-        if self._redis.zcount(f"{STARTS}:due", "-inf", forgotten):
-            self._scripts.fail_starts([STARTS], [forgotten, wire.now(), "No supervisor runs that could go on with it"])
+        if self._redis.zcount(StartKeys.due, "-inf", forgotten):
+            self._scripts.fail_starts(
+                [StartKeys.root], [forgotten, wire.now(), "No supervisor runs that could go on with it"]
+            )
 
     def _read(self, ids: Sequence[str]) -> list[dict[bytes, bytes]]:
         with self._redis.pipeline(transaction=False) as pipe:
             for identity in ids:
-                pipe.hgetall(f"{STARTS}:task:{identity}")
+                pipe.hgetall(StartKeys.task(identity))
             return pipe.execute() if ids else []
 
     def _matching(
@@ -175,7 +177,7 @@ class Starts:
         offset = 0
         while True:
             stored: Any = self._redis.zrange(
-                f"{STARTS}:{by}",
+                StartKeys.index(by),
                 *((most, least) if descending else (least, most)),
                 desc=descending,
                 byscore=True,

@@ -6,7 +6,7 @@ from typing import Any
 from redis import Redis
 from redis.client import PubSub
 
-from store.keys import SANDBOXES, STARTS
+from store.keys import SandboxKeys, StartKeys
 
 
 class Wakeups:
@@ -20,7 +20,7 @@ class Wakeups:
         """Wait for word, or so long; the requests for logs among it: {log: sandbox id, tail, reply}."""
         if self._subscription is None:
             subscription = self._redis.pubsub()
-            subscription.subscribe(f"{SANDBOXES}:signal", f"{STARTS}:signal")
+            subscription.subscribe(SandboxKeys.signal, StartKeys.signal)
             self._subscription = subscription
         requests, patience = [], seconds
         while (message := self._subscription.get_message(timeout=patience)) is not None:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from agents.commands import Commands
 from agents.link import http_client
+from boot.lifeline import parent_is_there
 from config import Config, ConfigError
-from lifeline import parent_is_there
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.process import ProcessRuntime

@@ -17,8 +17,9 @@ ROOMS = {
     "blueprints": {"redis", "fakeredis", "app", "config", "runtimes", "supervisor"},
     "runtimes": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "supervisor", "specs"},
     "supervisor": HTTP,
+    "boot": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "runtimes", "supervisor", "specs"},
 }
-FOLDERS = ("blueprints", "schemas", "store", "agents", "runtimes", "supervisor")
+FOLDERS = ("boot", "blueprints", "schemas", "store", "agents", "runtimes", "supervisor")
 SOURCES = [*PROJECT.glob("*.py"), *(path for folder in FOLDERS for path in PROJECT.glob(f"{folder}/**/*.py"))]
 
 
@@ -42,14 +43,14 @@ def test_imports_point_one_way(room):
         assert not imported(ast.parse(path.read_text())) & ROOMS[room], named(path)
 
 
-@pytest.mark.parametrize("name", ["wire.py", "lifeline.py", "embedded.py", "supervisor/keeper.py"])
+@pytest.mark.parametrize("name", ["wire.py", "boot/lifeline.py", "boot/embedded.py", "boot/keeper.py"])
 def test_what_all_share_needs_the_standard_library_alone(name):
-    assert imported(ast.parse((PROJECT / name).read_text())) - {"lifeline"} <= sys.stdlib_module_names
+    assert imported(ast.parse((PROJECT / name).read_text())) - {"boot"} <= sys.stdlib_module_names
 
 
 def test_the_gunicorn_master_loads_nothing_that_gevent_must_patch_in_the_workers():
     loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, config, embedded, specs, supervisor.keeper; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, config, boot.embedded, boot.keeper, specs; print(*sys.modules)"],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -70,11 +71,14 @@ def test_files_and_functions_stay_small_and_import_at_the_top(path):
             assert not imported(ast.Module(node.body, [])), f"{node.name} imports"
 
 
-def test_keys_are_named_in_one_place():
+def test_key_names_are_joined_in_the_key_module_alone():
+    parts = "log|ids|at|pending|calls|text|box|task|host|hosts|due|signal|created|updated|keys|reply|unclaimed"
+    a_key = re.compile(rf"^conv:|conversations:\{{|\{{(all|sandboxes|starts)\}}|^:({parts})\b|^follower:")
     for path in SOURCES:
-        code = re.sub(r'""".*?"""|#.*', "", path.read_text(), flags=re.DOTALL)
-        if path.name != "keys.py":
-            assert "conv:" not in code, named(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and named(path) != "store/keys.py":
+                assert not a_key.search(node.value), f"{named(path)}: {node.value[:80]}"
 
 
 def test_nothing_is_named_for_a_role():

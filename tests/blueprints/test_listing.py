@@ -15,7 +15,7 @@ ORDERS = ("CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC")
 @pytest.fixture
 def alone(monkeypatch):
     """A listing of this test's own: the other one has every test's conversations."""
-    monkeypatch.setattr("store.listing.LISTING", f"conversations:{{{uuid4()}}}")
+    monkeypatch.setattr("store.keys.ListingKeys.root", f"conversations:{{{uuid4()}}}")
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def machine(store, monkeypatch):
         def __init__(self):
             super().__init__()
             self.now = wire.now()
-            monkeypatch.setattr(module, "LISTING", f"conversations:{{{uuid4()}}}")
+            monkeypatch.setattr(module.ListingKeys, "root", f"conversations:{{{uuid4()}}}")
             monkeypatch.setattr("wire.now", lambda: self.now)
             self.ids = [str(uuid4()) for _ in range(3)]
             self.lived, self.standing, self.late, self.complete = set(), {}, [], True
@@ -199,7 +199,7 @@ def test_the_listing_is_what_the_model_says(request, store, monkeypatch):
 @pytest.fixture
 def listing(store, monkeypatch):
     """A listing of this test's own: the other one has every test's conversations."""
-    monkeypatch.setattr(module, "LISTING", f"conversations:{{{uuid4()}}}")
+    monkeypatch.setattr(module.ListingKeys, "root", f"conversations:{{{uuid4()}}}")
     return store.conversations._listing
 
 

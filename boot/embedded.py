@@ -1,6 +1,6 @@
 """The embedded store: a private Redis that belongs to one start of the server and ends with it.
 
-    python -m embedded DATA_DIR
+    python -m boot.embedded DATA_DIR
 
 The gunicorn master starts this process and holds its standard input. The process takes the folder's lock,
 starts `redis-server` with an append-only file under DATA_DIR (or, where there is no such program, fakeredis,
@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lifeline import parent_is_there
+from boot.lifeline import parent_is_there
 
 #: seconds in which an earlier start may give the folder up, and in which a server must answer
 _LOCK_PATIENCE, _START_PATIENCE = 3.0, 60.0
@@ -40,11 +40,11 @@ class EmbeddedStore:
         """Start the store and wait for it. Raises RuntimeError with a sentence for the operator."""
         # A session of its own: Ctrl-C reaches the workers, which still need the store to finish their requests.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "embedded", str(Path(data_dir).resolve())],
+            [sys.executable, "-m", "boot.embedded", str(Path(data_dir).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            cwd=Path(__file__).parent,
+            cwd=Path(__file__).parent.parent,
         )
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().decode().strip()

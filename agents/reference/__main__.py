@@ -2,9 +2,9 @@
 
     python -m agents.reference [--host 127.0.0.1] [--port 8000]
 
-It speaks the part of the agent-server wire that `agents/link.py` uses; what its agent does is in
-`agents/conversation.py`. Events and changes are posted to OH_WEBHOOKS_0_BASE_URL, in order and until they are taken;
-requests must show the key OH_SESSION_API_KEYS_0. Both may be unset.
+It speaks the part of the agent-server wire that `agents/link.py` uses; `conversation.py` has what its agent does.
+Events and changes are posted to OH_WEBHOOKS_0_BASE_URL, in order and until they are taken; requests must show the key
+OH_SESSION_API_KEYS_0. Both may be unset.
 
 It keeps conversations in memory: what outlives it is the log of the server that it posts to.
 """
@@ -22,7 +22,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
 from werkzeug.serving import make_server
 
-from agents.conversation import Conversation, Event, Webhooks
+from agents.reference.conversation import Conversation, Event, Webhooks
 
 #: of the environment: what no command that the agent runs needs to know
 PRIVATE = ("OH_SESSION_API_KEYS_0", "SESSION_API_KEY", "PYTHONPATH")

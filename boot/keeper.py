@@ -1,6 +1,6 @@
 """Keeps a supervisor running beside the server: starts it, starts it anew when it dies, ends it with the server.
 
-    python -m supervisor.keeper
+    python -m boot.keeper
 
 The gunicorn master starts this process and holds its standard input; its end, however it came, is this one's too.
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lifeline import parent_is_there
+from boot.lifeline import parent_is_there
 
 #: seconds between two looks at the supervisor, and before one that died is started anew
 _LOOK = 0.2
@@ -27,7 +27,7 @@ class Keeper:
     def __init__(self) -> None:
         # A session of its own: Ctrl-C reaches the workers, whose requests still need the supervisor.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.keeper"],
+            [sys.executable, "-m", "boot.keeper"],
             stdin=subprocess.PIPE,
             start_new_session=True,
             cwd=Path(__file__).parent.parent,

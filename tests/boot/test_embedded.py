@@ -33,7 +33,7 @@ def commands() -> dict[int, tuple[int, str]]:
 
 def processes_of(folder: Path) -> list[int]:
     """The embedded store's own process for a folder, while it runs."""
-    return [pid for pid, (_, command) in commands().items() if "-m embedded" in command and str(folder) in command]
+    return [pid for pid, (_, command) in commands().items() if "-m boot.embedded" in command and str(folder) in command]
 
 
 def redis_of(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What the reference agent does in a conversation, and how it tells. `agents/reference.py` serves it.
+"""What the reference agent does in a conversation, and how it tells. `__main__.py` serves it.
 
 Each `run: CMD` line of a user's message becomes an action, which is executed in the working directory when the
 confirmation policy lets it, or when it is accepted; other messages are answered with text.

@@ -1,7 +1,4 @@
-"""How a process learns that the one which started it has ended, however that came about: its standard input ends.
-
-Only the standard library stands here: see `embedded.py`.
-"""
+"""How a process learns that the one which started it has ended, however that came about: its standard input ends."""
 
 import os
 import select
