@@ -5,15 +5,15 @@ from flask import Flask
 from agents.commands import Commands
 from agents.link import http_client
 from blueprints.api import Api
-from blueprints.apps import app_conversations, app_events
+from blueprints.app_conversations import app_conversations, app_events
 from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import events
+from blueprints.live_socket import sockets
+from blueprints.live_stream import stream
 from blueprints.operations import operations
+from blueprints.sandbox_specs import specs
 from blueprints.sandboxes import sandboxes
-from blueprints.sockets import sockets
-from blueprints.specs import specs
-from blueprints.stream import stream
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
 from specs import Specs

@@ -62,7 +62,7 @@ def post_worker_init(worker: Any) -> None:
     def watch() -> None:
         while worker.alive:
             time.sleep(0.2)
-        worker.wsgi.extensions["store"].feeds.stop()
+        worker.wsgi.extensions["store"].followers.stop()
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
 

@@ -111,7 +111,7 @@ class Commands:
             if agent := self.agent_of(conversation_id):
                 agent.delete(conversation_id)
         self._store.conversations.delete(conversation_id)
-        if sandbox_id and not self._store.apps.in_sandbox(SandboxId(sandbox_id)):
+        if sandbox_id and not self._store.app_conversations.in_sandbox(SandboxId(sandbox_id)):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
 

@@ -49,7 +49,7 @@ def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Resp
 def _read_behind(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
     search.pop("descending")
-    items, last = current_store.feeds.read(conversation_id, after, wait=wait, limit=limit, **search)
+    items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, **search)
     response = json_response(b'{"items":[%b],"next_page_id":null}' % b",".join(items))
     response.headers["X-Last-Seq"] = str(last)
     return response

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from store.answers import Answers
-from store.apps import AppConversations
+from store.app_conversations import AppConversations
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
 from store.events import EventLog
-from store.feeds import Feeds
+from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
 from store.listing import Listing
@@ -16,7 +16,7 @@ from store.sandboxes import Limits, Sandboxes
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.signals import Signals
-from store.starts import Starts
+from store.start_tasks import StartTasks
 from store.text import MessageText
 from store.wakeups import Wakeups
 
@@ -31,11 +31,11 @@ class Store:
     events: EventLog
     confirmations: Confirmations
     answers: Answers
-    apps: AppConversations
+    app_conversations: AppConversations
     sandboxes: Sandboxes
-    starts: Starts
+    start_tasks: StartTasks
     wakeups: Wakeups
-    feeds: Feeds
+    followers: Followers
     forks: Forks
     health: Health
 
@@ -66,11 +66,11 @@ def open_store(
         events=EventLog(clients.commands, scripts, listing, conversations, text),
         confirmations=confirmations,
         answers=Answers(clients.commands, scripts, confirmations),
-        apps=AppConversations(conversations, sandboxes),
+        app_conversations=AppConversations(conversations, sandboxes),
         sandboxes=sandboxes,
-        starts=Starts(clients.commands, scripts, sealer, sandboxes),
+        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
         wakeups=Wakeups(clients.signals),
-        feeds=Feeds(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
+        followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(clients.commands, scripts, listing, conversations),
         health=Health(clients.health),
     )

@@ -26,7 +26,7 @@ from runtimes.process import ProcessRuntime
 from specs import Specs
 from supervisor.loop import HostTaken, Loop
 from supervisor.sandboxes import Host, Reconciler
-from supervisor.starts import StartDriver
+from supervisor.start_tasks import StartDriver
 from wiring import open_store_of
 
 log = logging.getLogger("supervisor")

@@ -11,10 +11,10 @@ from agents.commands import Commands
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import SandboxId
-from store.starts import Start
+from store.start_tasks import StartTask
 from supervisor.answers import deliver_next
 from supervisor.sandboxes import Reconciler
-from supervisor.starts import StartDriver
+from supervisor.start_tasks import StartDriver
 
 log = logging.getLogger("supervisor")
 
@@ -93,7 +93,7 @@ class Loop:
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1
             self._submit(claimed, self._look_at, claimed)
-        while len(self._driven) < _MOST_STARTS and (claimed_start := self._store.starts.claim()):
+        while len(self._driven) < _MOST_STARTS and (claimed_start := self._store.start_tasks.claim()):
             start, lease = claimed_start
             self._driven.add(lease)
             self._drivers.submit(self._drive, start, lease)
@@ -130,7 +130,7 @@ class Loop:
         if sandbox is not None and sandbox.host == self._host:
             self._reconciler.look_at(sandbox)
 
-    def _drive(self, start: Start, lease: str) -> None:
+    def _drive(self, start: StartTask, lease: str) -> None:
         try:
             _logged(self._driver.drive, start, lease)
         finally:

@@ -111,7 +111,7 @@ class Reconciler:
             idle = self._agent(sandbox).idle_seconds()
         except (AgentUnreachable, AgentRefused):
             idle = None
-        if self._store.apps.runs_in(sandbox.id) or (idle is not None and idle < spec.idle_pause_seconds):
+        if self._store.app_conversations.runs_in(sandbox.id) or (idle is not None and idle < spec.idle_pause_seconds):
             self._report(sandbox, "", active_at=str(wire.now() - round((idle or 0) * 1e6)))
         else:
             self._store.sandboxes.ask(sandbox.id, "pause")

@@ -44,7 +44,7 @@ def base_url(tmp_path_factory):
 # Too many ids make too long a line, which gunicorn refuses before the app can.
 config = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": ["4xx"]}}})
 
-# A stream never ends; tests/blueprints/test_stream.py reads it.
+# A stream never ends; tests/blueprints/test_live_stream.py reads it.
 api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).exclude(path_regex="/events/stream$")
 
 

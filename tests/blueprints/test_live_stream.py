@@ -211,7 +211,7 @@ def test_a_stream_that_begins_while_the_worker_ends_tells_the_browser_to_come_ag
     client, store, conversation, monkeypatch
 ):
     client.post("/api/conversations", json={"conversation_id": conversation})
-    monkeypatch.setattr(store.feeds, "_stopping", True)
+    monkeypatch.setattr(store.followers, "_stopping", True)
 
     response = client.get(f"/api/conversations/{conversation}/events/stream")
 

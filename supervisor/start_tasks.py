@@ -14,7 +14,7 @@ from specs import SpecNotFound, Specs
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, StoreError
 from store.sandboxes import Sandbox, SandboxId, random_text
-from store.starts import FINISHED, LEASE, Start
+from store.start_tasks import FINISHED, LEASE, StartTask
 from wire import ConversationId
 
 log = logging.getLogger("supervisor")
@@ -47,7 +47,7 @@ class StartDriver:
         self._shared = shared
         self._start_seconds = start_seconds
 
-    def drive(self, start: Start, lease: str) -> None:
+    def drive(self, start: StartTask, lease: str) -> None:
         """Bring a start to READY or ERROR."""
         try:
             with self._renewed(start, lease):
@@ -60,14 +60,14 @@ class StartDriver:
             self._fail(start, lease, str(error))
 
     @contextmanager
-    def _renewed(self, start: Start, lease: str) -> Iterator[None]:
+    def _renewed(self, start: StartTask, lease: str) -> Iterator[None]:
         """Prolong the lease meanwhile: an agent that loads its tools takes longer than one lease."""
         done = threading.Event()
 
         def renew() -> None:
             while not done.wait(LEASE / 3):
                 with suppress(*UNAVAILABLE):
-                    self._store.starts.advance(start.id, lease)
+                    self._store.start_tasks.advance(start.id, lease)
 
         thread = threading.Thread(target=renew, daemon=True)
         thread.start()
@@ -77,7 +77,7 @@ class StartDriver:
             done.set()
             thread.join()
 
-    def _drive(self, start: Start, lease: str) -> None:
+    def _drive(self, start: StartTask, lease: str) -> None:
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
         sandbox = self._running(start)
@@ -89,7 +89,7 @@ class StartDriver:
         body = conversation_request(start, request, spec.conversation, spec.working_dir)
         app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
         app = {"llm_model": _model(body), "start_id": start.id} | app
-        secrets = self._store.starts.secrets_of(start)
+        secrets = self._store.start_tasks.secrets_of(start)
         self._store.conversations.create(
             conversation_id,
             title=request.get("title") or f"Conversation {conversation_id[:5]}",
@@ -111,13 +111,13 @@ class StartDriver:
         if not parent_id:
             return request
         try:
-            parent = self._store.apps.get(ConversationId(parent_id))
+            parent = self._store.app_conversations.get(ConversationId(parent_id))
         except ConversationNotFound:
             raise CannotStart(f"There is no conversation {parent_id} that could be the parent") from None
         inherited = {"sandbox_id": parent["sandbox_id"]} | {name: parent["app"].get(name) for name in _INHERITED}
         return inherited | {name: value for name, value in request.items() if value is not None}
 
-    def _with_sandbox(self, start: Start, lease: str, request: Mapping[str, Any]) -> Start:
+    def _with_sandbox(self, start: StartTask, lease: str, request: Mapping[str, Any]) -> StartTask:
         """Choose the sandbox, or name a new one before it is started, so that a second driver starts no second one."""
         if not start.sandbox_id:
             spec = self._specs.get(request.get("sandbox_spec_id"))
@@ -133,11 +133,13 @@ class StartDriver:
     def _with_room(self, spec_id: str) -> str | None:
         """The running sandbox of a spec with the fewest conversations, if one has room."""
         running, _ = self._store.sandboxes.search(status="RUNNING", spec_id=spec_id, limit=100, start=None)
-        numbers = [(self._store.apps.in_sandbox(one.id), one.id) for one in running if one.wanted == "running"]
+        numbers = [
+            (self._store.app_conversations.in_sandbox(one.id), one.id) for one in running if one.wanted == "running"
+        ]
         number, identity = min(numbers, default=(MOST_SHARING, None))
         return identity if number < MOST_SHARING else None
 
-    def _running(self, start: Start) -> Sandbox:
+    def _running(self, start: StartTask) -> Sandbox:
         """Wait until the sandbox runs; a paused one is resumed."""
         identity = SandboxId(start.sandbox_id)
         deadline = time.monotonic() + 2 * self._start_seconds
@@ -155,19 +157,19 @@ class StartDriver:
             time.sleep(_LOOK)
         raise CannotStart(f"The sandbox {identity} did not run in time")
 
-    def _is_its(self, start: Start) -> bool:
+    def _is_its(self, start: StartTask) -> bool:
         """Whether the conversation was made by this start. Raises ConversationNotFound."""
         app = self._store.conversations.get(start.conversation_id)["app"] or {}
         return bool(app.get("start_id") == start.id)
 
-    def _advance(self, start: Start, lease: str, **fields: Any) -> None:
-        if not self._store.starts.advance(start.id, lease, **fields):
+    def _advance(self, start: StartTask, lease: str, **fields: Any) -> None:
+        if not self._store.start_tasks.advance(start.id, lease, **fields):
             raise LeaseLost
 
-    def _fail(self, start: Start, lease: str, reason: str) -> None:
+    def _fail(self, start: StartTask, lease: str, reason: str) -> None:
         """Say why, and leave neither a sandbox nor half a conversation behind."""
-        [known] = self._store.starts.get_many([start.id])
-        if known is None or not self._store.starts.advance(start.id, lease):
+        [known] = self._store.start_tasks.get_many([start.id])
+        if known is None or not self._store.start_tasks.advance(start.id, lease):
             return
         with suppress(StoreError):  # what never came to be
             if self._is_its(start):
@@ -175,7 +177,7 @@ class StartDriver:
         with suppress(StoreError):
             if known.own_sandbox:
                 self._store.sandboxes.ask(SandboxId(known.sandbox_id), "delete")
-        self._store.starts.advance(start.id, lease, status="ERROR", detail=reason)
+        self._store.start_tasks.advance(start.id, lease, status="ERROR", detail=reason)
         log.warning("start %s: %s", start.id, reason)
 
 
@@ -185,7 +187,7 @@ _APP_FIELDS = (*_INHERITED, "trigger", "pr_number", "public", "parent_conversati
 
 
 def conversation_request(
-    start: Start, request: Mapping[str, Any], template: Mapping[str, Any], working_dir: str
+    start: StartTask, request: Mapping[str, Any], template: Mapping[str, Any], working_dir: str
 ) -> dict[str, Any]:
     """What the agent server is asked to start: the spec's template, filled with the request."""
     body: dict[str, Any] = {

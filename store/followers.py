@@ -17,7 +17,7 @@ from wire import ConversationId, Seq
 MOST_LOOKED_AT = 10_000
 
 
-class Feeds:
+class Followers:
     """All that this process follows."""
 
     def __init__(self, scripts: Scripts, signals: Signals, *, ring_bytes: int, most_followers: int) -> None:

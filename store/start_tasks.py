@@ -24,7 +24,7 @@ LEASE = 5.0
 _PAGE = 200
 
 
-class Start(NamedTuple):
+class StartTask(NamedTuple):
     """One start. conversation_id is the one that it will have. Times in µs."""
 
     id: str
@@ -44,7 +44,7 @@ class Start(NamedTuple):
         return self.conversation_id if self.status == "READY" else None
 
 
-class Starts:
+class StartTasks:
     """All starts."""
 
     def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, sandboxes: Sandboxes) -> None:
@@ -53,7 +53,7 @@ class Starts:
         self._sealer = sealer
         self._sandboxes = sandboxes
 
-    def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> Start:
+    def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> StartTask:
         """Note a start; a driver takes it. echo is what clients are shown of the request.
 
         Raises NoSupervisor, SecretsRefused.
@@ -85,7 +85,7 @@ class Starts:
         self._redis.publish(StartKeys.signal, identity)  # a cluster's pipeline takes none
         return _start({name.encode(): str(value).encode() for name, value in fields.items()}, "echo")
 
-    def get_many(self, ids: Sequence[str]) -> list[Start | None]:
+    def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
         """Starts as clients see them, in the order of the ids, None for an id that is unknown."""
         self._fail_the_forgotten()
         return [_start(stored, "echo") if stored else None for stored in self._read(ids)]
@@ -99,9 +99,9 @@ class Starts:
         conversation_id: ConversationId | None = None,
         since: Micros | None = None,
         start: tuple[Micros, str] | None = None,
-    ) -> tuple[list[Start], tuple[Micros, str] | None]:
+    ) -> tuple[list[StartTask], tuple[Micros, str] | None]:
         """One page by time of creation or last change, and the place where the next one begins."""
-        found: list[Start] = []
+        found: list[StartTask] = []
         for place, task in self._matching(by, descending, conversation_id, since, start):
             if len(found) == limit:
                 return found, place
@@ -124,7 +124,7 @@ class Starts:
 
     # what drivers do
 
-    def claim(self) -> tuple[Start, str] | None:
+    def claim(self) -> tuple[StartTask, str] | None:
         """Take a start that nobody drives, and the lease that shows it; None if there is none."""
         lease, now = str(uuid4()), wire.now()
         identity = self._scripts.claim_start([StartKeys.root], [lease, now, now + round(LEASE * 1e6)])
@@ -139,7 +139,7 @@ class Starts:
         args = [start_id, lease, now, "" if finished else now + round(LEASE * 1e6), *words]
         return bool(self._scripts.advance_start([StartKeys.root], args))
 
-    def secrets_of(self, start: Start) -> dict[str, Any]:
+    def secrets_of(self, start: StartTask) -> dict[str, Any]:
         """The secrets that came with the request."""
         stored: Any = self._redis.hget(StartKeys.task(start.id), "secrets")
         return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
@@ -165,7 +165,7 @@ class Starts:
         conversation_id: ConversationId | None,
         since: Micros | None,
         start: tuple[Micros, str] | None,
-    ) -> Iterator[tuple[tuple[Micros, str], Start]]:
+    ) -> Iterator[tuple[tuple[Micros, str], StartTask]]:
         """What passes, from a place on, each with its place; read a page at a time."""
         # No start changes before it is made: `since` bounds either index.
         least: Any = "-inf" if since is None else since
@@ -198,10 +198,10 @@ class Starts:
             offset += _PAGE
 
 
-def _start(stored: dict[bytes, bytes], request: str) -> Start:
+def _start(stored: dict[bytes, bytes], request: str) -> StartTask:
     words = {name.decode(): value.decode() for name, value in stored.items()}
     texts = ("id", "status", "detail", "sandbox_id", "agent_server_url")
-    return Start(
+    return StartTask(
         **{name: words[name] for name in texts},
         conversation_id=ConversationId(words["conversation_id"]),
         own_sandbox=bool(words["own_sandbox"]),

@@ -13,7 +13,7 @@ from agents.commands import NotReachable
 from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, repeated, repeated_parameter
 from blueprints.events import events_page
-from schemas.apps import (
+from schemas.app_conversations import (
     AppConversation,
     AppConversationFilter,
     AppConversationPage,
@@ -35,9 +35,9 @@ from schemas.confirmations import Success
 from schemas.conversations import read_conversation_ids
 from schemas.events import EventPage
 from store import Store
-from store.apps import AppFilter
+from store.app_conversations import AppFilter
 from store.errors import ConversationNotFound
-from store.starts import FINISHED, Start
+from store.start_tasks import FINISHED, StartTask
 from wire import ConversationId
 
 app_conversations = Blueprint("App Conversations", __name__, url_prefix="/api/v1/app-conversations")
@@ -55,9 +55,9 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, AppConversationStartTask)
-def start_app_conversation(request: dict[str, Any]) -> Start:
+def start_app_conversation(request: dict[str, Any]) -> StartTask:
     """Start an app conversation. Answers at once with a task that goes on by itself until it is READY or ERROR."""
-    return current_store.starts.create(request, echo=echo(request))
+    return current_store.start_tasks.create(request, echo=echo(request))
 
 
 @app_conversations.post("/stream-start")
@@ -66,16 +66,16 @@ def start_app_conversation(request: dict[str, Any]) -> Start:
 @app_conversations.response(200, _STARTS, description="One array, which grows by the task whenever it has changed")
 def stream_app_conversation_start(request: dict[str, Any]) -> Response:
     """Start an app conversation and tell every state of its task; ends at READY or ERROR."""
-    start = current_store.starts.create(request, echo=echo(request))
+    start = current_store.start_tasks.create(request, echo=echo(request))
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     return Response(_states(store, start), mimetype="application/json", headers={"X-Accel-Buffering": "no"})
 
 
-def _states(store: Store, start: Start) -> Iterator[str]:
+def _states(store: Store, start: StartTask) -> Iterator[str]:
     yield "[\n" + json.dumps(AppConversationStartTask().dump(start))
     while start.status not in FINISHED:
         time.sleep(_LOOK)
-        [now] = store.starts.get_many([start.id])
+        [now] = store.start_tasks.get_many([start.id])
         if now is None:
             break
         if now.updated_at != start.updated_at:
@@ -90,7 +90,7 @@ def _states(store: Store, start: Start) -> Iterator[str]:
 @app_conversations.response(200, AppConversationStartTaskPage)
 def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
     """List starts, a page at a time."""
-    items, following = current_store.starts.search(**search)
+    items, following = current_store.start_tasks.search(**search)
     return {"items": items, "next_page_id": page_id(following)}
 
 
@@ -100,7 +100,7 @@ def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.response(200, _NUMBER, description="The number of starts")
 def count_start_tasks(filters: dict[str, Any]) -> Response:
     """Count starts."""
-    return json_response(b"%d" % current_store.starts.count(**filters))
+    return json_response(b"%d" % current_store.start_tasks.count(**filters))
 
 
 @app_conversations.get("/start-tasks")
@@ -110,7 +110,7 @@ def count_start_tasks(filters: dict[str, Any]) -> Response:
 def batch_get_start_tasks() -> Response:
     """Get starts by id, in that order, null for an unknown one."""
     ids = [UUID(one).hex for one in repeated("ids", read_conversation_ids)]
-    found = current_store.starts.get_many(ids)
+    found = current_store.start_tasks.get_many(ids)
     return jsonify([start and AppConversationStartTask().dump(start) for start in found])
 
 
@@ -127,7 +127,7 @@ def _page(search: dict[str, Any]) -> dict[str, Any]:
     start, limit, (by, descending) = search.pop("start"), search.pop("limit"), search.pop("order")
     if start and isinstance(start[0], str) is not (by == "title"):
         start = None
-    items, following = current_store.apps.search(
+    items, following = current_store.app_conversations.search(
         AppFilter(**search), by=by, descending=descending, limit=limit, start=start
     )
     return {"items": items, "next_page_id": page_id(following)}
@@ -139,7 +139,7 @@ def _page(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.response(200, _NUMBER, description="The number of app conversations")
 def count_app_conversations(filters: dict[str, Any]) -> Response:
     """Count app conversations, with the filters of search."""
-    return json_response(b"%d" % current_store.apps.count(AppFilter(**filters)))
+    return json_response(b"%d" % current_store.app_conversations.count(AppFilter(**filters)))
 
 
 @app_conversations.get("")
@@ -163,7 +163,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
     if "ids" not in request.args:
         return jsonify(AppConversationPage().dump(_page(search)))
     ids = [ConversationId(one) for one in repeated("ids", read_conversation_ids)]
-    found = current_store.apps.get_many(ids)
+    found = current_store.app_conversations.get_many(ids)
     return jsonify([state and AppConversation().dump(state) for state in found])
 
 
@@ -174,8 +174,8 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Change an app conversation."""
     own = {name: changes.pop(name) for name in ("title", "tags") if name in changes}
-    current_store.apps.update(conversation_id, app=changes, **own)
-    return current_store.apps.get(conversation_id)
+    current_store.app_conversations.update(conversation_id, app=changes, **own)
+    return current_store.app_conversations.get(conversation_id)
 
 
 @app_conversations.delete("/<conversation_id:conversation_id>")
@@ -183,13 +183,15 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 @app_conversations.response(200, Success)
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete an app conversation, its children and starts, and its sandbox when no other conversation is in it."""
-    state = current_store.apps.get(conversation_id)
-    children = current_store.apps.get_many([ConversationId(child) for child in state["sub_conversation_ids"]])
+    state = current_store.app_conversations.get(conversation_id)
+    children = current_store.app_conversations.get_many(
+        [ConversationId(child) for child in state["sub_conversation_ids"]]
+    )
     for each in (*filter(None, children), state):
         with suppress(ConversationNotFound):  # another one was faster
             current_commands.delete(ConversationId(each["id"]))
         if start_id := each["app"].get("start_id"):
-            current_store.starts.forget(start_id)
+            current_store.start_tasks.forget(start_id)
     return {"success": True}
 
 
@@ -199,7 +201,7 @@ def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @app_conversations.response(200, SendAppMessageResult)
 def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Send a user's message to the agent of an app conversation."""
-    state = current_store.apps.get(conversation_id)
+    state = current_store.app_conversations.get(conversation_id)
     if state["sandbox"] is None:
         raise NotReachable(state["sandbox_id"], "MISSING")
     current_commands.send(conversation_id, content=message["content"], run=message["run"])

@@ -13,7 +13,7 @@ from marshmallow import ValidationError
 from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput
 from schemas.fields import Place
-from schemas.sockets import Stream
+from schemas.live import Stream
 from store.errors import UNAVAILABLE, Stopping, StoreError
 from store.feed import Entry, Follower
 from store.matching import passes
@@ -52,7 +52,7 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
         after = _place(last)
     lines: Iterable[bytes]
     try:
-        follower = current_store.feeds.follow(conversation_id, after)
+        follower = current_store.followers.follow(conversation_id, after)
         lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"))
     except Stopping:  # an error would end a browser's attempts for good; an end makes it come again
         lines = [_RETRY]

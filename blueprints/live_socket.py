@@ -31,7 +31,7 @@ from blueprints.api import InvalidInput
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
 from schemas.conversations import ConversationInfo
 from schemas.errors import validation_errors
-from schemas.sockets import Follow, InboundMessage
+from schemas.live import Follow, InboundMessage
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
 from store.feed import Entry, Follower
@@ -102,7 +102,7 @@ class Session:
         since: Micros | None,
         with_seq: bool,
     ) -> None:
-        """Raises as `Feeds.follow`, or one of UNAVAILABLE."""
+        """Raises as `Followers.follow`, or one of UNAVAILABLE."""
         self._store = store
         self._commands = commands
         self._id = conversation_id
@@ -111,7 +111,7 @@ class Session:
         self._with_seq = with_seq
         if since is not None:
             after = store.events.place_before(conversation_id, since)
-        self._follower: Follower = store.feeds.follow(conversation_id, after)
+        self._follower: Follower = store.followers.follow(conversation_id, after)
         self._live_from = self._follower.feed.last
         self._runs = False
 
