@@ -1,6 +1,6 @@
-"""Writes again what is made from the code:  python -m docs.make  (or `make docs`)
+"""Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
-The OpenAPI document in `docs/openapi.json`, and the table of settings in the README. Tests compare both.
+The OpenAPI document in `docs/openapi.json`, and the table in `docs/settings.md`. Tests compare both with the code.
 """
 
 import json
@@ -12,7 +12,7 @@ from app import create_app
 from config import Config
 
 PROJECT = Path(__file__).parent.parent
-OPENAPI, README = PROJECT / "docs" / "openapi.json", PROJECT / "README.md"
+OPENAPI, SETTINGS = PROJECT / "docs" / "openapi.json", PROJECT / "docs" / "settings.md"
 
 _TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- /settings -->)", re.DOTALL)
 
@@ -25,19 +25,15 @@ def openapi() -> str:
 
 
 def settings() -> str:
-    """The table of settings, made from `config.Config`."""
+    """The page of settings; its table is made from `config.Config`."""
     rows = ["| Setting | Default | Meaning |", "|---|---|---|"]
     for setting in fields(Config):
         default = f"`{setting.default}`" if setting.default != "" else "unset"
         rows.append(f"| `{setting.name.upper()}` | {default} | {setting.metadata['help']} |")
-    return "\n".join(rows) + "\n"
-
-
-def readme() -> str:
-    """The README with its table as it should be."""
-    return _TABLE.sub(lambda _: settings(), README.read_text())
+    table = "\n".join(rows) + "\n"
+    return _TABLE.sub(lambda _: table, SETTINGS.read_text())
 
 
 if __name__ == "__main__":
     OPENAPI.write_text(openapi())
-    README.write_text(readme())
+    SETTINGS.write_text(settings())

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""What the README and the tour show is what happens."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers import PROJECT, agent_server, program, redis_server, supervised_server
 
-README = (PROJECT / "README.md").read_text()
+README, TOUR = (PROJECT / "README.md").read_text(), (PROJECT / "docs" / "tour.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def server(tmp_path_factory):
 
 
 def test_the_demo_prints_what_is_shown(server):
-    [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", README, re.DOTALL)
+    [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", TOUR, re.DOTALL)
 
     ran = subprocess.run(
         [sys.executable, "examples/demo.py", str(server.base_url).rstrip("/")],
@@ -55,7 +55,7 @@ def test_the_demo_says_so_when_no_server_answers():
 
 def test_the_commands_by_hand_do_what_they_say(server):
     program("curl")
-    [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", README, re.DOTALL)
+    [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", TOUR, re.DOTALL)
     script = script.replace("http://127.0.0.1:8000", str(server.base_url).rstrip("/"))
     script = script.replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
 
@@ -74,7 +74,7 @@ def test_the_commands_by_hand_do_what_they_say(server):
 
 def test_the_agent_does_what_is_shown(server):
     program("curl")
-    [script] = re.findall(r"### An agent, live\n.*?```sh\n(.*?)```", README, re.DOTALL)
+    [script] = re.findall(r"## An agent, live\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     url = str(server.base_url).rstrip("/")
     script = re.sub(r"curl -sN --max-time 5 (\S+).*", r"curl -sN --max-time 1 \1 || true", script)
     script = script.replace("http://127.0.0.1:8000", url).replace("curl -s ", "curl -sS -w '\\n' ")
@@ -95,8 +95,8 @@ def test_the_agent_does_what_is_shown(server):
 
 def test_an_agent_in_a_sandbox_prints_what_is_shown(tmp_path):
     program("curl")
-    [script] = re.findall(r"### Run an agent in a sandbox\n.*?```sh\n(.*?)```", README, re.DOTALL)
-    [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", README, re.DOTALL)
+    [script] = re.findall(r"## Run an agent in a sandbox\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
+    [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", TOUR, re.DOTALL)
 
     with supervised_server(tmp_path) as (client, _):
         script = script.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
@@ -113,10 +113,36 @@ def lasting(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith('"status"') or line in ends]
 
 
-def test_every_file_that_it_names_is_there():
-    named = set(re.findall(r"\]\(([\w./-]+)\)", README)) | set(re.findall(r"`([\w/]+\.(?:py|md|yaml))`", README))
+PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "SECURITY.md", *(PROJECT / "docs").glob("*.md")]
 
-    assert [name for name in sorted(named) if not (PROJECT / name).exists()] == []
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page):
+    text = page.read_text()
+    links = [page.parent / name for name in re.findall(r"\]\(([\w./-]+)\)", text)]
+    paths = [PROJECT / name for name in re.findall(r"`([\w/]+/[\w/]+\.(?:py|md|yaml|toml|lua))`", text)]
+
+    assert [path for path in (*links, *paths) if not path.exists()] == []
+
+
+def test_the_first_screen_of_the_readme_shows_both_commands():
+    first_screen = README.splitlines()[:25]
+
+    assert [line.split("#")[0].strip() for line in first_screen if line.startswith("make ")] == [
+        "make run",
+        "make test",
+    ]
+
+
+def test_the_command_in_the_readme_starts_an_app_conversation(tmp_path):
+    program("curl")
+    [command] = re.findall(r"^curl .*stream-start$", README, re.MULTILINE)
+
+    with supervised_server(tmp_path) as (client, _):
+        command = command.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
+        ran = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=90, check=True)
+
+    assert json.loads(ran.stdout)[-1]["status"] == "READY"
 
 
 def test_every_target_of_make_is_described():

@@ -14,8 +14,8 @@ from store.connection import connect
 from tests.servers import PROJECT
 
 
-def test_the_table_in_the_readme_is_true():
-    assert make.README.read_text() == make.readme(), "run `make docs`"
+def test_the_page_of_settings_is_made_from_the_code():
+    assert make.SETTINGS.read_text() == make.settings(), "run `make docs`"
 
 
 def test_an_empty_environment_gives_the_defaults(monkeypatch):
