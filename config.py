@@ -56,7 +56,7 @@ class Config:
     )
     follower_bytes: int = _setting(
         4 * 1024 * 1024,
-        "Events that a worker keeps for the slowest follower of a conversation, in bytes; who falls behind is dropped.",
+        "Events that a worker keeps for the slowest follower of a conversation, in bytes; a follower that falls behind is dropped.",
         least=64 * 1024,
     )
     socket_message_bytes: int = _setting(
@@ -84,7 +84,7 @@ class Config:
     supervisor: int = _setting(1, "1: the server runs this host's supervisor; 0: something else does.", least=0, most=1)
     stop_sandboxes: int = _setting(
         0,
-        "1: sandboxes end with their supervisor when it is told to stop; 0: the next one adopts them.",
+        "1: sandboxes end with their supervisor when somebody stops it; 0: the next one adopts them.",
         least=0,
         most=1,
     )

@@ -146,7 +146,7 @@ def parse_json(raw: bytes) -> Any:
 def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
     """Split a JSON array into (value, its own bytes) per element; None if it is not an array.
 
-    Stops reading behind element number `most` + 1. Raises InvalidJson as `parse_json`.
+    Stops reading after element number `most` + 1. Raises InvalidJson as `parse_json`.
     """
     text = _decode(raw)
     at = _skip_space(text, 0)

@@ -25,8 +25,8 @@ _WORKERS = 2
 _SETTINGS = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100"}
 _ROOT = Path(__file__).parent.parent
 
-#: seconds between two looks, and until something is taken for lost
-_LOOK, _PATIENCE = 0.01, 60.0
+#: seconds between two polls, and until something counts as lost
+_POLL, _TIMEOUT = 0.01, 60.0
 
 
 def rows(effort: Effort) -> list[Row]:
@@ -131,8 +131,8 @@ def _answering(stack: ExitStack, number: int) -> float:
 
 
 def _wait(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not ready():
         if time.monotonic() > deadline:
             raise RuntimeError("sandboxes: not in time")
-        time.sleep(_LOOK)
+        time.sleep(_POLL)

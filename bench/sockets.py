@@ -24,7 +24,7 @@ from wire import ConversationId
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 
 #: seconds after which what has not arrived counts as lost
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 #: events in one request of the burst
 _BATCH = 100
@@ -60,7 +60,7 @@ def rows(effort: Effort) -> list[Row]:
     ]
 
 
-class Heard:
+class Received:
     """All deliveries of one measurement: seconds from sending to hearing, and how long it took in all."""
 
     def __init__(self, latencies: list[float], seconds: float) -> None:
@@ -76,7 +76,7 @@ class Heard:
         return f"{len(self.latencies):,} deliveries in {self.seconds:.1f} s, each event once and in order"
 
 
-def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Heard:
+def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:
     """Batches of event numbers go to the conversations in turn; `rate` is in events a second."""
     conversations = [corpus.conversation(random) for _ in range(_CONVERSATIONS)]
     for conversation_id in conversations:
@@ -95,15 +95,15 @@ def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]]
         ours.recv()  # every socket is open
         start = time.monotonic()
         _append(port, conversations, batches, rate)
-        if not ours.poll(_PATIENCE):
-            raise RuntimeError("sockets did not hear everything")
+        if not ours.poll(_TIMEOUT):
+            raise RuntimeError("sockets did not receive everything")
         answer = ours.recv()
     finally:
         listener.terminate()
         listener.join()
     if isinstance(answer, str):
         raise RuntimeError(answer)
-    return Heard(answer, time.monotonic() - start)
+    return Received(answer, time.monotonic() - start)
 
 
 def _append(port: int, conversations: list[ConversationId], batches: list[list[int]], rate: float | None) -> None:
@@ -139,7 +139,7 @@ def _event(number: int) -> dict[str, Any]:
 def _listen(
     pipe: Connection, port: int, conversations: list[ConversationId], sockets: int, expected: list[list[int]]
 ) -> None:
-    """Open the sockets, say so, hear everything; answer with the latencies in seconds, or what went wrong."""
+    """Open the sockets, say so, receive everything; send back the latencies in seconds, or what went wrong."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     listeners = [
         _Listener(port, conversations[at % _CONVERSATIONS], expected[at % _CONVERSATIONS]) for at in range(sockets)
@@ -151,25 +151,25 @@ def _listen(
     latencies: list[float] = []
     waiting = sum(bool(listener.left) for listener in listeners)
     while waiting:
-        for key, _ in selector.select(_PATIENCE):
-            waiting -= key.data.hear(latencies)
-    wrong = [listener.heard for listener in listeners if listener.heard != listener.expected]
+        for key, _ in selector.select(_TIMEOUT):
+            waiting -= key.data.receive(latencies)
+    wrong = [listener.received for listener in listeners if listener.received != listener.expected]
     pipe.send(f"an event is missing, doubled or out of order: {wrong[0]}" if wrong else latencies)
-    time.sleep(_PATIENCE)
+    time.sleep(_TIMEOUT)
 
 
 class _Listener:
     """One client: no more protocol than a quiet connection needs."""
 
     def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall(
             f"GET /sockets/events/{conversation_id} HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\n"
             f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
         )
         self.expected = expected
-        self.heard: list[int] = []
+        self.received: list[int] = []
         self.left = len(expected)
         self._unread = b""
         while b"\r\n\r\n" not in self._unread:
@@ -178,14 +178,14 @@ class _Listener:
         while not next(self._frames(), b""):  # the state, so that this socket follows
             self._unread += self.socket.recv(65536)
 
-    def hear(self, latencies: list[float]) -> bool:
+    def receive(self, latencies: list[float]) -> bool:
         """Take what has come; whether it was the last of what is expected."""
         self._unread += self.socket.recv(262144)
         at = time.monotonic()
         left = self.left
         for frame in self._frames():
             event = json.loads(frame)
-            self.heard.append(event["number"])
+            self.received.append(event["number"])
             latencies.append(at - event["sent"])
             self.left -= 1
         return left > 0 >= self.left

@@ -3,9 +3,9 @@
     python examples/echo_agent.py CONVERSATION_ID [BASE_URL]
 
 Each `run: CMD` line of a user's message becomes an action; once it may be executed (at once, or when it is accepted,
-as the conversation's policy says), it is, and its output is posted. Every other message is answered with text.
-All that the agent knows it reads from the log, and what it posts twice is kept once: it may be stopped and started
-anew at any time, and so may the server. A command during which the agent is killed is executed again.
+as the conversation's policy says), it is, and its output is posted. The agent replies to every other message with text.
+All that the agent knows it reads from the log, and what it posts twice is kept once: it may be stopped and restarted
+at any time, and so may the server. A command during which the agent is killed is executed again.
 """
 
 import json
@@ -34,28 +34,28 @@ class EchoAgent:
         self.resource = f"/api/conversations/{conversation_id}"
         self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
         self.http = httpx.Client(base_url=base_url, timeout=30)
-        self.seq = self.known = 0  # of the last event heard, and of the last one that is known to be there
+        self.seq = self.known = 0  # of the last event received, and of the last one that is known to be there
         self.status = "idle"
         self.message: Event = {}
         self.actions: dict[str, Event] = {}
         self.answered: set[str] = set()
 
     def follow(self) -> None:
-        """Follow for ever; after a break go on behind the last event heard."""
+        """Follow for ever; after a break go on behind the last event received."""
         while True:
             try:
                 with connect(f"{self.socket}?after_seq={self.seq}", max_size=None) as socket:
                     self.known = self.http.get(f"{self.resource}/events/count").raise_for_status().json()
                     self.act()
                     for text in socket:
-                        self.hear(**json.loads(text))
+                        self.receive(**json.loads(text))
                         self.act()
             except (OSError, WebSocketException, httpx.HTTPError) as error:
                 print(f"trying again: {error}", file=sys.stderr)
                 time.sleep(RETRY_SECONDS)
 
-    def hear(self, seq: int | None, event: Event) -> None:
-        """Learn one event; those without a seq are in no log."""
+    def receive(self, seq: int | None, event: Event) -> None:
+        """Take in one event; those without a seq are in no log."""
         if seq is None:
             return
         self.seq = seq

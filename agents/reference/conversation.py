@@ -1,4 +1,4 @@
-"""What the reference agent does in a conversation, and how it tells. `__main__.py` serves it.
+"""What the reference agent does in a conversation, and how it posts its events. `__main__.py` serves it.
 
 Each `run: CMD` line of a user's message becomes an action, which is executed in the working directory when the
 confirmation policy lets it, or when it is accepted; other messages are answered with text.
@@ -18,10 +18,10 @@ from uuid import UUID, uuid4
 
 import httpx
 
-#: seconds that a command may take, and bytes of its output that are told
+#: seconds that a command may take, and bytes of its output that it reports
 COMMAND_SECONDS, MOST_OUTPUT = 600, 100_000
 
-#: what an action is told that a new message overtakes
+#: the reason of a rejection by a new message
 SUPERSEDED = "Superseded by a new user message."
 
 Event = dict[str, Any]
@@ -130,7 +130,7 @@ class Conversation:
             return True
 
     def stop(self, *, at_once: bool) -> None:
-        """Pause behind the present step, or in the middle of it."""
+        """Pause after the present step, or in the middle of it."""
         with self.lock:
             if self.status not in ("idle", "running"):
                 return

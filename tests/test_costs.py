@@ -1,0 +1,199 @@
+"""The cost of every operation: its round trips to Redis, and what its work in Redis grows with.
+
+docs/performance.md has the table. Each operation runs on a small store and on one ten times as large; the round trips are
+what the client sends, the commands are what a real server counts, those inside scripts included. An operation that is
+flat costs both stores the same.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from flask.testing import FlaskClient
+from redis import Redis
+from redis.connection import AbstractConnection
+
+from app import create_app
+from config import Config
+from store.sandboxes import SandboxId
+from tests.conftest import action, event, message
+from tests.servers import PROJECT, redis_server
+
+TABLE = PROJECT / "docs" / "performance.md"
+ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \| (.+?) \|$", re.MULTILINE)
+FLAT = "flat"
+
+#: conversations, sandboxes and start tasks of a store, and a twentieth of the events of its main conversation
+SMALL, LARGE = 12, 120
+
+MAIN = "00000000-0000-4000-8000-000000000000"
+
+
+@dataclass
+class World:
+    """A store with so many of everything, and a client for it."""
+
+    client: FlaskClient
+    redis: Redis
+    sandboxes: list[str] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+
+    def call(self, method: str, path: str, body: object = None, **query: object) -> object:
+        data = None if body is None else json.dumps(body)
+        response = self.client.open(
+            f"/api{path}", method=method, data=data, query_string=query, content_type="application/json"
+        )
+        assert response.status_code < 300, f"{method} {path}: {response.status_code} {response.get_data(as_text=True)}"
+        return response.get_json()
+
+
+def number(index: int) -> str:
+    return str(UUID(int=UUID(MAIN).int + index))
+
+
+def filled(world: World, size: int) -> None:
+    store = world.client.application.extensions["store"]
+    assert store.sandboxes.beat("h", "supervisor")
+    for _ in range(20):
+        batch = [message(f"word {i}") for i in range(size // 3)] + [event() for _ in range(size - size // 3)]
+        world.call("POST", f"/v1/webhooks/events/{MAIN}", batch)
+    for index in range(1, size):
+        world.call("POST", "/conversations", {"conversation_id": number(index), "title": f"No. {index}"})
+    for index in range(size):
+        sandbox = store.sandboxes.start("reference-agent")
+        assert store.sandboxes.claim("h") == sandbox.id
+        details = {"handle": {"pid": 1}, "urls": [], "agent_url": "http://127.0.0.1:9"}
+        assert store.sandboxes.report(SandboxId(sandbox.id), "h", "RUNNING", **details)
+        world.sandboxes.append(sandbox.id)
+        store.conversations.create(number(1000 + index), title=f"App {index}", sandbox_id=sandbox.id, app={})
+        world.tasks.append(world.call("POST", "/v1/app-conversations", {"conversation_id": number(2000 + index)})["id"])
+
+
+@contextlib.contextmanager
+def world_of(folder: Path, size: int) -> Iterator[World]:
+    with redis_server(folder) as (url, _):
+        config = Config(redis_url=url, redis_timeout=10, max_sandboxes=1000, secret_key="a key for tests only")
+        world = World(create_app(config).test_client(), Redis.from_url(url))
+        filled(world, size)
+        yield world
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    """The small store and the large one."""
+    with (
+        world_of(tmp_path_factory.mktemp("small"), SMALL) as small,
+        world_of(tmp_path_factory.mktemp("large"), LARGE) as large,
+    ):
+        yield small, large
+
+
+Act = Callable[[World], object]
+EVENTS, CONVERSATION = f"/conversations/{MAIN}/events", f"/conversations/{MAIN}"
+TEXT = [{"type": "text", "text": "hello"}]
+
+
+def app_ids(world: World) -> list[str]:
+    return [number(1000 + index) for index in range(SMALL)]
+
+
+OPERATIONS: dict[str, Act] = {
+    "count events": lambda w: w.call("GET", f"{EVENTS}/count"),
+    "count events by kind, source and time": lambda w: w.call(
+        "GET", f"{EVENTS}/count", kind="PauseEvent", source="user", timestamp__gte="2026-01-01"
+    ),
+    "count events by body": lambda w: w.call("GET", f"{EVENTS}/count", body="word 1"),
+    "search events": lambda w: w.call("GET", f"{EVENTS}/search", limit=10),
+    "search events by kind": lambda w: w.call("GET", f"{EVENTS}/search", limit=10, kind="PauseEvent"),
+    "search events after a seq": lambda w: w.call("GET", f"{EVENTS}/search", limit=10, after_seq=5),
+    "get the final response": lambda w: w.call("GET", f"{CONVERSATION}/agent_final_response"),
+    "append a batch": lambda w: w.call("POST", f"/v1/webhooks/events/{MAIN}", [event(), message("new")]),
+    "send a message": lambda w: w.call("POST", EVENTS, {"content": TEXT}),
+    "list pending actions": lambda w: w.call("GET", f"{CONVERSATION}/pending_actions"),
+    "decide": lambda w: w.call("POST", f"{EVENTS}/respond_to_confirmation", {"accept": True}),
+    "append an action that waits": lambda w: w.call("POST", f"/v1/webhooks/events/{number(1)}", [action()]),
+    "create a conversation": lambda w: w.call("POST", "/conversations", {"title": "new"}),
+    "create a conversation, then delete it": lambda w: w.call(
+        "DELETE", f"/conversations/{w.call('POST', '/conversations', {})['id']}"
+    ),
+    "get a conversation": lambda w: w.call("GET", CONVERSATION),
+    "get conversations": lambda w: w.call("GET", "/conversations", ids=[number(i) for i in range(SMALL)]),
+    "search conversations": lambda w: w.call("GET", "/conversations/search", limit=2),
+    "count conversations": lambda w: w.call("GET", "/conversations/count"),
+    "change a conversation": lambda w: w.call("PATCH", CONVERSATION, {"title": "other"}),
+    "pause a conversation, then run it": lambda w: (
+        w.call("POST", f"{CONVERSATION}/pause"),
+        w.call("POST", f"{CONVERSATION}/run"),
+    ),
+    "set a confirmation policy": lambda w: w.call(
+        "POST", f"/conversations/{number(1)}/confirmation_policy", {"policy": {"kind": "AlwaysConfirm"}}
+    ),
+    "keep secrets": lambda w: w.call("POST", f"{CONVERSATION}/secrets", {"secrets": {"A": "b"}}),
+    "fork a conversation": lambda w: w.call("POST", f"{CONVERSATION}/fork"),
+    "search app conversations": lambda w: w.call("GET", "/v1/app-conversations/search", limit=2),
+    "search app conversations by title": lambda w: w.call(
+        "GET", "/v1/app-conversations/search", limit=2, sort_order="TITLE"
+    ),
+    "search app conversations whose title contains": lambda w: w.call(
+        "GET", "/v1/app-conversations/search", limit=2, title__contains="App"
+    ),
+    "get app conversations": lambda w: w.call("GET", "/v1/app-conversations", ids=app_ids(w)),
+    "count app conversations": lambda w: w.call("GET", "/v1/app-conversations/count"),
+    "start an app conversation": lambda w: w.call("POST", "/v1/app-conversations", {}),
+    "get start tasks": lambda w: w.call("GET", "/v1/app-conversations/start-tasks", ids=w.tasks[:SMALL]),
+    "search start tasks": lambda w: w.call("GET", "/v1/app-conversations/start-tasks/search", limit=2),
+    "search start tasks of a conversation": lambda w: w.call(
+        "GET", "/v1/app-conversations/start-tasks/search", limit=2, conversation_id__eq=number(2000)
+    ),
+    "start a sandbox": lambda w: w.call("POST", "/v1/sandboxes"),
+    "get sandboxes": lambda w: w.call("GET", "/v1/sandboxes", id=w.sandboxes[:SMALL]),
+    "search sandboxes": lambda w: w.call("GET", "/v1/sandboxes/search", limit=2),
+    "resume a running sandbox": lambda w: w.call("POST", f"/v1/sandboxes/{w.sandboxes[0]}/resume"),
+}
+
+
+def cost(world: World, act: Act, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Round trips of one call, and the commands that the server ran for it."""
+    sent: list[object] = []
+    send = AbstractConnection.send_packed_command
+
+    def counted(connection, command, *args, **options):
+        sent.append(command)
+        return send(connection, command, *args, **options)
+
+    act(world)  # loads scripts and fills caches
+    before = commands(world.redis)
+    with monkeypatch.context() as patched:
+        patched.setattr(AbstractConnection, "send_packed_command", counted)
+        act(world)
+    return len(sent), commands(world.redis) - before
+
+
+def commands(redis: Redis) -> int:
+    stats = redis.info("commandstats")
+    return sum(one["calls"] for name, one in stats.items() if name not in ("cmdstat_info", "cmdstat_ping"))
+
+
+def table() -> dict[str, tuple[int, str]]:
+    return {name: (int(trips), growth) for name, trips, growth in ROW.findall(TABLE.read_text())}
+
+
+def test_the_table_names_every_operation_that_is_measured():
+    assert list(table()) == list(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_costs_what_the_table_says(worlds, name, monkeypatch):
+    trips, growth = table()[name]
+    small, large = (cost(world, OPERATIONS[name], monkeypatch) for world in worlds)
+
+    if growth == FLAT:
+        assert small == large, "(round trips, commands) on the small and on the large store"
+        assert small[0] == trips
+    else:
+        assert small[1] < large[1] or small[0] < large[0], "it grows no longer: say so in the table"
