@@ -56,7 +56,7 @@ class Config:
     )
     follower_bytes: int = _setting(
         4 * 1024 * 1024,
-        "Events that a worker keeps for the slowest follower of a conversation, in bytes; a follower that falls behind is dropped.",
+        "Events that a worker keeps for the slowest follower of a conversation, in bytes; a slower one is dropped.",
         least=64 * 1024,
     )
     socket_message_bytes: int = _setting(

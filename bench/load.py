@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 #: seconds after which an unanswered request ends the run
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def ask(port: int, request: bytes) -> bytes:
 
 def create(port: int, path: str, body: bytes) -> None:
     """Post what makes something new. Raises RuntimeError for any status but 201."""
-    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
+    with socket.create_connection(("127.0.0.1", port), _TIMEOUT) as connection:
         connection.sendall(post(path, body))
         if not (answer := connection.recv(65536)).startswith(b"HTTP/1.1 201"):
             raise RuntimeError(f"not answered with 201: {answer[:500]!r}")
@@ -81,7 +81,7 @@ def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, 
         poll.register(connection.number, select.POLLIN)
         in_flight += connection.send_next(queue)
     while in_flight:
-        for number, _ in poll.poll(_PATIENCE * 1000) or _give_up():
+        for number, _ in poll.poll(_TIMEOUT * 1000) or _give_up():
             body = by_number[number].receive()
             if body is None:
                 continue
@@ -95,14 +95,14 @@ def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, 
 
 
 def _give_up() -> list[tuple[int, int]]:
-    raise RuntimeError(f"no answer within {_PATIENCE:g} s")
+    raise RuntimeError(f"no answer within {_TIMEOUT:g} s")
 
 
 class Connection:
     """One keep-alive connection with at most one request under way."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
+        self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self.number = self._socket.fileno()

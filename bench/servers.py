@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 _ROOT = Path(__file__).parent.parent
 
 #: seconds in which a server must answer, and in which it must end when asked to
-_START_PATIENCE, _STOP_PATIENCE = 20.0, 10.0
+_START_TIMEOUT, _STOP_TIMEOUT = 20.0, 10.0
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _process(command: list[str], folder: Path, settings: dict[str, str], answers
             command, cwd=_ROOT, env={**os.environ, **settings}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
-        deadline = time.monotonic() + _START_PATIENCE
+        deadline = time.monotonic() + _START_TIMEOUT
         while not answers():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{' '.join(command)} did not start:\n{log.read_text()}")
@@ -72,7 +72,7 @@ def _process(command: list[str], folder: Path, settings: dict[str, str], answers
     finally:
         process.terminate()
         try:
-            process.wait(_STOP_PATIENCE)
+            process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
