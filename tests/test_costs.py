@@ -1,8 +1,8 @@
 """The cost of every operation: its round trips to Redis, and what its work in Redis grows with.
 
-docs/performance.md has the table. Each operation runs on a small store and on one ten times as large; the round trips
-are what the client sends, the commands are what a real server counts, those inside scripts included. An operation that is
-flat costs both stores the same.
+docs/performance.md has the table. Each operation runs on a small store and on one ten times as large. The client sends
+the round trips; a real server counts the commands, those inside scripts included. A flat operation costs both stores
+the same.
 """
 
 import contextlib
