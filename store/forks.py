@@ -8,6 +8,7 @@ from redis import Redis
 
 from store.confirmations import held_risks
 from store.conversations import Conversations
+from store.effects import final_effect, written
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
 from store.keys import ConversationKeys, pair
@@ -94,9 +95,10 @@ class Forks:
             found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
             if found.decode() != incarnation:  # deleted meanwhile, and perhaps begun anew
                 raise ConversationNotFound
-            batch: list[Any] = [*stamp.args, ""]
+            batch: list[Any] = [*stamp.args, "", 0, last]  # no more pairs than events
             for event in map(read_event, page):
-                batch += (event.id, pair(event.kind, event.source), event.at, event.raw, record(event), "")
+                what = (event.raw, record(event), written(final_effect(event)))
+                batch += (event.id, pair(event.kind, event.source), event.at, *what)
                 pairs.add(pair(event.kind, event.source))
             reply = self._scripts.append_events([keys.root], batch)
             if reply is None:  # a pause longer than an hour: the half copy has expired
@@ -108,6 +110,6 @@ class Forks:
         chunks: Any = self._redis.hget(keys.root, "text_chunk")
         texts = [keys.text(chunk) for chunk in range(int(chunks or 0) + 1)]
         with self._redis.pipeline(transaction=False) as pipe:
-            for key in (keys.root, keys.log, keys.ids, keys.pairs, *map(keys.at, pairs), *texts):
+            for key in (keys.root, keys.log, keys.ids, keys.pairs, keys.peaks, *map(keys.at, pairs), *texts):
                 pipe.expire(key, _HOUR)
             pipe.execute()

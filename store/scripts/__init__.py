@@ -58,6 +58,7 @@ class Scripts:
     page_events: Script
     locate_event: DecidingScript
     get_events: Script
+    get_final_event: Script
     answer_pending: DecidingScript
     list_pending: Script
     create_conversation: DecidingScript

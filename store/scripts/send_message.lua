@@ -10,6 +10,7 @@
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- include: _log.lua
+-- include: _actions.lua
 -- include: _status.lua
 -- include: _message.lua
 if not open_log(ARGV[1]) then return false end

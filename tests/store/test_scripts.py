@@ -35,7 +35,7 @@ def test_only_keys_below_the_root_are_touched(name):
     assert re.findall(r"KEYS\[(\d+)\]", code) == ["1"]
     assert not re.search(r"'(KEYS|SCAN|FLUSHALL|FLUSHDB|RANDOMKEY)'", code)
     local = {"key"}  # built as root .. ':at:' .. pair by the caller
-    for command, key in re.findall(r"redis\.call\('(\w+)',\s*([^,)]+)", code):
+    for command, key in re.findall(r"(?:redis\.call|call_with_all)\('(\w+)',\s*([^,)]+)", code):
         assert key.startswith("root") or key.strip() in local, f"{command} {key}"
 
 
