@@ -51,6 +51,18 @@ class Config:
     secret_key: str = _setting(
         "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused."
     )
+    max_pending_actions: int = _setting(
+        256,
+        "Most actions of a conversation that wait for a decision, 409 beyond; where none waits, most kept open.",
+        least=1,
+        most=1000,
+    )
+    max_event_kinds: int = _setting(
+        256, "Most pairs of kind and source among the events of a conversation; 422 beyond.", least=1, most=1000
+    )
+    max_reason_bytes: int = _setting(
+        2048, "Longest reason of a rejection, in bytes of UTF-8; a longer one gets 422.", least=64, most=32_768
+    )
     max_followers: int = _setting(
         2000, "Most sockets, streams and waiting requests per worker; one more is refused.", least=1, most=100_000
     )

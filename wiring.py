@@ -1,7 +1,7 @@
 """From settings to a store, for the server and for supervisors alike."""
 
 from config import Config
-from store import Limits, Store, open_store
+from store import Bounds, Limits, Store, open_store
 
 
 def open_store_of(config: Config) -> Store:
@@ -19,5 +19,10 @@ def open_store_of(config: Config) -> Store:
             pause_idlest=config.sandbox_overflow == "pause",
             host_seconds=config.host_seconds,
             start_seconds=config.sandbox_start_seconds,
+        ),
+        bounds=Bounds(
+            pending_actions=config.max_pending_actions,
+            event_kinds=config.max_event_kinds,
+            reason_bytes=config.max_reason_bytes,
         ),
     )

@@ -5,12 +5,13 @@
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound                     | 404                                 |
-| IllegalMove, IdInUse, SandboxRefuses              | 409                                 |
+| IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes                                  | 429                                 |
 | NotItsSandbox                                     | 401                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR) |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
-| UnknownCursor, BeyondTheEnd, SecretsRefused       | 422, at the member that it is about |
+| UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, at the member that it is about |
+| TooManyKinds                                      | 422, at the body                    |
 | TooManyFollowers, Stopping, NoSupervisor          | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
@@ -39,11 +40,14 @@ from store.errors import (
     IllegalMove,
     NoSupervisor,
     NotItsSandbox,
+    ReasonTooLong,
     SandboxNotFound,
     SandboxRefuses,
     SecretsRefused,
     Stopping,
     TooManyFollowers,
+    TooManyKinds,
+    TooManyPending,
     TooManySandboxes,
     UnknownCursor,
 )
@@ -57,6 +61,7 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     UnknownCursor: ("query", "page_id"),
     BeyondTheEnd: ("query", "after_seq"),
     SecretsRefused: ("body", "secrets"),
+    ReasonTooLong: ("body", "reason"),
 }
 
 
@@ -68,9 +73,10 @@ def register_errors(app: Flask) -> None:
     )
     for kind, (place, member) in _REFUSED_MEMBERS.items():
         app.register_error_handler(kind, _refuser(place, member))
+    app.register_error_handler(TooManyKinds, lambda error: _refused("body", [Fault(str(error), "too_long")]))
     for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (IllegalMove, IdInUse, SandboxRefuses):
+    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))

@@ -110,7 +110,7 @@ class Session:
         self._since = since
         self._with_seq = with_seq
         if since is not None:
-            after = store.events.place_before(conversation_id, since)
+            after = store.events.cursor_before(conversation_id, since)
         self._follower: Follower = store.followers.follow(conversation_id, after)
         self._live_from = self._follower.feed.last
         self._runs = False

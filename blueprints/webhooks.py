@@ -41,7 +41,7 @@ _BATCH = {
 
 
 @webhooks.post("/events/<conversation_id:conversation_id>")
-@webhooks.fails(401, 404, 413, 415)
+@webhooks.fails(401, 404, 409, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
@@ -50,7 +50,7 @@ def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 
 @webhooks.post("/<sandbox_id>/events/<conversation_id:conversation_id>")
-@webhooks.fails(401, 404, 413, 415)
+@webhooks.fails(401, 404, 409, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:

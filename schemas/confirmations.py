@@ -6,15 +6,15 @@ from marshmallow import fields, post_load
 
 from schemas.fields import BaseSchema, Choice, StrictBoolean, Text
 
-#: characters of a reason; it is written once per rejected action
-MOST_REASON = 32_768
-
 
 class ConfirmationResponse(BaseSchema):
     """Accepts or rejects what waits. Source: the interface description."""
 
     accept = StrictBoolean(required=True)
-    reason = Text(most=MOST_REASON, load_default="User rejected the action.")
+    reason = Text(
+        load_default="User rejected the action.",
+        metadata={"description": "At most MAX_REASON_BYTES bytes of UTF-8: each rejected action's observation has it."},
+    )
 
 
 class ConfirmationResult(BaseSchema):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from store.answers import Answers
 from store.app_conversations import AppConversations
+from store.bounds import Bounds
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
@@ -20,7 +21,7 @@ from store.start_tasks import StartTasks
 from store.text import MessageText
 from store.wakeups import Wakeups
 
-__all__ = ["Limits", "Store", "open_store"]
+__all__ = ["Bounds", "Limits", "Store", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def open_store(
     most_followers: int,
     secret_key: str,
     limits: Limits,
+    bounds: Bounds,
 ) -> Store:
     """The store behind a Redis URL (see `store/connection.py`). Connects when first asked. Raises ValueError."""
     clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
@@ -57,13 +59,13 @@ def open_store(
     listing = Listing(clients.commands, scripts)
     sealer = Sealer(secret_key)
     conversations = Conversations(clients.commands, scripts, listing, sealer)
-    confirmations = Confirmations(scripts, listing)
+    confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits)
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
         conversations=conversations,
-        events=EventLog(clients.commands, scripts, listing, conversations, text),
+        events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,
         answers=Answers(clients.commands, scripts, confirmations),
         app_conversations=AppConversations(conversations, sandboxes),

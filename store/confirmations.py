@@ -7,7 +7,8 @@ An executable action is open until it is observed; the open actions are pending 
 import json
 from typing import Any
 
-from store.errors import ConversationNotFound
+from store.bounds import Bounds
+from store.errors import ConversationNotFound, ReasonTooLong
 from store.keys import ConversationKeys
 from store.listing import Listing
 from store.scripts import Scripts
@@ -16,6 +17,9 @@ from wire import ConversationId, parse_json
 
 #: from harmless to dangerous; an action of any other risk counts as UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
+
+#: bytes of events that one script replies with
+_PAGE_BYTES = 4 * 1024 * 1024
 
 #: what a message tells the agent about the actions that it overtakes. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
@@ -42,26 +46,37 @@ def held_risks(policy: dict[str, Any]) -> str:
 class Confirmations:
     """The policy and the pending actions of conversations."""
 
-    def __init__(self, scripts: Scripts, listing: Listing) -> None:
+    def __init__(self, scripts: Scripts, listing: Listing, bounds: Bounds) -> None:
         self._scripts = scripts
         self._listing = listing
+        self._bounds = bounds
 
     def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str, stamp: Stamp | None = None) -> bool:
         """Accept or reject everything that waits. True only for the answer that took effect.
 
-        Raises ConversationNotFound. Source: docs/wire.md, 2.
+        Raises ConversationNotFound, ReasonTooLong. Source: docs/wire.md, 2.
         """
+        if len(reason.encode()) > self._bounds.reason_bytes:
+            raise ReasonTooLong(self._bounds.reason_bytes)
         stamp = stamp or Stamp.now()
         verb = "accept" if accept else "reject"
         args = [*stamp.args, verb, json.dumps(reason)]
-        return bool(self._listing.write(self._scripts.answer_pending, conversation_id, args) == b"won")
+        [outcome] = self._listing.write(self._scripts.answer_pending, conversation_id, args)
+        return bool(outcome == "won")
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The actions that wait for an answer, in log order. Raises ConversationNotFound."""
-        reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [])
-        if reply is None:
-            raise ConversationNotFound
-        return [_described(since.decode(), parse_json(raw)) for since, raw in zip(reply[::2], reply[1::2], strict=True)]
+        found: list[dict[str, Any]] = []
+        last = 0
+        while True:
+            reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [last, _PAGE_BYTES])
+            if reply is None:
+                raise ConversationNotFound
+            for seq, since, raw in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+                last = int(seq)
+                found.append(_described(since.decode(), parse_json(raw)))
+            if not reply:
+                return found
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""

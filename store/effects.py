@@ -1,6 +1,20 @@
-"""What an appended event means for its conversation: it opens an action, closes one, or sets state.
+"""The effect of an appended event on its conversation: it opens an action, closes one, sets state, says the last word.
 
-An effect is text for `append_events.lua`: a verb and its operands, one a line. Source: docs/wire.md, 4.
+An effect is a JSON object for `append_events.lua`, with any of these members. Source: docs/wire.md, 4 and 5.
+
+| member       | value                                                                             |
+|--------------|-----------------------------------------------------------------------------------|
+| `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
+|              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
+|              | by which an observation names the action, as JSON text without braces)             |
+| `close`      | id of the action that was observed                                                |
+| `close_call` | tool_call_id of the actions that failed, as JSON text                             |
+| `set`        | object: field of the conversation's hash → its text                               |
+| `snapshot`   | true: `set` is of a full state, which has no effect when it comes a second time     |
+| `final`      | true: the agent finishes or speaks                                                |
+| `live`       | true: the event is published to followers, and not stored                         |
+
+What may hold a lone surrogate stays JSON text inside: cjson refuses one.
 """
 
 import json
@@ -19,30 +33,45 @@ LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent")
 MOST_LIVE_BYTES = 64 * 1024
 
 
-def effect(event: Event) -> str:
+def effect(event: Event) -> dict[str, Any]:
     """The effect of one event; empty when it has none."""
     match event.kind:
         case "ActionEvent":
-            return _opened(event)
+            return _opened(event) | final_effect(event)
+        case "MessageEvent":
+            return final_effect(event)
         case "ObservationEvent" | "UserRejectObservation":
             action_id = event.fields.get("action_id")
-            return f"close\n{action_id}" if isinstance(action_id, str) and encodable(action_id) else ""
+            return {"close": action_id} if isinstance(action_id, str) and encodable(action_id) else {}
         case "AgentErrorEvent":
             call = event.fields.get("tool_call_id")
-            return f"close_call\n{json.dumps(call)}" if isinstance(call, str) else ""
+            return {"close_call": json.dumps(call)} if isinstance(call, str) else {}
         case "ConversationStateUpdateEvent":
             return _set(event.fields.get("key"), event.fields.get("value"))
-        case kind if kind in LIVE_KINDS:
-            return f"live\n{event.raw.decode()}" if len(event.raw) <= MOST_LIVE_BYTES else ""
-    return ""
+        case kind if kind in LIVE_KINDS and len(event.raw) <= MOST_LIVE_BYTES:
+            return {"live": True}
+    return {}
 
 
-def is_stored(event: Event) -> bool:
-    """Whether an event belongs into the log: a snapshot of the full state and what is live only do not.
+def final_effect(event: Event) -> dict[str, Any]:
+    """The part of an event's effect that a copy of it has too. Source: docs/wire.md, 8."""
+    speaks = event.kind == "MessageEvent" or (event.kind == "ActionEvent" and finish_message(event.fields) is not None)
+    return {"final": True} if speaks and event.source == "agent" else {}
+
+
+def stored_bytes(event: Event) -> bytes:
+    """The bytes that `append_events.lua` gets of an event: empty for a snapshot, and for a live event that is too long.
 
     Source: docs/wire.md, 5.
     """
-    return event.kind not in LIVE_KINDS and not _is_snapshot(event)
+    if _is_snapshot(event) or (event.kind in LIVE_KINDS and len(event.raw) > MOST_LIVE_BYTES):
+        return b""
+    return event.raw
+
+
+def written(effect: dict[str, Any]) -> str:
+    """An effect as `append_events.lua` gets it; empty when there is none."""
+    return json.dumps(effect, ensure_ascii=False) if effect else ""
 
 
 def _is_snapshot(event: Event) -> bool:
@@ -63,62 +92,60 @@ def encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _opened(event: Event) -> str:
+def _opened(event: Event) -> dict[str, Any]:
     action = event.fields.get("action")
     if action is None:
-        return ""
+        return {}
     risk = event.fields.get("security_risk")
     call = event.fields.get("tool_call_id")
     group = event.fields.get("llm_response_id")
-    harmless = isinstance(action, dict) and action.get("kind") in _HARMLESS_ACTIONS
-    fragment = json.dumps(
-        {
-            "tool_name": _text(event.fields.get("tool_name")),
-            "tool_call_id": _text(call),
-            "action_id": event.id,
+    subject = {
+        "tool_name": _text(event.fields.get("tool_name")),
+        "tool_call_id": _text(call),
+        "action_id": event.id,
+    }
+    return {
+        "open": {
+            "risk": risk if risk in RISKS else "UNKNOWN",
+            "harmless": isinstance(action, dict) and action.get("kind") in _HARMLESS_ACTIONS,
+            "group": json.dumps(group) if isinstance(group, str) and group else "",
+            "call": json.dumps(call) if isinstance(call, str) else "",
+            "time": event_time(event.at),
+            "subject": json.dumps(subject)[1:-1],
         }
-    )
-    lines = [
-        "open",
-        risk if risk in RISKS else "UNKNOWN",
-        "1" if harmless else "0",
-        json.dumps(group) if isinstance(group, str) and group else "",
-        json.dumps(call) if isinstance(call, str) else "",
-        event_time(event.at),
-        fragment[1:-1],
-    ]
-    return "\n".join(lines)
+    }
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _set(key: Any, value: Any) -> str:
+def _set(key: Any, value: Any) -> dict[str, Any]:
     if not isinstance(key, str):
-        return ""
-    snapshot = key == "full_state" and isinstance(value, dict)
-    settings = value if snapshot else {key: value}
-    lines = ["snapshot" if snapshot else "set"]
-    for name, setting in settings.items():
-        lines += _setting(name, setting)
-    return "\n".join(lines) if len(lines) > 1 else ""
+        return {}
+    if key != "full_state":
+        fields = _fields(key, value)
+        return {"set": fields} if fields else {}
+    fields = {}
+    for name, setting in value.items() if isinstance(value, dict) else ():
+        fields |= _fields(name, setting)
+    return {"set": fields, "snapshot": True} if fields else {}
 
 
-def _setting(name: str, value: Any) -> list[str]:
+def _fields(name: str, value: Any) -> dict[str, str]:
     """The fields of the conversation's hash that one setting changes; none if it is not of the right shape."""
     match name, value:
         case "execution_status", str() if value in EXECUTION_STATUSES:
-            return [name, value]
+            return {name: value}
         case "title", str() | None:
-            return [name, json.dumps(value)]
+            return {name: json.dumps(value)}
         case "tags", dict() if all(isinstance(label, str) for label in value.values()):
-            return [name, json.dumps(value)]
+            return {name: json.dumps(value)}
         case "stats", dict():
-            return [name, json.dumps(value)]
+            return {name: json.dumps(value)}
         case "confirmation_policy", dict():
             try:
-                return ["held", held_risks(value), name, json.dumps(value)]
+                return {"held": held_risks(value), name: json.dumps(value)}
             except ValueError:
-                return []
-    return []
+                return {}
+    return {}

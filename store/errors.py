@@ -6,6 +6,9 @@ StoreError
 ├── UnknownCursor
 ├── BeyondTheEnd
 ├── IllegalMove
+├── TooManyPending
+├── TooManyKinds
+├── ReasonTooLong
 ├── SandboxNotFound
 ├── SandboxRefuses
 ├── TooManySandboxes
@@ -59,6 +62,33 @@ class IllegalMove(StoreError):
 
     def __init__(self, verb: str, status: str) -> None:
         super().__init__(f"Cannot {verb}: the conversation is {status}")
+
+
+class TooManyPending(StoreError):
+    """A batch would make more actions wait than the settings allow."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"At most {most} actions of a conversation may wait for a decision (MAX_PENDING_ACTIONS): "
+            "none of these events was appended"
+        )
+
+
+class TooManyKinds(StoreError):
+    """A batch would bring more pairs of kind and source than the settings allow."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"The events of a conversation should have at most {most} pairs of kind and source (MAX_EVENT_KINDS): "
+            "none of these was appended"
+        )
+
+
+class ReasonTooLong(StoreError):
+    """The reason of a rejection is longer than the settings allow."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A reason should have at most {most} bytes of UTF-8 (MAX_REASON_BYTES)")
 
 
 class SandboxNotFound(StoreError):

@@ -1,23 +1,23 @@
 """The event log of a conversation: append, count, search, get."""
 
-import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from redis import Redis
 
+from store.bounds import Bounds
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
-from store.effects import effect, finish_message, is_stored
-from store.errors import ConversationNotFound, EventNotFound, NotItsSandbox, UnknownCursor
-from store.keys import ANY, ConversationKeys, escaped, pair
+from store.effects import effect, finish_message, stored_bytes, written
+from store.errors import ConversationNotFound, EventNotFound, NotItsSandbox, TooManyKinds, TooManyPending, UnknownCursor
+from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
 from store.stamps import Stamp
 from store.text import MessageText, Place, fold, matches, record, texts
 from store.text import count as count_text
-from wire import ConversationId, Event, Micros, Seq, event_time, micros, user_message
+from wire import ConversationId, Event, Micros, Seq, event_time, user_message
 
 #: runs of wanted events are read as one range when at most this many others lie between them
 _NEAR = 4
@@ -30,13 +30,20 @@ class EventLog:
     """The events of all conversations."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, conversations: Conversations, text: MessageText
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        listing: Listing,
+        conversations: Conversations,
+        text: MessageText,
+        bounds: Bounds,
     ) -> None:
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
         self._conversations = conversations
         self._text = text
+        self._bounds = bounds
 
     def append(
         self, conversation_id: ConversationId, events: Sequence[Event], *, sandbox_id: str | None = None
@@ -44,21 +51,28 @@ class EventLog:
         """Append a batch, all or nothing; known ids change nothing; an unknown conversation is created.
 
         sandbox_id is that of the sandbox which sends them. Returns how many were new, and the seq of the
-        conversation's last event. Raises NotItsSandbox, and ConversationNotFound of what was just deleted.
+        conversation's last event. Raises NotItsSandbox, TooManyPending, TooManyKinds, and ConversationNotFound of
+        a conversation that was just deleted.
         """
-        args: list[Any] = [*Stamp.now().args, sandbox_id or ""]
+        args: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
         for event in events:
-            raw = event.raw if is_stored(event) else b""
-            args += (event.id, pair(event.kind, event.source), event.at, raw, record(event), effect(event))
+            words = (stored_bytes(event), record(event), written(effect(event)))
+            args += (event.id, pair(event.kind, event.source), event.at, *words)
         while True:
             try:
-                appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
+                outcome, appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
             except ConversationNotFound:
                 self._conversations.adopt(conversation_id, sandbox_id)
             else:
-                if appended == b"foreign":
-                    raise NotItsSandbox
-                return appended, Seq(last)
+                break
+        match outcome:
+            case "foreign":
+                raise NotItsSandbox
+            case "too_many_pending":
+                raise TooManyPending(self._bounds.pending_actions)
+            case "too_many_pairs":
+                raise TooManyKinds(self._bounds.event_kinds)
+        return appended, Seq(last)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
         """Append a user's message; with run, start the agent. What waits is rejected, never approved.
@@ -74,10 +88,10 @@ class EventLog:
                 *(event.id, pair(event.kind, event.source), event.raw, record(event)),
                 *(int(run), json.dumps(SUPERSEDED)),
             ]
-            outcome = self._listing.write(self._scripts.send_message, conversation_id, args)
-            if outcome == b"sent":
+            outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
+            if outcome == "sent":
                 return
-            at = Micros(int(float(outcome)))
+            at = Micros(int(float(earliest)))
 
     def count(
         self,
@@ -154,54 +168,38 @@ class EventLog:
             raise ConversationNotFound
         return list(reply)
 
-    def place_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
-        """The place behind which stand all events from a time on, also when times are in disorder; None: no events."""
-        keys = ConversationKeys(conversation_id)
-        earliest: list[int] = []
-        for pair_name in self._members(keys.pairs):
-            for start in itertools.count(step=_SEQS):
-                found: Any = self._redis.zrangebyscore(keys.at(pair_name), since, "+inf", start=start, num=_SEQS)
-                earliest = [min(map(int, [*found, *earliest]))] if found else earliest
-                if len(found) < _SEQS:
-                    break
-        return Seq(earliest[0] - 1) if earliest else None
+    def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
+        """A cursor after which stand all events from a time on, also when times are in disorder; None: no such event.
+
+        Up to 999 earlier events may stand between the cursor and the first of them.
+        """
+        peaks = ConversationKeys(conversation_id).peaks
+        blocks: Any = self._redis.zrangebyscore(peaks, since, "+inf", start=0, num=1)
+        return Seq(int(blocks[0]) * PEAK_SEQS) if blocks else None
 
     def final_response(self, conversation_id: ConversationId) -> str:
         """The agent's last word: what it finished with, or its last message; empty if there is none.
 
         Raises ConversationNotFound. Source: docs/wire.md, 8.
         """
-        found, _ = self.search(conversation_id, kind="MessageEvent", source="agent", descending=True, limit=1)
-        message = json.loads(found[0]) if found else {}
-        since = micros(message["timestamp"]) if message else None
-        page_id: str | None = ""
-        while page_id is not None:
-            actions, page_id = self.search(
-                conversation_id, kind="ActionEvent", source="agent", since=since, descending=True, page_id=page_id
-            )
-            for action in actions:
-                finish = json.loads(action)
-                if (response := finish_message(finish)) is None:
-                    continue
-                if message and self._locate(conversation_id, finish["id"]) < self._locate(
-                    conversation_id, message["id"]
-                ):
-                    break  # both at one instant, and the message came later
-                return response
-        spoken = message.get("llm_message")
+        reply = self._scripts.get_final_event([ConversationKeys(conversation_id).root], [])
+        if reply is None:
+            raise ConversationNotFound
+        fields = json.loads(reply[0]) if reply else {}
+        finished = finish_message(fields)
+        if finished is not None:
+            return finished
+        spoken = fields.get("llm_message")
         return "".join(texts(spoken.get("content"))) if isinstance(spoken, dict) else ""
-
-    def _members(self, key: str) -> list[str]:
-        members: Any = self._redis.smembers(key)
-        return [member.decode() for member in members]
 
     def _locate(self, conversation_id: ConversationId, event_id: str) -> Place:
         reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])
         if reply is None:
             raise ConversationNotFound
-        if reply == b"unknown":
+        outcome, *place = reply
+        if outcome == "unknown":
             raise UnknownCursor
-        at, seq = reply
+        at, seq = place
         return Place(float(at), Seq(int(seq)))
 
     def _matches(

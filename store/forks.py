@@ -8,6 +8,7 @@ from redis import Redis
 
 from store.confirmations import held_risks
 from store.conversations import Conversations
+from store.effects import final_effect, written
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
 from store.keys import ConversationKeys, pair
@@ -67,7 +68,8 @@ class Forks:
             "updated_at": stamp.utc_time,
         }
         args = [fork, *(word for name_and_value in fields.items() for word in name_and_value)]
-        if self._listing.write(self._scripts.adopt_fork, target, args) != b"adopted":
+        [outcome] = self._listing.write(self._scripts.adopt_fork, target, args)
+        if outcome != "adopted":
             raise IdInUse
         return target
 
@@ -75,9 +77,10 @@ class Forks:
         reply = self._scripts.locate_event([ConversationKeys(source).root], [event_id])
         if reply is None:
             raise ConversationNotFound
-        if reply == b"unknown":
+        outcome, *place = reply
+        if outcome == "unknown":
             raise EventNotFound
-        return Seq(int(reply[1]))
+        return Seq(int(place[1]))
 
     def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
         """Write the log up to `last` under other keys, which end by themselves unless they are adopted."""
@@ -92,18 +95,21 @@ class Forks:
             found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
             if found.decode() != incarnation:  # deleted meanwhile, and perhaps begun anew
                 raise ConversationNotFound
-            batch: list[Any] = [*stamp.args, ""]
+            batch: list[Any] = [*stamp.args, "", 0, last]  # no more pairs than events
             for event in map(read_event, page):
-                batch += (event.id, pair(event.kind, event.source), event.at, event.raw, record(event), "")
+                what = (event.raw, record(event), written(final_effect(event)))
+                batch += (event.id, pair(event.kind, event.source), event.at, *what)
                 pairs.add(pair(event.kind, event.source))
-            *_, copied = self._scripts.append_events([keys.root], batch)
-            seq = Seq(copied)
+            reply = self._scripts.append_events([keys.root], batch)
+            if reply is None:  # a pause longer than an hour: the half copy has expired
+                raise ConversationNotFound
+            seq = Seq(reply[-1])
             self._let_expire(keys, pairs)
 
     def _let_expire(self, keys: ConversationKeys, pairs: set[str]) -> None:
         chunks: Any = self._redis.hget(keys.root, "text_chunk")
         texts = [keys.text(chunk) for chunk in range(int(chunks or 0) + 1)]
         with self._redis.pipeline(transaction=False) as pipe:
-            for key in (keys.root, keys.log, keys.ids, keys.pairs, *map(keys.at, pairs), *texts):
+            for key in (keys.root, keys.log, keys.ids, keys.pairs, keys.peaks, *map(keys.at, pairs), *texts):
                 pipe.expire(key, _HOUR)
             pipe.execute()

@@ -2,13 +2,15 @@
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
-| conv:{ID}                | hash       | the conversation's state; see below               | 22 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 25 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
-| conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | one per pair         |
-| conv:{ID}:pending        | hash       | id of an open, unanswered action → where it is    | one per such action  |
-| conv:{ID}:calls          | hash       | its tool call id, as JSON → its id in an array    | one per such action  |
+| conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | MAX_EVENT_KINDS + 5  |
+| conv:{ID}:peaks          | sorted set | member N, score greatest time in µs of the first  | one per 1,000 events |
+|                          |            | N * 1,000 + 1,000 events                          |                      |
+| conv:{ID}:pending        | hash       | id of an open, unanswered action → JSON object;   | MAX_PENDING_ACTIONS  |
+|                          |            | see `store/scripts/_actions.lua`                  |                      |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
 | conv:{ID}:deleted        | string     | id of the request that deleted it, its revision   | a minute             |
@@ -47,7 +49,8 @@ Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the las
 `confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these
 six as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at`
 (UTC with Z), `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`,
-`snapshot_id` (of the last full state that an agent told), `text_chunk` (N of the chunk that grows).
+`snapshot_id` (of the last full state that an agent told), `text_chunk` (N of the chunk that grows), `latest_at` (the
+greatest time of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyond a conversation), `groups` (joined by
 commas), `answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
@@ -88,6 +91,10 @@ class ConversationKeys:
     @property
     def pairs(self) -> str:
         return f"{self.root}:pairs"
+
+    @property
+    def peaks(self) -> str:
+        return f"{self.root}:peaks"
 
     def at(self, pair: str) -> str:
         return f"{self.root}:at:{pair}"
@@ -171,6 +178,9 @@ def followers_channel(process: str) -> str:
     """Where a process reaches its own subscriber."""
     return f"follower:{process}"
 
+
+#: seqs of one member of `conv:{ID}:peaks`; `store/scripts/_log.lua` counts them
+PEAK_SEQS = 1000
 
 #: stands for any kind or source in the scripts; no escaped name can be it
 ANY = "*"

@@ -12,9 +12,12 @@ import pytest
 
 from app import create_app
 from config import Config
-from store import Limits, Store, open_store
+from store import Bounds, Limits, Store, open_store
 from tests.servers import BACKENDS
 from wire import Event, bare_kind, micros
+
+#: as the settings have them by default
+BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -41,7 +44,7 @@ def store(app) -> Store:
     return app.extensions["store"]
 
 
-def store_of(url: str, limits: Limits, secret_key: str = "") -> Store:
+def store_of(url: str, limits: Limits, secret_key: str = "", bounds: Bounds = BOUNDS) -> Store:
     """A store with limits of its own, which follows nothing."""
     return open_store(
         url,
@@ -52,6 +55,7 @@ def store_of(url: str, limits: Limits, secret_key: str = "") -> Store:
         most_followers=1,
         secret_key=secret_key,
         limits=limits,
+        bounds=bounds,
     )
 
 

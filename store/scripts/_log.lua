@@ -1,19 +1,23 @@
 -- _log: one conversation's log, opened for appending. Included by every script that writes events.
+-- Appended events are collected here and written by close_log: a script that refuses a batch has written nothing.
 -- `root` is KEYS[1]; a `stamp` is {iso = naive UTC text, score = microseconds as text}.
 local root = KEYS[1]
 local log = {}
 
 local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is closed, so that workers fetch and keep chunks
+local BLOCK = 1000 -- seqs of one member of conv:{ID}:peaks
+local MOST_WORDS = 4000 -- of one call: Lua's stack holds 8,000 values
 
--- Reads the state that appending needs; false when there is no such conversation.
+-- Reads the state that appending needs, and forgets what was appended since; false when there is no such conversation.
 -- id_prefix: first 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
 local function open_log(id_prefix)
   local state = redis.call('HMGET', root, 'execution_status', 'held', 'created_at', 'updated_at', 'seq', 'text_chunk',
-    'revision', 'groups')
+    'revision', 'groups', 'latest_at')
   if not state[1] then return false end
   log.status, log.held, log.created_at, log.updated_at = unpack(state)
   log.seq, log.chunk, log.revision, log.groups = tonumber(state[5]), tonumber(state[6]), tonumber(state[7]), state[8] or ''
-  log.seq_before, log.id_prefix, log.minted, log.texts, log.pairs, log.changed = log.seq, id_prefix, 0, {}, {}, false
+  log.latest_at, log.id_prefix, log.minted, log.changed = state[9] or '-inf', id_prefix, 0, false
+  log.events, log.ids, log.times, log.peaks, log.texts, log.fields = {}, {}, {}, {}, {}, {}
   return true
 end
 
@@ -32,14 +36,21 @@ local function octal(number)
   end))
 end
 
--- Appends one event with all its index entries, once per id. Returns its seq, or false when the id is known.
+local function is_later(score, than)
+  return than == '-inf' or tonumber(score) >= tonumber(than)
+end
+
+-- Appends one event, whose id the log does not have. Returns its seq.
 local function append_event(id, pair, score, bytes, text)
   local seq = log.seq + 1
-  if redis.call('HSETNX', root .. ':ids', id, string.format('%d', seq)) == 0 then return false end
   log.seq, log.changed = seq, true
-  redis.call('RPUSH', root .. ':log', bytes)
-  redis.call('ZADD', root .. ':at:' .. pair, score, string.format('%010d', seq))
-  log.pairs[pair] = true
+  log.events[#log.events + 1] = bytes
+  log.ids[#log.ids + 1], log.ids[#log.ids + 2] = id, string.format('%d', seq)
+  local times = log.times[pair] or {}
+  log.times[pair] = times
+  times[#times + 1], times[#times + 2] = score, string.format('%010d', seq)
+  if is_later(score, log.latest_at) then log.latest_at = score end
+  log.peaks[math.floor((seq - 1) / BLOCK)] = log.latest_at
   if text ~= '' then log.texts[#log.texts + 1] = '\247' .. octal(seq) .. text end
   return seq
 end
@@ -56,59 +67,43 @@ local function set_status(status, stamp)
   state_event('execution_status', '"' .. status .. '"', stamp)
 end
 
--- The open, unanswered actions in log order: {id, seq, score, iso, since, group, call, fragment}.
-local function open_actions()
-  local stored, actions = redis.call('HGETALL', root .. ':pending'), {}
-  for i = 1, #stored, 2 do
-    local seq, score, iso, since, group, call, fragment =
-      string.match(stored[i + 1], '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
-    actions[#actions + 1] = {id = stored[i], seq = tonumber(seq), score = score, iso = iso, since = since,
-      group = group, call = call, fragment = fragment}
+local function call_with_all(command, key, words)
+  for first = 1, #words, MOST_WORDS do
+    redis.call(command, key, unpack(words, first, math.min(first + MOST_WORDS - 1, #words)))
   end
-  table.sort(actions, function(a, b) return a.seq < b.seq end)
-  return actions
 end
 
--- What we write about an action never bears an earlier time than the action, whatever the agent's clock says.
-local function not_before(actions, stamp)
-  for _, action in ipairs(actions) do
-    if tonumber(action.score) > tonumber(stamp.score) then stamp = {iso = action.iso, score = action.score} end
+local function write_events()
+  call_with_all('RPUSH', root .. ':log', log.events)
+  call_with_all('HSET', root .. ':ids', log.ids)
+  local names, peaks = {}, {}
+  for pair, times in pairs(log.times) do
+    names[#names + 1] = pair
+    call_with_all('ZADD', root .. ':at:' .. pair, times)
   end
-  return stamp
-end
-
--- Nothing that is open can be answered any more.
-local function close_actions()
-  redis.call('DEL', root .. ':pending', root .. ':calls')
-end
-
--- Rejects every given action: status idle, then one UserRejectObservation each, in log order.
-local function reject_actions(actions, reason, stamp)
-  stamp = not_before(actions, stamp)
-  set_status('idle', stamp)
-  for _, action in ipairs(actions) do
-    local id = next_id()
-    append_event(id, 'UserRejectObservation:environment', stamp.score,
-      '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"environment",' .. action.fragment ..
-      ',"rejection_reason":' .. reason .. ',"rejection_source":"user","kind":"UserRejectObservation"}', '')
+  call_with_all('SADD', root .. ':pairs', names)
+  for block, latest_at in pairs(log.peaks) do
+    peaks[#peaks + 1], peaks[#peaks + 2] = latest_at, string.format('%d', block)
   end
-  close_actions()
-  return stamp
+  call_with_all('ZADD', root .. ':peaks', peaks)
+  if #log.texts > 0 then
+    if redis.call('STRLEN', root .. ':text:' .. log.chunk) >= CHUNK_BYTES then log.chunk = log.chunk + 1 end
+    redis.call('APPEND', root .. ':text:' .. log.chunk, table.concat(log.texts))
+  end
 end
 
--- Writes back what changed, tells the followers, and returns what every script that writes answers with:
--- {outcome, revision, execution_status, created_at, updated_at, groups}. now: UTC text with Z.
-local function close_log(outcome, now)
+-- Writes what changed, signals the followers, and returns the reply of every script that writes:
+-- {outcome, revision, execution_status, created_at, updated_at, groups, more…}. now: UTC text with Z.
+local function close_log(outcome, now, ...)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now
-    for pair in pairs(log.pairs) do redis.call('SADD', root .. ':pairs', pair) end
-    if #log.texts > 0 then
-      if redis.call('STRLEN', root .. ':text:' .. log.chunk) >= CHUNK_BYTES then log.chunk = log.chunk + 1 end
-      redis.call('APPEND', root .. ':text:' .. log.chunk, table.concat(log.texts))
-    end
-    redis.call('HSET', root, 'seq', string.format('%d', log.seq), 'execution_status', log.status, 'held', log.held,
-      'text_chunk', string.format('%d', log.chunk), 'revision', string.format('%d', log.revision), 'updated_at', now)
-    redis.call('PUBLISH', root .. ':signal', log.seq > log.seq_before and string.format('%d', log.seq) or 'state')
+    write_events()
+    local fields = {'seq', string.format('%d', log.seq), 'execution_status', log.status, 'held', log.held,
+      'text_chunk', string.format('%d', log.chunk), 'revision', string.format('%d', log.revision),
+      'updated_at', now, 'latest_at', log.latest_at}
+    for name, value in pairs(log.fields) do fields[#fields + 1], fields[#fields + 2] = name, value end
+    call_with_all('HSET', root, fields)
+    redis.call('PUBLISH', root .. ':signal', #log.events > 0 and string.format('%d', log.seq) or 'state')
   end
-  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups}
+  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups, ...}
 end

@@ -1,4 +1,4 @@
--- _message: what a user's message does to a conversation. Needs _log, _status.
+-- _message: what a user's message does to a conversation. Needs _log, _actions, _status.
 local function append_message(stamp, id, pair, bytes, text, run, reason)
   local actions = log.status == 'waiting_for_confirmation' and open_actions() or {}
   if #actions > 0 then
@@ -8,6 +8,6 @@ local function append_message(stamp, id, pair, bytes, text, run, reason)
   end
   log.status = after('message')
   append_event(id, pair, stamp.score, bytes, text)
-  redis.call('HSET', root, 'last_user_message_id', id)
+  log.fields.last_user_message_id = id
   if run and after('run') then set_status(after('run'), stamp) end
 end

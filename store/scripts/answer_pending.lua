@@ -9,6 +9,7 @@
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat of the answer that won finds its own event and returns "won"
 -- include: _log.lua
+-- include: _actions.lua
 -- include: _status.lua
 if not open_log(ARGV[1]) then return false end
 if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close_log('won', ARGV[4]) end

@@ -1,113 +1,99 @@
--- append_events: append a batch, each event once per id, with what it means for the conversation's state.
--- An executable action opens; an observation closes it. What is newly open and held by the policy makes
--- the conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent itself says when it waits.
+-- append_events: append a batch, each event once per id, with its effect on the conversation's state.
+-- An executable action opens; an observation closes it. A newly opened action that the policy holds makes the
+-- conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent says when it waits.
+-- More actions than may wait refuse the batch; where the policy holds nothing, and in a sandbox, the oldest open
+-- actions are forgotten instead. A refused batch has written nothing.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox that sends them ("" none), which must be the conversation's
---       then six per event: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored), text record ("" none),
---       effect: "" | "set" LF (field LF value)… | "close" LF action id | "close_call" LF call
---             | "open" LF risk LF lone ("1": waits only in company) LF group LF call LF iso LF fragment
---             | "snapshot" LF (field LF value)…: as set, unless it is the last snapshot come again
---             | "live" LF bytes: told to the followers alone
--- Returns  {number appended | "foreign", revision, execution_status, created_at, updated_at, groups, last seq} | false: no such
---          conversation
--- Cost  O(e log n): e events of the batch, n of the conversation; a lone action also O(p), p open actions
+--       6 most open actions   7 most "KIND:SOURCE" pairs
+--       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
+--       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
+-- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs", revision,
+--          execution_status, created_at, updated_at, groups, number appended, last seq} | false: no such conversation
+-- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
+--       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: a known id is passed over with its effect
 -- include: _log.lua
+-- include: _actions.lua
+-- include: _batch.lua
 if not open_log(ARGV[1]) then return false end
-local sandbox = redis.call('HGET', root, 'sandbox_id') or ''
-if ARGV[5] ~= sandbox then
-  local reply = close_log('foreign', ARGV[4])
-  reply[#reply + 1] = log.seq
-  return reply
-end
-local stamp, appended, opened = {iso = ARGV[2], score = ARGV[3]}, 0, {}
+local state = redis.call('HMGET', root, 'sandbox_id', 'final_at')
+local sandbox, final_at = state[1] or '', state[2] or '-inf'
+if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq) end
+local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
+local FIRST, STEP = 8, 6
+local waited, held, live = log.status == 'waiting_for_confirmation', {}, {}
 
-
--- The ids of the open actions that bear a tool call: nearly always one.
-local function ids_of(call)
-  local stored = redis.call('HGET', root .. ':calls', call)
-  return stored and cjson.decode(stored) or {}
+local function refuse(outcome)
+  open_log(ARGV[1])
+  return close_log(outcome, ARGV[4], 0, log.seq)
 end
 
-local function open(id, seq, score, effect)
-  local risk, lone, group, call, iso, fragment =
-    string.match(effect, '^open\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
-  redis.call('HSET', root .. ':pending', id,
-    table.concat({seq, score, iso, ARGV[4], group, call, fragment}, '\n'))
-  if call ~= '' then
-    local ids = ids_of(call)
-    ids[#ids + 1] = id
-    redis.call('HSET', root .. ':calls', call, cjson.encode(ids))
-  end
-  local held = sandbox == '' and string.find(log.held, risk, 1, true) ~= nil
-  opened[#opened + 1] = {id = id, score = score, iso = iso, lone = lone == '1', group = group, held = held}
+local function known_ids()
+  local ids, known = {}, {}
+  for i = FIRST, #ARGV, STEP do ids[#ids + 1] = ARGV[i] end
+  for i, seq in ipairs(redis.call('HMGET', root .. ':ids', unpack(ids))) do known[ids[i]] = seq end
+  return known
 end
 
-local function close(id)
-  local action = redis.call('HGET', root .. ':pending', id)
-  if not action then return end
-  redis.call('HDEL', root .. ':pending', id)
-  local call = string.match(action, '^.-\n.-\n.-\n.-\n.-\n(.-)\n')
-  local others = {}
-  for _, other in ipairs(ids_of(call)) do
-    if other ~= id then others[#others + 1] = other end
-  end
-  if #others > 0 then redis.call('HSET', root .. ':calls', call, cjson.encode(others))
-  else redis.call('HDEL', root .. ':calls', call) end
-end
-
-local function set(effect)
-  log.changed = true
-  for field, value in string.gmatch(effect, '\n([^\n]*)\n([^\n]*)') do
-    if field == 'execution_status' then log.status = value
-    elseif field == 'held' then log.held = value
-    else redis.call('HSET', root, field, value) end
+-- An agent that got no response sends its last batch again: a snapshot in it is older than what followed.
+local function set(fields, snapshot_id)
+  if snapshot_id and redis.call('HGET', root, 'snapshot_id') == snapshot_id then return end
+  log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id
+  for name, value in pairs(fields) do
+    if name == 'execution_status' then log.status = value
+    elseif name == 'held' then log.held = value
+    else log.fields[name] = value end
   end
 end
 
--- An agent that heard no answer sends its last batch again: a snapshot in it is older than what followed.
-local function set_snapshot(id, effect)
-  if redis.call('HGET', root, 'snapshot_id') == id then return end
-  redis.call('HSET', root, 'snapshot_id', id)
-  set(effect)
-end
-
-local function in_company(action)
-  local members = 0
-  for _, other in ipairs(open_actions()) do
-    if other.group == action.group then members = members + 1 end
+local function apply(effect, id, seq, score)
+  if effect.open then
+    local action = effect.open
+    action.id, action.seq, action.at, action.since = id, seq, score, ARGV[4]
+    open_action(action)
+    if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
-  return action.group ~= '' and members > 1
-end
-
-for i = 6, #ARGV, 6 do
-  local id, pair, score, bytes, text, effect = unpack(ARGV, i, i + 5)
-  local seq = bytes == '' or append_event(id, pair, score, bytes, text)
-  if seq then
-    if bytes ~= '' then appended = appended + 1 end
-    local verb = string.match(effect, '^[^\n]*')
-    if verb == 'open' then open(id, seq, score, effect)
-    elseif verb == 'set' then set(effect)
-    elseif verb == 'close' then close(string.sub(effect, 7))
-    elseif verb == 'close_call' then
-      for _, action_id in ipairs(ids_of(string.sub(effect, 12))) do close(action_id) end
-    elseif verb == 'snapshot' then set_snapshot(id, effect)
-    elseif verb == 'live' then redis.call('PUBLISH', root .. ':signal', string.sub(effect, 6))
-    end
+  if effect.close then close_action(effect.close) end
+  if effect.close_call then close_call(effect.close_call) end
+  if effect.set then set(effect.set, effect.snapshot and id) end
+  if effect.final and is_later(score, final_at) then
+    final_at, log.fields.final_at, log.fields.final_seq = score, score, string.format('%d', seq)
   end
 end
+
+local known, appended = known_ids(), 0
+for i = FIRST, #ARGV, STEP do
+  local id, pair, score, bytes, text, effect = unpack(ARGV, i, i + STEP - 1)
+  effect = effect ~= '' and cjson.decode(effect) or {}
+  if effect.live then live[#live + 1] = bytes
+  elseif bytes == '' then apply(effect, id)
+  elseif not known[id] then
+    known[id], appended = true, appended + 1
+    apply(effect, id, append_event(id, pair, score, bytes, text), score)
+  end
+end
+
+local names, fresh = {}, 0
+for pair in pairs(log.times) do names[#names + 1] = pair end
+for _, is_known in ipairs(#names > 0 and redis.call('SMISMEMBER', root .. ':pairs', unpack(names)) or {}) do
+  fresh = fresh + 1 - is_known
+end
+if fresh > 0 and redis.call('SCARD', root .. ':pairs') + fresh > most_pairs then return refuse('too_many_pairs') end
 
 local waiting = {}
-for _, action in ipairs(opened) do
-  if action.held and redis.call('HEXISTS', root .. ':pending', action.id) == 1
-    and (not action.lone or in_company(action)) then
-    waiting[#waiting + 1] = action
-  end
+for _, action in ipairs(held) do
+  if waits(action) then waiting[#waiting + 1] = action end
 end
+local waits_now = #waiting > 0 or log.status == 'waiting_for_confirmation'
+if open and waits_now and sandbox == '' and log.held ~= '' and (waited and open.count or open.fresh) > most_open then
+  return refuse('too_many_pending')
+end
+forget_beyond(most_open)
+write_open()
 if #waiting > 0 and log.status ~= 'waiting_for_confirmation' then
   set_status('waiting_for_confirmation', not_before(waiting, stamp))
 end
-local reply = close_log(appended, ARGV[4])
-reply[#reply + 1] = log.seq
-return reply
+for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
+return close_log('appended', ARGV[4], appended, log.seq)

@@ -8,6 +8,7 @@
 -- Cost  O(1)
 -- Idempotent  by incarnation: a repeat of the call that created returns "created" and writes nothing
 -- include: _log.lua
+-- include: _actions.lua
 -- include: _status.lua
 -- include: _message.lua
 local incarnation = redis.call('HGET', root, 'incarnation')

@@ -12,7 +12,7 @@ if not state[1] then
 end
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
-redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':pairs', root .. ':pending', root .. ':calls',
+redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':pairs', root .. ':pending', root .. ':peaks',
   root .. ':secrets')
 redis.call('SET', root .. ':deleted', ARGV[1] .. ' ' .. state[2], 'EX', 60)
 redis.call('PUBLISH', root .. ':signal', '0')

@@ -1,16 +1,19 @@
--- list_pending: the actions that wait for an answer, in log order.
+-- list_pending: the actions that wait for an answer, in log order, as many as fit.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  (none)
--- Returns  {since, event bytes, since, event bytes, …} | false: no such conversation
--- Cost  O(p log p): p open actions
+-- ARGV  1 seq to read after   2 bytes that end the page: the event that reaches them is its last
+-- Returns  {seq, since, event bytes, seq, since, event bytes, …} | false: no such conversation
+-- Cost  O(p log p): p open actions; replies with ARGV 2 bytes and one event at most
 -- Idempotent  reads only
 -- include: _log.lua
+-- include: _actions.lua
 if not open_log('') then return false end
-local pending = {}
-if log.status == 'waiting_for_confirmation' then
-  for _, action in ipairs(open_actions()) do
-    pending[#pending + 1] = action.since
-    pending[#pending + 1] = redis.call('LINDEX', root .. ':log', action.seq - 1)
+local page, size = {}, 0
+for _, action in ipairs(log.status == 'waiting_for_confirmation' and open_actions() or {}) do
+  if action.seq > tonumber(ARGV[1]) then
+    if size >= tonumber(ARGV[2]) then break end
+    local bytes = redis.call('LINDEX', root .. ':log', action.seq - 1)
+    page[#page + 1], page[#page + 2], page[#page + 3] = action.seq, action.since, bytes
+    size = size + #bytes
   end
 end
-return pending
+return page

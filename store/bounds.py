@@ -1,0 +1,12 @@
+"""What the settings allow one conversation."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most that one conversation may hold, so that no script of it holds Redis up."""
+
+    pending_actions: int  #: actions that wait for a decision, and open actions that are remembered
+    event_kinds: int  #: pairs of kind and source
+    reason_bytes: int  #: of a rejection's reason, UTF-8
