@@ -45,6 +45,12 @@ class Config:
     max_body_bytes: int = _setting(
         8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024
     )
+    body_seconds: float = _setting(
+        120.0, "Seconds in which the whole body of a request must come; a slower one gets 408.", least=0.1, most=3600
+    )
+    body_bytes_per_second: int = _setting(
+        1024, "Least rate of a body after its first 10 seconds, in bytes per second; a slower one gets 408.", least=1
+    )
     text_cache_bytes: int = _setting(
         64 * 1024 * 1024, "Message text that a worker keeps for the `body` filter, in bytes.", least=0
     )

@@ -37,7 +37,7 @@ _keeper: Keeper | None = None
 bind = f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency or multiprocessing.cpu_count()
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
-worker_class = "gevent"
+worker_class = "boot.worker.Worker"
 worker_connections = _config.max_followers + 1000
 # A worker whose loop has stood still for this long is replaced.
 timeout = 30

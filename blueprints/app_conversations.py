@@ -29,10 +29,10 @@ from schemas.app_conversations import (
     StartTaskSearch,
     UpdateAppConversationRequest,
     echo,
-    page_id,
 )
 from schemas.confirmations import Success
 from schemas.conversations import read_conversation_ids
+from schemas.cursors import page_id
 from schemas.events import EventPage
 from store import Store
 from store.app_conversations import AppFilter
@@ -91,7 +91,7 @@ def _states(store: Store, start: StartTask) -> Iterator[str]:
 def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
     """List starts, a page at a time."""
     items, following = current_store.start_tasks.search(**search)
-    return {"items": items, "next_page_id": page_id(following)}
+    return {"items": items, "next_page_id": page_id(search["by"], search["descending"], following)}
 
 
 @app_conversations.get("/start-tasks/count")
@@ -124,13 +124,9 @@ def search_app_conversations(search: dict[str, Any]) -> dict[str, Any]:
 
 
 def _page(search: dict[str, Any]) -> dict[str, Any]:
-    start, limit, (by, descending) = search.pop("start"), search.pop("limit"), search.pop("order")
-    if start and isinstance(start[0], str) is not (by == "title"):
-        start = None
-    items, following = current_store.app_conversations.search(
-        AppFilter(**search), by=by, descending=descending, limit=limit, start=start
-    )
-    return {"items": items, "next_page_id": page_id(following)}
+    page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
+    items, following = current_store.app_conversations.search(AppFilter(**search), **page)
+    return {"items": items, "next_page_id": page_id(page["by"], page["descending"], following)}
 
 
 @app_conversations.get("/count")

@@ -1,7 +1,7 @@
 """Conversations: start, list, get, change, run and pause, fork, delete."""
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from flask import Response, jsonify
 
@@ -21,6 +21,7 @@ from schemas.conversations import (
     UpdateSecrets,
     read_conversation_ids,
 )
+from schemas.cursors import page_id
 from wire import ConversationId
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
@@ -47,7 +48,7 @@ def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
 def search_conversations(search: dict[str, Any]) -> dict[str, Any]:
     """List conversations, a page at a time."""
     items, following = current_store.conversations.search(**search)
-    return {"items": items, "next_page_id": following and f"{following[0]}-{UUID(following[1]).hex}"}
+    return {"items": items, "next_page_id": page_id(search["by"], search["descending"], following)}
 
 
 @conversations.get("/count")

@@ -14,6 +14,8 @@
 | TooManyKinds                                      | 422, at the body                    |
 | TooManyFollowers, Stopping, NoSupervisor          | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
+| ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
+| BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
 | anything else                                     | 500 with an `error_id` for the log  |
 """
@@ -23,11 +25,13 @@ from typing import Any
 from uuid import uuid4
 
 from flask import Flask, Response, current_app, jsonify, request
+from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from agents.commands import NotReachable
 from agents.link import AgentRefused, AgentUnreachable
 from blueprints.api import InvalidInput
+from boot.body import BodyTooSlow
 from schemas.errors import validation_errors
 from schemas.fields import Fault
 from specs import SpecNotFound
@@ -89,6 +93,8 @@ def register_errors(app: Flask) -> None:
         app.register_error_handler(busy, lambda error: _try_again(str(error)))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)
+    app.register_error_handler(BodyTooSlow, lambda error: _detail(str(error), 408))
+    app.register_error_handler(ParseException, lambda error: _detail(f"The body cannot be read: {error}", 400))
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unforeseen)
 

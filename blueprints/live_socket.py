@@ -1,18 +1,19 @@
-"""A conversation over a WebSocket: its state, its events from a place on, messages to it. Source: docs/wire.md, 6.
+"""A conversation over a WebSocket: its state, its events after a cursor, messages to it. Source: docs/wire.md, 6.
 
-Two threads serve a socket: the request's own reads what the client says, another one tells what happens.
-Whichever ends first ends the other.
+The store is asked before the handshake is answered: a store that does not answer is a plain 503, as for any request.
+After the handshake, every refusal is a close code. Two threads serve a socket: the request's thread receives messages,
+a second thread sends events. The end of either ends the other.
 
-| close code | when                                                                   |
-|------------|------------------------------------------------------------------------|
-| 1001       | the client answers no pings                                            |
-| 1008       | after_seq lies behind the last event                                   |
-| 1009       | a message was too long                                                 |
-| 1011       | a fault of ours, which the server's log tells                          |
-| 1012       | the server stops: connect again                                        |
-| 1013       | too many followers, or the client was too slow: connect again          |
-| 4001       | authentication (there are no keys yet; an `auth` frame is passed over) |
-| 4004       | there is no such conversation, or no longer                            |
+| close code | when                                                                      |
+|------------|---------------------------------------------------------------------------|
+| 1001       | the client answers no pings                                               |
+| 1008       | after_seq is greater than the seq of the last event                       |
+| 1009       | a message has too many bytes or too many fragments                        |
+| 1011       | an error of the server, which its log describes                           |
+| 1012       | the server stops: connect again                                           |
+| 1013       | too many followers, or the client was too slow: connect again             |
+| 4001       | kept for authentication (there are no keys yet; `auth` frames are ignored)|
+| 4004       | the conversation does not exist, or was deleted                           |
 """
 
 import contextlib
@@ -41,7 +42,7 @@ sockets = Blueprint("sockets", __name__, url_prefix="/sockets")
 
 REFUSED, INTERNAL_ERROR = 1008, 1011
 
-#: how a follower's end is told
+#: the close code for each error that ends a follower
 CLOSE_CODES: dict[type[StoreError], int] = {
     ConversationNotFound: 4004,
     Stopping: 1012,
@@ -51,41 +52,40 @@ CLOSE_CODES: dict[type[StoreError], int] = {
 
 _log = logging.getLogger(__name__)
 
-#: seconds that a socket's thread waits for events before it looks whether it is still wanted
-_PATIENCE = 60.0
+#: seconds that a socket's thread waits for events before it checks that the socket is still open
+_EVENT_TIMEOUT = 60.0
 
 
-@sockets.get("/events/<conversation_id:conversation_id>")  # a plain request, which is told what to ask for
+@sockets.get("/events/<conversation_id:conversation_id>")  # a plain request, whose response is 426
 @sockets.get("/events/<conversation_id:conversation_id>", websocket=True)
 def follow_events(conversation_id: ConversationId) -> Response:
-    """Take the connection over until either side ends it."""
-    place = _place()
-    store: Store = current_app.extensions["store"]
-    commands: Commands = current_app.extensions["commands"]
+    """Serve the socket until either side ends it."""
+    cursor = _cursor()
     settings = current_app.config
     socket = WebSocket(
         message_bytes=settings["SOCKET_MESSAGE_BYTES"],
         ping_seconds=settings["PING_SECONDS"],
         idle_seconds=settings["IDLE_SECONDS"],
     )
-    with contextlib.suppress(SocketClosed):
-        try:
-            session = Session(store, commands, conversation_id, socket, **place)
-        except (*CLOSE_CODES,) as refusal:
-            socket.close(CLOSE_CODES[type(refusal)], str(refusal))
-        except StoreError as refusal:
-            socket.close(REFUSED, str(refusal))
-        else:
-            session.serve()
+    try:
+        session = Session(
+            current_app.extensions["store"], current_app.extensions["commands"], conversation_id, socket, **cursor
+        )
+    except StoreError as refusal:
+        with contextlib.suppress(SocketClosed):
+            socket.accept()
+        socket.close(CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
+    else:
+        session.serve()
     return TakenOver()
 
 
-def _place() -> dict[str, Any]:
+def _cursor() -> dict[str, Any]:
     try:
-        place: dict[str, Any] = Follow().load(request.args.to_dict())
+        cursor: dict[str, Any] = Follow().load(request.args.to_dict())
     except ValidationError as fault:
         raise InvalidInput("query", fault.normalized_messages()) from None
-    return place
+    return cursor
 
 
 class Session:
@@ -116,44 +116,47 @@ class Session:
         self._runs = False
 
     def serve(self) -> None:
-        """Serve until either side ends."""
-        teller = threading.Thread(target=self._tell, daemon=True)
-        teller.start()
+        """Answer the handshake, then serve until either side ends the socket."""
+        sender: threading.Thread | None = None
         try:
+            self._socket.accept()
+            sender = threading.Thread(target=self._send_events, daemon=True)
+            sender.start()
             while True:
-                self._hear(self._socket.receive())
+                self._take(self._socket.receive())
         except SocketClosed:
             pass
-        except Exception:  # a bug of ours: the connection is no longer HTTP's to answer it
+        except Exception:  # a bug of ours: the connection is no longer HTTP's, so no response can report it
             _log.exception("socket of conversation %s", self._id)
         finally:
             self._follower.close()
             self._socket.close(INTERNAL_ERROR, "Internal error")
-            teller.join()
+            if sender is not None:
+                sender.join()
 
-    def _tell(self) -> None:
-        """Tell the state, then every event; end the socket when there is nothing more to tell."""
+    def _send_events(self) -> None:
+        """Send the state, then every event; close the socket when no more events can come."""
         try:
             with contextlib.suppress(SocketClosed):
-                self._tell_state()
+                self._send_state()
                 while not self._follower.closed:
-                    self._tell_next()
+                    self._send_next()
         except (*CLOSE_CODES,) as end:
             self._socket.close(CLOSE_CODES[type(end)], str(end))
         finally:
             self._socket.close(INTERNAL_ERROR, "Internal error")
 
-    def _tell_next(self) -> None:
+    def _send_next(self) -> None:
         try:
-            entries = self._follower.next(_PATIENCE)
+            entries = self._follower.next(_EVENT_TIMEOUT)
         except UNAVAILABLE:
             self._follower.pause()
             return
-        told = [self._frame(entry.seq, entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
-        if told:
-            self._socket.send(b"".join(told))
-        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: every entry is to be looked at
-            self._tell_state()
+        frames = [self._frame(entry.seq, entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
+        if frames:
+            self._socket.send(b"".join(frames))
+        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: the check of each entry counts
+            self._send_state()
 
     def _is_wanted(self, entry: Entry) -> bool:
         if self._since is None or not 0 < entry.seq <= self._live_from:
@@ -161,7 +164,7 @@ class Session:
         return micros(entry.fields["timestamp"]) >= self._since
 
     def _calls_for_the_state(self, entry: Entry) -> bool:
-        """Whether the whole state is to be told behind an entry: a live one that ends a run, or no event at all."""
+        """Whether a full state must follow an entry: a live one that ends a run, or a change without an event."""
         if not entry.raw:
             return True
         if b'"execution_status"' not in entry.raw or entry.fields.get("key") != "execution_status":
@@ -169,7 +172,7 @@ class Session:
         ran, self._runs = self._runs, entry.fields.get("value") == "running"
         return ran and not self._runs and entry.seq > self._live_from
 
-    def _tell_state(self) -> None:
+    def _send_state(self) -> None:
         while True:
             try:
                 state = self._follower.share(lambda: _state(self._store, self._id))
@@ -180,31 +183,31 @@ class Session:
                 event = _event("ConversationStateUpdateEvent", key="full_state", value=state)
                 return self._socket.send(self._frame(0, event))
 
-    def _hear(self, message: str | bytes) -> None:
-        """Send what the client says as a user's message; what is none is answered and changes nothing."""
+    def _take(self, message: bytes) -> None:
+        """Append a client's message to the conversation, or answer one that cannot be read by an error event."""
         try:
-            said = parse_json(message.encode() if isinstance(message, str) else message)
-            if isinstance(said, dict) and said.get("type") == "auth":
+            received = parse_json(message)
+            if isinstance(received, dict) and received.get("type") == "auth":
                 return
-            sent = InboundMessage().load(said)
+            sent = InboundMessage().load(received)
             self._commands.send(self._id, content=sent["content"], run=sent["run"])
         except InvalidJson as fault:
-            self._complain("JSONDecodeError", f"Invalid JSON: {fault}")
+            self._send_error("JSONDecodeError", f"Invalid JSON: {fault}")
         except ValidationError as fault:
             faults = validation_errors("body", fault.normalized_messages())
-            self._complain("ValidationError", json.dumps(faults))
+            self._send_error("ValidationError", json.dumps(faults))
         except UNAVAILABLE:
-            self._complain("StoreUnavailable", "The message was not taken: the store does not answer; send it again")
+            self._send_error("StoreUnavailable", "The message was not taken: the store does not answer. Send it again.")
         except (NotReachable, AgentUnreachable, AgentRefused) as fault:
-            self._complain(type(fault).__name__, str(fault))
+            self._send_error(type(fault).__name__, str(fault))
         except ConversationNotFound as gone:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
 
-    def _complain(self, code: str, detail: str) -> None:
+    def _send_error(self, code: str, detail: str) -> None:
         self._socket.send(self._frame(0, _event("ServerErrorEvent", code=code, detail=detail)))
 
     def _frame(self, seq: int, event: bytes) -> bytes:
-        """An event as this client asked for it; seq 0 is one that no log keeps."""
+        """An event as this client asked for it; an event that no log keeps has seq 0."""
         if not self._with_seq:
             return text_frame(event)
         return text_frame(b'{"seq":%b,"event":%b}' % (str(seq).encode() if seq else b"null", event))
@@ -216,6 +219,6 @@ def _state(store: Store, conversation_id: ConversationId) -> dict[str, Any]:
 
 
 def _event(kind: str, **members: Any) -> bytes:
-    """An event of the server's own, which is in no log."""
+    """An event of the server's own, which no log keeps."""
     event = {"id": str(uuid4()), "timestamp": event_time(now()), "source": "environment", **members, "kind": kind}
     return json.dumps(event).encode()

@@ -1,8 +1,12 @@
-"""What agents post back. One in a sandbox shows its session key; a detached conversation's needs none yet."""
+"""What agents post: events, and the state of conversations.
+
+An agent in a sandbox shows the sandbox's session key, which is checked before the body is read. The agent of a
+detached conversation needs no key yet.
+"""
 
 from typing import Any
 
-from flask import request
+from flask import g, request
 from marshmallow import ValidationError
 from werkzeug.exceptions import Unauthorized
 
@@ -11,7 +15,6 @@ from blueprints.api import Blueprint, InvalidInput, json_body
 from schemas.confirmations import Success
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
 from schemas.webhooks import ConversationTold
-from store.sandboxes import SandboxId
 from wire import ConversationId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
@@ -40,6 +43,20 @@ _BATCH = {
 }
 
 
+@webhooks.before_request
+def check_key() -> None:
+    """Find the sandbox that sends the request: `g.sandbox_id`, None for no key. Raises Unauthorized.
+
+    Only events may come without a key, and not under the path of a sandbox.
+    """
+    key, named = request.headers.get("X-Session-API-Key"), (request.view_args or {}).get("sandbox_id")
+    g.sandbox_id = None if key is None else current_store.sandboxes.of_key(key)
+    if g.sandbox_id is not None and named in (None, g.sandbox_id):
+        current_store.sandboxes.touch(g.sandbox_id)
+    elif key is not None or named is not None or "conversation_id" not in (request.view_args or {}):
+        raise Unauthorized("X-Session-API-Key must be that of the sandbox")
+
+
 @webhooks.post("/events/<conversation_id:conversation_id>")
 @webhooks.fails(401, 404, 409, 413, 415)
 @webhooks.doc(**_BATCH)
@@ -53,9 +70,9 @@ def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
 @webhooks.fails(401, 404, 409, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
-def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:
+def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:  # noqa: ARG001
     """Append a batch of events under the sandbox's own path."""
-    return _append(conversation_id, sandbox_id)
+    return _append(conversation_id)
 
 
 @webhooks.post("/conversations")
@@ -64,8 +81,8 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
 def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
-    """Tell what an agent server knows of a conversation: its costs, its tags, its model."""
-    return _tell(_sender(), told)
+    """Report what an agent server knows of a conversation: its costs, its tags, its model."""
+    return _tell(told)
 
 
 @webhooks.post("/<sandbox_id>/conversations")
@@ -73,36 +90,22 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 @webhooks.doc(parameters=[_KEY])
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
-def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:
-    """Tell what an agent server knows of a conversation, under the sandbox's own path."""
-    return _tell(_sender(sandbox_id), told)
+def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001
+    """Report what an agent server knows of a conversation, under the sandbox's own path."""
+    return _tell(told)
 
 
-def _sender(named: str | None = None) -> SandboxId | None:
-    """The sandbox that a request comes from; None if it shows no key. Raises Unauthorized."""
-    key = request.headers.get("X-Session-API-Key")
-    if key is None and named is None:
-        return None
-    sandbox_id = current_store.sandboxes.of_key(key or "")
-    if sandbox_id is None or named not in (None, sandbox_id):
-        raise Unauthorized("X-Session-API-Key must be that of the sandbox")
-    current_store.sandboxes.touch(sandbox_id)
-    return sandbox_id
-
-
-def _append(conversation_id: ConversationId, named: str | None = None) -> dict[str, bool | int]:
+def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
     raw = json_body(request)
     try:
         batch = read_batch(raw)
     except ValidationError as fault:
         raise InvalidInput("body", fault.normalized_messages()) from None
-    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=_sender(named))
+    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=g.sandbox_id)
     return {"success": True, "appended": appended, "seq": seq}
 
 
-def _tell(sandbox_id: SandboxId | None, told: dict[str, Any]) -> dict[str, bool]:
-    if sandbox_id is None:
-        raise Unauthorized("X-Session-API-Key must be that of the sandbox")
+def _tell(told: dict[str, Any]) -> dict[str, bool]:
     if told.pop("execution_status", None) != "deleting":
-        current_store.app_conversations.tell(sandbox_id, ConversationId(told.pop("id")), told)
+        current_store.app_conversations.tell(g.sandbox_id, ConversationId(told.pop("id")), told)
     return {"success": True}

@@ -1,7 +1,7 @@
-"""A WebSocket on the connection of a WSGI request: the protocol by wsproto, reading and writing by us.
+"""A WebSocket on the connection of a WSGI request: wsproto knows the protocol, this module reads and writes.
 
-Nothing here grows with what a client sends or does not take: messages are read one at a time and bounded, and a write
-that makes no progress ends the connection. Frames that many clients get are made once (`text_frame`).
+A client cannot make anything here grow: messages are read one at a time and are bounded in bytes and in fragments, and
+a write that makes no progress ends the connection. A frame for many clients is made once (`text_frame`).
 """
 
 import contextlib
@@ -17,98 +17,118 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Ping
 from wsproto.utilities import ProtocolError
 
-#: bytes read from the connection at once
-_CHUNK = 16 * 1024
+#: bytes read from the connection at once: after each chunk, of at most 700 frames, other connections have their turn
+_CHUNK = 4 * 1024
 
-#: seconds that a client gets to take the frame that closes its connection
-_CLOSE_SECONDS = 1.0
+#: frames that one message may consist of, empty ones counted
+MOST_FRAGMENTS = 1024
 
-#: close codes of RFC 6455 that stand for what this module finds itself
+#: seconds in which a client must take the frame that closes its connection
+_CLOSE_TIMEOUT = 1.0
+
+#: close codes of RFC 6455 for what this module itself finds
 GOING_AWAY, PROTOCOL_ERROR, TOO_BIG = 1001, 1002, 1009
 
 
 class SocketClosed(Exception):
-    """The connection has ended, from whichever side."""
+    """The connection has ended: the client or the server closed it, or it broke."""
 
 
 class UpgradeRequired(HTTPException):
-    """The path is a WebSocket's and the request asks for none."""
+    """A plain request for the path of a WebSocket."""
 
     code = 426
 
 
 class TakenOver(Response):
-    """What the view of a WebSocket returns: gunicorn must write nothing more on the connection."""
+    """The response of a view that has served a WebSocket: gunicorn must write nothing more on the connection."""
 
     def __call__(self, *_: Any) -> Any:
-        raise StopIteration  # what gunicorn's workers end a connection by
+        raise StopIteration  # the exception by which gunicorn's workers end a connection
 
 
 class WebSocket:
-    """One connection. `receive` belongs to one thread; `send` and `close` to any."""
+    """One connection. One thread may call `receive`; any thread may call `send` and `close`."""
 
     def __init__(self, *, message_bytes: int, ping_seconds: float, idle_seconds: float) -> None:
-        """Take over the connection of the present request. Raises UpgradeRequired, BadRequest."""
+        """Check the handshake of the present request, without an answer. Raises UpgradeRequired, BadRequest."""
         connection = request.environ.get("gunicorn.socket")
         if connection is None or request.headers.get("Upgrade", "").lower() != "websocket":
             raise UpgradeRequired("This path is a WebSocket: ask for an upgrade")
         self._socket: socket.socket = connection
         self._message_bytes = message_bytes
+        self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
         self._writing = threading.Lock()
         self._closed = False
+        self._ping: Ping | None = None
         self._protocol = WSConnection(ConnectionType.SERVER)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in request.headers]
         try:
             self._protocol.initiate_upgrade_connection(headers, request.full_path)
-            answer = self._protocol.send(AcceptConnection())
+            self._handshake = self._protocol.send(AcceptConnection())
         except ProtocolError as error:
             raise BadRequest(f"No WebSocket handshake: {error}") from None
-        self._socket.settimeout(ping_seconds)
-        self.send(answer)
+
+    def accept(self) -> None:
+        """Answer the handshake: from here on the connection is no longer HTTP's. Raises SocketClosed."""
+        self._socket.settimeout(self._ping_seconds)
+        self.send(self._handshake)
 
     def send(self, frames: bytes) -> None:
         """Write whole frames. Raises SocketClosed, also when the client takes nothing for too long."""
         with self._writing:
             self._write(frames)
 
-    def receive(self) -> str | bytes:
-        """The next message of the client, whole. Raises SocketClosed."""
-        parts: list[Any] = []
+    def receive(self) -> bytes:
+        """The next message of the client, whole; text as UTF-8. Raises SocketClosed."""
+        message, fragments = bytearray(), 0
         while True:
             try:
                 for event in self._protocol.events():
                     if isinstance(event, Message):
-                        parts.append(event.data)
-                        if sum(map(len, parts)) > self._message_bytes:
-                            self.close(TOO_BIG, f"A message may have at most {self._message_bytes} bytes")
-                            raise SocketClosed
+                        message += event.data.encode() if isinstance(event.data, str) else event.data
+                        fragments += event.frame_finished
+                        self._check(len(message), fragments)
                         if event.message_finished:
-                            message: str | bytes = parts[0][:0].join(parts)
-                            return message
-                    elif isinstance(event, Ping | CloseConnection):
+                            return bytes(message)
+                    elif isinstance(event, Ping):
+                        self._ping = event
+                    elif isinstance(event, CloseConnection):
                         self.send(self._protocol.send(event.response()))
-                        if isinstance(event, CloseConnection):
-                            raise SocketClosed
+                        raise SocketClosed
+                if self._ping is not None:  # RFC 6455, 5.5.3: one answer will do for several pings, that to the latest
+                    self.send(self._protocol.send(self._ping.response()))
+                    self._ping = None
                 self._protocol.receive_data(self._read())
             except ProtocolError as error:
                 self.close(PROTOCOL_ERROR, str(error))
                 raise SocketClosed from None
 
+    def _check(self, size: int, fragments: int) -> None:
+        """Close the connection of a client whose message exceeds a bound. Raises SocketClosed."""
+        if size > self._message_bytes:
+            self.close(TOO_BIG, f"A message may have at most {self._message_bytes} bytes")
+            raise SocketClosed
+        if fragments > MOST_FRAGMENTS:
+            self.close(TOO_BIG, f"A message may have at most {MOST_FRAGMENTS} fragments")
+            raise SocketClosed
+
     def close(self, code: int, reason: str) -> None:
-        """Say goodbye and end the connection, which ends `receive` too. Of a closed one: nothing."""
+        """Send a close frame and end the connection, which ends `receive` too; a closed connection stays closed."""
         with self._writing:
             if self._closed:
                 return
             with contextlib.suppress(OSError, ProtocolError, SocketClosed):
-                self._idle_seconds = _CLOSE_SECONDS
-                self._socket.settimeout(_CLOSE_SECONDS)
+                self._idle_seconds = _CLOSE_TIMEOUT
+                self._socket.settimeout(_CLOSE_TIMEOUT)
                 self._write(self._protocol.send(CloseConnection(code, reason)))
             self._shut()
 
     def _read(self) -> bytes:
-        """What the client sends next; a silent one is pinged, and dropped when it does not answer."""
+        """The bytes that the client sends next; a silent client is pinged, and dropped when it does not answer."""
         silent_since = time.monotonic()
+        time.sleep(0)  # gevent reads bytes that are there without a wait: an endless sender would stop all others
         while True:
             try:
                 data = self._socket.recv(_CHUNK)
@@ -145,7 +165,7 @@ class WebSocket:
 
 
 def text_frame(payload: bytes) -> bytes:
-    """One whole text message as it goes over the wire from a server."""
+    """The bytes by which a server sends one whole text message."""
     size = len(payload)
     if size < 126:
         head = struct.pack("!BB", 0x81, size)

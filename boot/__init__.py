@@ -1,5 +1,5 @@
 """What starts and keeps the processes beside the workers: the embedded store and this host's supervisor.
 
 Only the standard library stands here: the gunicorn master imports it, and must not load what gevent has to patch in
-the workers.
+the workers. The exception is `worker.py`, the class of the workers themselves.
 """

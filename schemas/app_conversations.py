@@ -1,14 +1,14 @@
 """App conversations and their starts. Source: the app-server wire."""
 
-import re
 from typing import Any
 from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
 from schemas.conversations import REDACTED, Secrets, Tags
+from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
-from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, canonical_id, refusal
+from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, refusal
 from schemas.sandboxes import STATUSES, is_sandbox_id, running
 from wire import utc_time
 
@@ -111,58 +111,19 @@ class AppConversationStartTaskPage(BaseSchema):
     next_page_id = fields.String(required=True, allow_none=True)
 
 
-class _Order(Choice):
-    """Loaded as (what by, whether it descends)."""
-
-    def __init__(self, *names: str) -> None:
-        orders = [f"{name}{end}" for name in names for end in ("", "_DESC")]
-        super().__init__(
-            *orders, data_key="sort_order", load_default=("created", True), metadata={"default": "CREATED_AT_DESC"}
-        )
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        order = super()._deserialize(value, *args, **kwargs)
-        return order.removesuffix("_DESC").removesuffix("_AT").lower(), order.endswith("_DESC")
-
-
-class _PageStart(fields.String):
-    """Where a page begins: a time in µs, or a title in hexadecimal, and an id; loaded as that pair."""
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        match = re.fullmatch(r"([0-9]{1,16}|t[0-9a-f]*)-([0-9a-f]{32})", value)
-        try:
-            if match and match[1].startswith("t"):
-                return bytes.fromhex(match[1][1:]).decode(), canonical_id(match[2])
-            if match:
-                return int(match[1]), canonical_id(match[2])
-        except ValueError:
-            pass
-        raise refusal("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
-
-
-def page_id(place: tuple[Any, str] | None) -> str | None:
-    """The `page_id` of a place."""
-    if place is None:
-        return None
-    at, identity = place
-    return f"{'t' + at.encode().hex() if isinstance(at, str) else at}-{UUID(identity).hex}"
-
-
 class StartTaskFilter(BaseSchema):
     conversation_id = Id(data_key="conversation_id__eq", load_default=None)
     since = Instant(data_key="created_at__gte", load_default=None)
 
 
-class StartTaskSearch(StartTaskFilter):
-    start = _PageStart(data_key="page_id", load_default=None)
-    limit = Limit(100)
-    order = _Order("CREATED_AT", "UPDATED_AT")
+class StartTaskSearch(StartTaskFilter, OrderedSearch):
+    order = ListingOrder("CREATED_AT", "UPDATED_AT")
 
     @post_load
-    def _ordered(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
-        by, descending = search.pop("order")
-        start = search["start"] and (search["start"][0], UUID(search["start"][1]).hex)
-        return {**search, "start": start, "by": by, "descending": descending}
+    def _read_order(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        search = super()._read_order(search)
+        start = search["start"]
+        return {**search, "start": start and (start[0], bare(start[1]))}  # ids of start tasks have no dashes
 
 
 class AppConversationFilter(BaseSchema):
@@ -175,10 +136,8 @@ class AppConversationFilter(BaseSchema):
     with_children = fields.Boolean(data_key="include_sub_conversations", load_default=False)
 
 
-class AppConversationSearch(AppConversationFilter):
-    start = _PageStart(data_key="page_id", load_default=None)
-    limit = Limit(100)
-    order = _Order("CREATED_AT", "UPDATED_AT", "TITLE")
+class AppConversationSearch(AppConversationFilter, OrderedSearch):
+    order = ListingOrder("CREATED_AT", "UPDATED_AT", "TITLE")
 
 
 class UpdateAppConversationRequest(BaseSchema):

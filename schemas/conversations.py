@@ -1,18 +1,17 @@
 """Conversations: the request that starts one, and what is told of it."""
 
 import json
-import re
 from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_load
 
 from schemas.confirmations import ConfirmationPolicy
+from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
     BaseSchema,
     Choice,
     Id,
-    Limit,
     StrictBoolean,
     StrictInteger,
     Text,
@@ -174,41 +173,12 @@ class FinalResponse(BaseSchema):
     response = fields.String(required=True, metadata={"description": "Empty if the agent has not spoken yet."})
 
 
-class ConversationOrder(Choice):
-    """By creation or last change; loaded as (`created` or `updated`, whether it descends)."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        orders = ("CREATED_AT", "UPDATED_AT", "CREATED_AT_DESC", "UPDATED_AT_DESC")
-        super().__init__(*orders, metadata={"default": "CREATED_AT_DESC"}, **kwargs)
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        order = super()._deserialize(value, *args, **kwargs)
-        return "updated" if order.startswith("UPDATED") else "created", order.endswith("DESC")
-
-
-class PageStart(fields.String):
-    """Where a page of conversations begins: a time in µs and an id; loaded as that pair."""
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        match = re.fullmatch(r"([0-9]{1,16})-([0-9a-f]{32})", value)
-        if match is None:
-            raise refusal("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
-        return int(match[1]), canonical_id(match[2])
-
-
 class ConversationFilter(BaseSchema):
     status = Choice(*EXECUTION_STATUSES)
 
 
-class ConversationSearch(ConversationFilter):
-    start = PageStart(data_key="page_id", metadata={"description": "`next_page_id` of the page before."})
-    limit = Limit(100)
-    order = ConversationOrder(data_key="sort_order", load_default=("created", True))
-
-    @post_load
-    def _ordered(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
-        by, descending = search.pop("order")
-        return {**search, "by": by, "descending": descending}
+class ConversationSearch(ConversationFilter, OrderedSearch):
+    order = ListingOrder("CREATED_AT", "UPDATED_AT")
 
 
 class ConversationInfo(BaseSchema):

@@ -1,5 +1,6 @@
 """Appending by webhook: all or nothing, once per id, as it came."""
 
+import io
 import json
 from uuid import uuid4
 
@@ -328,3 +329,37 @@ def test_events_that_the_server_adds_itself_take_part_in_seq(client, url, events
 
     assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
     assert client.get(f"{events_url}/count").get_json() == 2
+
+
+class Unreadable(io.BytesIO):
+    """A body that nobody may read."""
+
+    def read(self, *_):
+        raise AssertionError("the body was read")
+
+    readinto = readline = read
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/events/{conversation}", "no sandbox's"),
+        ("/some-sandbox/events/{conversation}", "no sandbox's"),
+        ("/some-sandbox/events/{conversation}", None),
+        ("/conversations", "no sandbox's"),
+        ("/conversations", None),
+        ("/some-sandbox/conversations", None),
+    ],
+)
+def test_a_key_is_checked_before_the_body_is_read(client, conversation, path, key):
+    headers = {"X-Session-API-Key": key} if key else {}
+
+    response = client.post(
+        "/api/v1/webhooks" + path.format(conversation=conversation),
+        input_stream=Unreadable(b"[]"),
+        content_type="application/json",
+        headers=headers,
+    )
+
+    assert response.status_code == 401
+    assert response.get_json()["detail"] == "X-Session-API-Key must be that of the sandbox"

@@ -1,0 +1,84 @@
+"""What a worker reads the body of a request from: bounded in time, and closed where its end is not found.
+
+Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
+"""
+
+import socket
+import time
+from typing import Any
+
+#: seconds before the least rate counts: a connection may begin slowly
+_SLOW_START = 10.0
+
+#: seconds in which a client must send what the app did not read of a body
+_UNREAD_SECONDS = 5.0
+
+#: bytes of an unread body that are read at once
+_CHUNK = 64 * 1024
+
+
+class BodyTooSlow(Exception):
+    """A client did not send the body of its request in time; the message is for the client."""
+
+
+class RequestBody:
+    """The body of one gunicorn request: stands between its parser and its connection, and is both to the other.
+
+    A body must come whole within `seconds`, and from the tenth second on at `least_rate` bytes per second. A request
+    whose body fails is the last one of its connection: nobody knows where the next one would begin.
+    """
+
+    def __init__(self, request: Any, connection: socket.socket, *, seconds: float, least_rate: float) -> None:
+        self._request = request
+        self._connection = connection
+        self._seconds, self._least_rate = seconds, least_rate
+        self._reader = request.body.reader
+        self._began: float | None = None
+        self._received = 0
+        self._failed = False
+        request.body.reader = request.unreader.sock = self
+
+    def read(self, size: int) -> bytes:
+        """Up to so many bytes of the body; none at its end. Raises as `recv`, or gunicorn's ParseException."""
+        try:
+            data: bytes = self._reader.read(size)
+        except Exception:
+            self._failed = True
+            self._request.force_close()
+            raise
+        return data
+
+    def recv(self, size: int) -> bytes:
+        """What the client sends next of the body. Raises BodyTooSlow, ConnectionError when it sends no more."""
+        now = time.monotonic()
+        self._began = self._began or now
+        allowed = min(self._seconds, _SLOW_START + self._received / self._least_rate)
+        before = self._connection.gettimeout()
+        # What has arrived already is read, however long this worker was busy meanwhile.
+        self._connection.settimeout(max(self._began + allowed - now, 0.001))
+        try:
+            data = self._connection.recv(size)
+        except TimeoutError:
+            raise BodyTooSlow(
+                f"The body of a request must come within {self._seconds:g} s, "
+                f"and after {_SLOW_START:g} s at {self._least_rate:g} bytes per second"
+            ) from None
+        finally:
+            self._connection.settimeout(before)
+        if not data:
+            raise ConnectionError("the client ended the connection within the body of its request")
+        self._received += len(data)
+        return data
+
+    def finish(self) -> bool:
+        """Read what the app left of the body. False if its end was not found: the connection must be closed."""
+        deadline = time.monotonic() + _UNREAD_SECONDS
+        self._seconds = min(self._seconds, deadline - (self._began or time.monotonic()))
+        try:
+            while not self._failed and time.monotonic() < deadline:
+                if not self._request.body.read(_CHUNK):
+                    self._request.unreader.sock = self._connection
+                    return True
+        except Exception:  # whatever is wrong with it, the request has been answered
+            return False
+        return False

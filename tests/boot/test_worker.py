@@ -1,0 +1,218 @@
+"""Clients that send or take nothing, and bodies that cannot be read, over raw connections to a real server."""
+
+import json
+import re
+import socket
+from contextlib import ExitStack, suppress
+
+import httpx
+import pytest
+
+from tests.conftest import message
+from tests.servers import PATIENCE, agent_server, fakeredis_server, wait_until
+
+PATH = "/api/v1/webhooks/events/0e7bd7c3-9f6c-4a4e-8e8f-0d4c7d3b7d11"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The folder of a server, and a client for it."""
+    folder = tmp_path_factory.mktemp("worker")
+    settings = {
+        "MAX_FOLLOWERS": "10",
+        "WEB_CONCURRENCY": "1",
+        "BODY_SECONDS": "3",
+        "IDLE_SECONDS": "2",
+    }
+    with (
+        fakeredis_server(folder) as (url, _),
+        agent_server(folder / "log", REDIS_URL=url, **settings) as (client, _),
+    ):
+        yield folder, client
+
+
+@pytest.fixture
+def server(place):
+    return place[1]
+
+
+def connected(server: httpx.Client) -> socket.socket:
+    return socket.create_connection((server.base_url.host, server.base_url.port), PATIENCE)
+
+
+def head(*lines: str, path: str = PATH, method: str = "POST") -> bytes:
+    common = ("Host: localhost", "Content-Type: application/json")
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *common, *lines, "", ""]).encode()
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Everything that the server sends until it closes the connection."""
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def one_answer(raw: bytes) -> tuple[int, str, dict]:
+    """Status, head and JSON body of a single response, behind which nothing stands."""
+    answer, _, body = raw.partition(b"\r\n\r\n")
+    assert b"HTTP/1.1" not in body
+    return int(answer.split()[1]), answer.decode(), json.loads(body)
+
+
+def test_a_body_that_does_not_come_is_answered_408_and_its_connection_closed(server):
+    with connected(server) as connection:
+        connection.sendall(head("Content-Length: 100"))
+
+        status, answer, body = one_answer(heard(connection))
+
+    assert status == 408
+    assert "connection: close" in answer.lower()
+    assert "within 3" in body["detail"]
+
+
+def test_a_body_that_drips_is_answered_408(place):
+    folder, _ = place
+    settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1000000"}
+    with (
+        fakeredis_server(folder) as (url, _),
+        agent_server(folder / "drips", REDIS_URL=url, **settings) as (client, _),
+        connected(client) as connection,
+    ):
+        # When a client sends a byte now and then, far below the least rate
+        connection.sendall(head("Content-Length: 300"))
+        connection.settimeout(0.1)
+        answered = b""
+        for _ in range(299):
+            connection.sendall(b" ")
+            with suppress(TimeoutError):
+                answered = connection.recv(65536)
+                break
+
+    # Then it is told so before the body is complete
+    assert answered.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_thousand_bodies_that_do_not_come_give_their_connections_back(server):
+    # Given as many requests without their bodies as a worker takes connections
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connected(server)) for _ in range(1010)]
+        for connection in waiting:
+            connection.sendall(head("Content-Length: 100"))
+
+        # Then another client is served, and each of them was answered
+        wait_until(lambda: httpx.get(f"{server.base_url}/alive", timeout=PATIENCE).status_code == 200, "the worker")
+        assert {one_answer(heard(connection))[0] for connection in waiting} == {408}
+
+
+def test_a_body_that_comes_at_the_least_rate_is_read(place):
+    folder, _ = place
+    settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1"}
+    body = json.dumps([message("slowly")]).encode()
+    with (
+        fakeredis_server(folder) as (url, _),
+        agent_server(folder / "slow", REDIS_URL=url, **settings) as (client, _),
+        connected(client) as connection,
+    ):
+        connection.sendall(head(f"Content-Length: {len(body)}", "Connection: close"))
+        for byte in body:
+            connection.sendall(bytes([byte]))
+
+        assert one_answer(heard(connection))[0] == 200
+
+
+def test_a_body_that_ends_too_early_is_answered_400(server):
+    with connected(server) as connection:
+        connection.sendall(head("Content-Length: 100") + b"[]")
+        connection.shutdown(socket.SHUT_WR)
+
+        status, answer, body = one_answer(heard(connection))
+
+    assert (status, "connection: close" in answer.lower()) == (400, True)
+    assert body["detail"]
+
+
+def test_headers_that_do_not_come_end_their_connection(server):
+    with connected(server) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
+
+        assert heard(connection) == b""
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"xyz\r\n[]\r\n0\r\n\r\n",
+        b"\r\n\r\n",
+        b"2\r\n[]XX0\r\n\r\n",
+        b"-1\r\n",
+        b"2;=\r\n[]\r\n0\r\n\r\n",
+        b"0\r\nbad\r\n\r\n",
+    ],
+)
+def test_a_bad_chunk_is_answered_400_without_a_traceback(place, chunks):
+    folder, server = place
+    with connected(server) as connection:
+        connection.sendall(head("Transfer-Encoding: chunked") + chunks)
+
+        status, answer, body = one_answer(heard(connection))
+
+    assert (status, "connection: close" in answer.lower()) == (400, True)
+    assert body["detail"].startswith("The body cannot be read: ")
+    assert "Traceback" not in (folder / "log").read_text()
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/alive", f"{PATH}?"])
+def test_a_bad_body_that_nobody_reads_gets_one_answer_and_its_connection_is_closed(place, path):
+    folder, server = place
+    with connected(server) as connection:
+        connection.sendall(head("Transfer-Encoding: chunked", path=path, method="PUT") + b"xyz\r\n\r\n")
+
+        status, _, _ = one_answer(heard(connection))
+
+    assert status in (404, 405)
+    assert "Traceback" not in (folder / "log").read_text()
+
+
+def test_a_body_that_nobody_reads_does_not_become_the_next_request(server):
+    smuggled = b"GET /server_info HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(head(f"Content-Length: {len(smuggled)}", path="/nowhere") + smuggled)
+        connection.sendall(head("Connection: close", path="/alive", method="GET"))
+
+        answers = heard(connection)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"404", b"200"]
+    assert b"sdk_version" not in answers
+
+
+def test_a_body_that_is_too_long_is_refused_however_much_of_it_is_sent(server):
+    with connected(server) as connection:
+        connection.sendall(head("Content-Length: 9000000"))
+        connection.sendall(b" " * 9_000_000)
+        connection.sendall(head("Connection: close", path="/alive", method="GET"))
+
+        assert re.findall(rb"HTTP/1.1 (\d+)", heard(connection)) == [b"413", b"200"]
+
+
+def test_a_response_that_nobody_takes_is_given_up(place, conversation):
+    folder, server = place
+    url = f"/api/v1/webhooks/events/{conversation}"
+    for _ in range(4):
+        server.post(url, json=[message("x" * 1_000_000)]).raise_for_status()
+
+    # Given a client that takes no byte of a page of 4 MB
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(PATIENCE)
+        connection.connect((server.base_url.host, server.base_url.port))
+        connection.sendall(head(path=f"/api/conversations/{conversation}/events/search", method="GET"))
+
+        # Then the server says so in its log, without a traceback, and the rest of the page never comes
+        wait_until(lambda: "took nothing of a response" in (folder / "log").read_text(), "the end of the response")
+        try:
+            taken = len(heard(connection))
+        except ConnectionResetError:
+            taken = 0
+    assert taken < 4_000_000
+    assert "Traceback" not in (folder / "log").read_text()
