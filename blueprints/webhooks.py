@@ -86,7 +86,6 @@ def _sender(named: str | None = None) -> SandboxId | None:
     sandbox_id = current_store.sandboxes.of_key(key or "")
     if sandbox_id is None or named not in (None, sandbox_id):
         raise Unauthorized("X-Session-API-Key must be that of the sandbox")
-    current_store.sandboxes.touch(sandbox_id)
     return sandbox_id
 
 

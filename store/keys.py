@@ -26,10 +26,13 @@
 |   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
 |                          |            | conversations, `top` those without a parent,      | conversation each    |
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
-| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 17 fields            |
-| {sandboxes}:created…     | sorted set | id, score time in µs; in all, and of each STATUS  | one per sandbox each |
+| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 16 fields            |
+| {sandboxes}:log:ID       | string     | the last lines of a sandbox that failed           | 256 KiB              |
+| {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
+|                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a session key → id                     | one per sandbox      |
+| {sandboxes}:keys         | hash       | SHA-256 of a session key → id, until the sandbox  | one per sandbox      |
+|                          |            | fails or its deletion is asked for                |                      |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
@@ -53,8 +56,8 @@ In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyon
 commas), `answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
-the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail`, `log` (last lines of what
-failed), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
+the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB),
+`created_at`, `starting_at`, `changed_at`, `active_at` (µs).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -124,9 +127,6 @@ class SandboxKeys:
     decided in one script."""
 
     root = "{sandboxes}"
-    unclaimed = f"{root}:unclaimed"
-    by_key = f"{root}:keys"
-    hosts = f"{root}:hosts"
     signal = f"{root}:signal"
 
     @classmethod
@@ -134,12 +134,8 @@ class SandboxKeys:
         return f"{cls.root}:box:{sandbox_id}"
 
     @classmethod
-    def created(cls, status: str | None = None) -> str:
-        return f"{cls.root}:created:{status}" if status else f"{cls.root}:created"
-
-    @classmethod
-    def of_host(cls, host: str) -> str:
-        return f"{cls.root}:host:{host}"
+    def log(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:log:{sandbox_id}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:

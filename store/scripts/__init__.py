@@ -54,9 +54,14 @@ class Scripts:
     settle_answer: Script
     start_sandbox: Script
     ask_sandbox: Script
+    use_sandbox: Script
+    open_sandbox: Script
+    read_sandboxes: Script
+    page_sandboxes: Script
     claim_sandbox: Script
     report_sandbox: Script
     beat_host: Script
+    count_hosts: Script
     claim_start: Script
     advance_start: Script
     fail_starts: Script
