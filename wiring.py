@@ -19,5 +19,6 @@ def open_store_of(config: Config) -> Store:
             pause_idlest=config.sandbox_overflow == "pause",
             host_seconds=config.host_seconds,
             start_seconds=config.sandbox_start_seconds,
+            start_task_days=config.start_task_days,
         ),
     )

@@ -42,6 +42,7 @@ class Limits:
     pause_idlest: bool
     host_seconds: float
     start_seconds: float
+    start_task_days: float = 36_500.0
 
 
 @dataclass(frozen=True, slots=True)

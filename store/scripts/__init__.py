@@ -62,9 +62,15 @@ class Scripts:
     report_sandbox: Script
     beat_host: Script
     count_hosts: Script
-    claim_start: Script
-    advance_start: Script
-    fail_starts: Script
+    create_start_task: Script
+    claim_start_task: Script
+    claim_failed_start_task: Script
+    renew_start_task: Script
+    advance_start_task: Script
+    finish_start_task: Script
+    forget_start_task: Script
+    read_start_tasks: Script
+    page_start_tasks: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():

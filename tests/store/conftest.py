@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
+from redis.exceptions import ResponseError
 
 from store import Limits
 from tests.conftest import store_of
@@ -16,7 +17,7 @@ def sandboxes(redis_url):
 
 
 def fresh_sandboxes(
-    url: str, *, pause_idlest: bool = False, most: int = 3, host_seconds: float = 10, start_seconds: float = 120
+    url: str, *, pause_idlest: bool = False, most: int = 3, host_seconds: float = 60, start_seconds: float = 120
 ):
     limits = Limits(most=most, pause_idlest=pause_idlest, host_seconds=host_seconds, start_seconds=start_seconds)
     store = store_of(url, limits)
@@ -33,6 +34,18 @@ def running_sandbox(sandboxes, host: str = "h"):
     assert sandboxes.claim(host) == started.id
     assert sandboxes.report(started.id, host, "RUNNING", handle={"pid": 1}, urls=[], agent_url="http://agent")
     return sandboxes.get(started.id)
+
+
+def in_status(sandboxes, status: str):
+    sandbox = sandboxes.start("spec") if status == "STARTING" else running_sandbox(sandboxes)
+    if status == "STARTING":
+        sandboxes.claim("h")
+    elif status == "PAUSED":
+        sandboxes.ask(sandbox.id, "pause")
+        assert sandboxes.report(sandbox.id, "h", "PAUSED")
+    elif status != "RUNNING":
+        assert sandboxes.report(sandbox.id, "h", status)
+    return sandboxes.get(sandbox.id)
 
 
 def silent_for(sandboxes, seconds: float, host: str = "h"):
@@ -58,3 +71,12 @@ def round_trips(redis, monkeypatch) -> Iterator[list[str]]:
         patch.setattr(redis, "execute_command", counted)
         patch.setattr(redis, "pipeline", counted_pipeline)
         yield sent
+
+
+def hashes_read(redis) -> int | None:
+    """How many whole hashes a Redis has read so far; None where it does not count (fakeredis)."""
+    try:
+        stats = redis.info("commandstats")
+    except ResponseError:
+        return None
+    return int(stats.get("cmdstat_hgetall", {"calls": 0})["calls"])

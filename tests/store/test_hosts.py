@@ -12,8 +12,8 @@ HOUR = 3600
 
 
 def test_a_start_without_a_living_host_is_refused(redis_url):
-    sandboxes = fresh_sandboxes(redis_url, host_seconds=2)
-    silent_for(sandboxes, 3)
+    sandboxes = fresh_sandboxes(redis_url)
+    silent_for(sandboxes, 61)
     with pytest.raises(NoSupervisor):
         sandboxes.start("spec")
 
@@ -29,7 +29,7 @@ def test_the_sandboxes_of_a_lost_host_are_missing_for_every_reader(sandboxes, re
     one, two, three = [running_sandbox(sandboxes) for _ in range(3)]
     sandboxes.report(two.id, "h", "ERROR")
     sandboxes.ask(three.id, "delete")
-    silent_for(sandboxes, 11)
+    silent_for(sandboxes, 61)
 
     found = {one.id: one.status for one in reads[reader](sandboxes, one.id, two.id)}
 
@@ -55,7 +55,7 @@ def test_a_host_has_one_supervisor_until_its_heartbeats_end(sandboxes):
     assert sandboxes.beat("h", "supervisor")
     assert not sandboxes.beat("h", "another")
     assert sandboxes.beat("other", "another")
-    silent_for(sandboxes, 11)
+    silent_for(sandboxes, 61)
     assert sandboxes.beat("h", "another")
     assert not sandboxes.beat("h", "supervisor")
 
@@ -68,7 +68,7 @@ def test_concurrent_claims_give_each_sandbox_to_one_host(sandboxes):
     assert set(claimed) == ids
 
 
-@pytest.mark.parametrize("seconds", [11, -11, HOUR, -HOUR])
+@pytest.mark.parametrize("seconds", [61, -61, HOUR, -HOUR])
 def test_a_reader_whose_clock_is_wrong_loses_no_living_host(sandboxes, monkeypatch, seconds):
     running, waiting = running_sandbox(sandboxes), sandboxes.start("spec")
     clock = wire.now
@@ -83,7 +83,7 @@ def test_a_reader_whose_clock_is_wrong_loses_no_living_host(sandboxes, monkeypat
     assert sandboxes.start("spec").status == "STARTING"
 
 
-@pytest.mark.parametrize("seconds", [11, -11, HOUR, -HOUR])
+@pytest.mark.parametrize("seconds", [61, -61, HOUR, -HOUR])
 def test_a_supervisor_whose_clock_is_wrong_keeps_its_host_and_a_lost_host_is_found(sandboxes, monkeypatch, seconds):
     sandbox = running_sandbox(sandboxes)
     clock = wire.now
@@ -94,7 +94,7 @@ def test_a_supervisor_whose_clock_is_wrong_keeps_its_host_and_a_lost_host_is_fou
     assert not sandboxes.beat("other", "another")
     assert sandboxes.get(sandbox.id).status == "RUNNING"
 
-    silent_for(sandboxes, 11)
+    silent_for(sandboxes, 61)
 
     assert sandboxes.get(sandbox.id).status == "MISSING"
     assert sandboxes.beat("h", "another")
@@ -109,8 +109,8 @@ def test_ages_are_told_by_the_clock_of_redis(sandboxes, monkeypatch, seconds):
 
     seen = sandboxes.get(sandbox.id)
 
-    assert 0 <= seen.seen_at - seen.created_at < 30_000_000
-    assert 60_000_000 <= seen.seen_at - seen.active_at < 90_000_000
+    assert 0 <= seen.seen_at - seen.created_at < HOUR * 1_000_000 / 2
+    assert 0 <= seen.seen_at - seen.active_at - 60_000_000 < HOUR * 1_000_000 / 2
 
 
 def test_an_id_of_no_sandbox_in_an_index_stops_no_reader_and_no_claim(sandboxes):
@@ -118,7 +118,7 @@ def test_an_id_of_no_sandbox_in_an_index_stops_no_reader_and_no_claim(sandboxes)
     sandboxes._redis.sadd("{sandboxes}:host:h", "ghost")
 
     assert sandboxes.claim("h") is None
-    silent_for(sandboxes, 11)
+    silent_for(sandboxes, 61)
     assert sandboxes.of_host("h") == []
     assert sandboxes.beat("h", "supervisor")
     assert sandboxes.of_host("h") == []
