@@ -99,6 +99,9 @@ class Config:
     sandbox_start_seconds: float = _setting(
         120.0, "Seconds in which the agent server of a new sandbox must answer.", least=1, most=3600
     )
+    start_task_days: float = _setting(
+        7.0, "Days after which a finished start task of an app conversation is forgotten.", least=0.001, most=36_500
+    )
     supervisor: int = _setting(1, "1: the server runs this host's supervisor; 0: something else does.", least=0, most=1)
     stop_sandboxes: int = _setting(
         0,

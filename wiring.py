@@ -19,6 +19,7 @@ def open_store_of(config: Config) -> Store:
             pause_idlest=config.sandbox_overflow == "pause",
             host_seconds=config.host_seconds,
             start_seconds=config.sandbox_start_seconds,
+            start_task_days=config.start_task_days,
         ),
         bounds=Bounds(
             pending_actions=config.max_pending_actions,

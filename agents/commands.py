@@ -38,10 +38,9 @@ class Commands:
 
     def agent_in(self, sandbox_id: SandboxId) -> AgentServer:
         """The agent server of a sandbox, which is in use by that. Raises NotReachable."""
-        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
+        sandbox = self._store.sandboxes.use(sandbox_id)
         if sandbox is None or sandbox.status != "RUNNING":
             raise NotReachable(sandbox_id, sandbox.status if sandbox else "MISSING")
-        self._store.sandboxes.touch(sandbox_id)
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:

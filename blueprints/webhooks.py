@@ -51,9 +51,9 @@ def check_key() -> None:
     """
     key, named = request.headers.get("X-Session-API-Key"), (request.view_args or {}).get("sandbox_id")
     g.sandbox_id = None if key is None else current_store.sandboxes.of_key(key)
-    if g.sandbox_id is not None and named in (None, g.sandbox_id):
-        current_store.sandboxes.touch(g.sandbox_id)
-    elif key is not None or named is not None or "conversation_id" not in (request.view_args or {}):
+    shows_its_own = g.sandbox_id is not None and named in (None, g.sandbox_id)
+    may_show_none = key is None and named is None and "conversation_id" in (request.view_args or {})
+    if not shows_its_own and not may_show_none:
         raise Unauthorized("X-Session-API-Key must be that of the sandbox")
 
 

@@ -28,19 +28,25 @@
 |   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
 |                          |            | conversations, `top` those without a parent,      | conversation each    |
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
-| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 17 fields            |
-| {sandboxes}:created…     | sorted set | id, score time in µs; in all, and of each STATUS  | one per sandbox each |
+| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 16 fields            |
+| {sandboxes}:log:ID       | string     | the last lines of a sandbox that failed           | 256 KiB              |
+| {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
+|                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a session key → id                     | one per sandbox      |
+| {sandboxes}:keys         | hash       | SHA-256 of a session key → id, until the sandbox  | one per sandbox      |
+|                          |            | fails or its deletion is asked for                |                      |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
 | {sandboxes}:signal       | channel    | id of a sandbox of which something is wanted      |                      |
 | {sandboxes}:reply:ID     | list       | what a supervisor answers to a request for a log  | ten seconds          |
-| {starts}:task:ID         | hash       | a start of an app conversation                    | one per start        |
-| {starts}:created…        | sorted set | id, score time in µs; also `updated`              | one per start each   |
+| {starts}:task:ID         | hash       | a start task; see below                           | 16 fields            |
+| {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
+|                          |            | of one conversation; the same of `updated`        |                      |
 | {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
-| {starts}:signal          | channel    | id of a start that waits for a driver             |                      |
+| {starts}:failed          | sorted set | failed ones that may have left a sandbox or a     | one per such         |
+|                          |            | conversation, score when a driver may clear, µs   |                      |
+| {starts}:signal          | channel    | id of a start task that waits for a driver        |                      |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
 conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
@@ -56,8 +62,13 @@ In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyon
 commas), `answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
-the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail`, `log` (last lines of what
-failed), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
+the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
+`starting_at`, `changed_at`, `active_at` (µs).
+
+Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
+`agent_server_url`, `request` (JSON), `echo` (JSON: what clients are shown of the request), `secrets` (JSON, sealed;
+only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
+`updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -131,9 +142,6 @@ class SandboxKeys:
     decided in one script."""
 
     root = "{sandboxes}"
-    unclaimed = f"{root}:unclaimed"
-    by_key = f"{root}:keys"
-    hosts = f"{root}:hosts"
     signal = f"{root}:signal"
 
     @classmethod
@@ -141,12 +149,8 @@ class SandboxKeys:
         return f"{cls.root}:box:{sandbox_id}"
 
     @classmethod
-    def created(cls, status: str | None = None) -> str:
-        return f"{cls.root}:created:{status}" if status else f"{cls.root}:created"
-
-    @classmethod
-    def of_host(cls, host: str) -> str:
-        return f"{cls.root}:host:{host}"
+    def log(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:log:{sandbox_id}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:
@@ -157,7 +161,7 @@ class StartKeys:
     """The names of all start tasks' keys, in one slot."""
 
     root = "{starts}"
-    due = f"{root}:due"
+    failed = f"{root}:failed"
     signal = f"{root}:signal"
 
     @classmethod
@@ -165,9 +169,9 @@ class StartKeys:
         return f"{cls.root}:task:{start_id}"
 
     @classmethod
-    def index(cls, by: str) -> str:
-        """The order by `created` or `updated`."""
-        return f"{cls.root}:{by}"
+    def created(cls, conversation_id: ConversationId | None = None) -> str:
+        """The order of creation, of all or of one conversation's."""
+        return f"{cls.root}:created:{conversation_id}" if conversation_id else f"{cls.root}:created"
 
 
 #: conversations of which an agent has not heard an answer

@@ -8,14 +8,13 @@ import secrets
 import string
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple, NewType
+from typing import Any, NewType
 from uuid import uuid4
 
 from redis import Redis
 
-import wire
 from store.errors import NoSupervisor, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.keys import SandboxKeys
 from store.scripts import Scripts
@@ -23,34 +22,39 @@ from wire import Micros
 
 SandboxId = NewType("SandboxId", str)
 
-#: seconds between two notes that a sandbox is in use, and between two looks at an answer that is waited for
-_TOUCH, _LOOK = 1.0, 0.02
+#: seconds between two polls of what is waited for
+_POLL = 0.02
 
-#: seconds that a supervisor may take to answer with a log, and that a start waits for one to begin
-_LOG_PATIENCE, _HOST_PATIENCE = 3.0, 3.0
+#: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
+_LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
+
+#: most bytes of the log, and most characters of the detail, that are kept of a failed sandbox
+MOST_LOG_BYTES, MOST_DETAIL = 256 * 1024, 8 * 1024
 
 _DIGITS = string.digits + string.ascii_letters
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the settings say of sandboxes. Times are in seconds."""
+    """What the settings say of sandboxes and of their start tasks. Times are in seconds or days, as they are named."""
 
     most: int
     pause_idlest: bool
     host_seconds: float
     start_seconds: float
+    start_task_days: float = 36_500.0
 
 
-class Sandbox(NamedTuple):
-    """One sandbox as it is. Times are in µs; the handle is its runtime's."""
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One sandbox as it is. Times are in µs by Redis' clock; the handle is its runtime's."""
 
     id: SandboxId
     spec_id: str
     status: str
     wanted: str
     host: str
-    session_api_key: str
+    session_api_key: str = field(repr=False)
     created_at: Micros
     starting_at: Micros
     active_at: Micros
@@ -58,56 +62,57 @@ class Sandbox(NamedTuple):
     agent_url: str
     urls: list[dict[str, Any]]
     detail: str
-    log: str
+    seen_at: Micros = field(compare=False)  #: when this was read: what its ages are measured to
 
 
 class Sandboxes:
-    """All sandboxes of all hosts."""
+    """All sandboxes of all hosts. Every age is measured by Redis' clock, whatever the callers' clocks say."""
 
     def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits) -> None:
         self._redis = redis
         self._scripts = scripts
         self.limits = limits
-        self._touched: dict[SandboxId, float] = {}
+        #: µs after which a host is lost, and a sandbox that no host takes has failed
+        self._spans = [round(limits.host_seconds * 1e6), round(limits.start_seconds * 1e6)]
+        self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
 
     # what clients want
 
     def start(self, spec_id: str, sandbox_id: SandboxId | None = None) -> Sandbox:
         """Have a sandbox started, once per id; it is STARTING until its agent server answers.
 
-        Raises NoSupervisor, TooManySandboxes.
+        Waits a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes.
         """
         identity, key = sandbox_id or SandboxId(random_text(22)), random_text(43)
-        most, policy = self.limits.most, "pause" if self.limits.pause_idlest else "refuse"
-        args = [identity, spec_id, key, key_hash(key), wire.now(), most, policy]
-        self.require_host()
-        outcome, number = self._scripts.start_sandbox([SandboxKeys.root], args)
+        args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0]]
+        deadline = time.monotonic() + _HOST_TIMEOUT
+        while (reply := self._scripts.start_sandbox([SandboxKeys.root], args))[0] == b"no host":
+            _wait_for_a_host(deadline)
+        outcome, *rest = reply
         if outcome == b"full":
-            raise TooManySandboxes(number, most)
-        return self.get(identity)
+            raise TooManySandboxes(rest[0], self.limits.most)
+        now, fields = rest
+        return _sandbox(fields, now)
 
     def require_host(self) -> None:
         """Wait a little for a supervisor, as when the server has just begun. Raises NoSupervisor."""
-        deadline = time.monotonic() + _HOST_PATIENCE
-        while not self._redis.zcount(SandboxKeys.hosts, self._oldest_beat(), "+inf"):
-            if time.monotonic() > deadline:
-                raise NoSupervisor
-            time.sleep(_LOOK)
+        deadline = time.monotonic() + _HOST_TIMEOUT
+        while not self._scripts.count_hosts([SandboxKeys.root], self._spans[:1]):
+            _wait_for_a_host(deadline)
 
     def ask(self, sandbox_id: SandboxId, verb: str, *, wait: float = 0) -> None:
-        """Pause, resume or delete, as `_sandbox.lua` has it; waits so many seconds for a supervisor to see to it.
+        """Pause, resume or delete, as `_sandbox.lua` has it; waits so many seconds until its supervisor has done it.
 
         A resume is not waited for. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes.
         """
-        most, policy = self.limits.most, "pause" if self.limits.pause_idlest else "refuse"
-        reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, wire.now(), most, policy])
+        reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, *self._room])
         if reply is None:
             raise SandboxNotFound
         outcome, status, number = reply
         if outcome == b"refused":
             raise SandboxRefuses(verb, status.decode())
         if outcome == b"full":
-            raise TooManySandboxes(number, most)
+            raise TooManySandboxes(number, self.limits.most)
         reached: dict[str, Callable[[Sandbox | None], bool]] = {
             "pause": lambda sandbox: sandbox is None or sandbox.status != "RUNNING" or sandbox.wanted != "paused",
             "delete": lambda sandbox: sandbox is None,
@@ -119,19 +124,20 @@ class Sandboxes:
         """Wait until a sandbox (None: there is none) is as it should be, or for that long."""
         deadline = time.monotonic() + seconds
         while not reached(self.get_many([sandbox_id])[0]) and time.monotonic() < deadline:
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
-    def touch(self, sandbox_id: SandboxId) -> None:
-        """Note that a sandbox is in use: it is not idle."""
-        now = time.monotonic()
-        if now - self._touched.get(sandbox_id, -_TOUCH) < _TOUCH:
-            return
-        if len(self._touched) > 10_000:
-            self._touched.clear()
-        self._touched[sandbox_id] = now
-        box = SandboxKeys.box(sandbox_id)
-        if self._redis.hexists(box, "id"):
-            self._redis.hset(box, "active_at", str(wire.now()))
+    def use(self, sandbox_id: SandboxId) -> Sandbox | None:
+        """A sandbox, which is in use by that and so not idle; None for an id that is unknown. One round trip."""
+        reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
+        return None if reply is None else _sandbox(reply[1], reply[0])
+
+    def of_key(self, session_api_key: str) -> SandboxId | None:
+        """The sandbox that a session key opens, which is in use by that. One round trip.
+
+        The key of a sandbox that is ERROR, that is being deleted or is gone opens nothing.
+        """
+        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(session_api_key)])
+        return SandboxId(stored.decode()) if stored else None
 
     # what there is
 
@@ -143,57 +149,43 @@ class Sandboxes:
         return sandbox
 
     def get_many(self, sandbox_ids: Sequence[SandboxId]) -> list[Sandbox | None]:
-        """Sandboxes in the order of the ids, None for an id that is unknown."""
-        self._look_after_the_lost()
-        with self._redis.pipeline(transaction=False) as pipe:
-            for sandbox_id in sandbox_ids:
-                pipe.hgetall(SandboxKeys.box(sandbox_id))
-            replies: list[Any] = pipe.execute() if sandbox_ids else []
-        return [_sandbox(stored) if b"status" in stored else None for stored in replies]
+        """Sandboxes in the order of the ids, None for an id that is unknown. One round trip."""
+        args = [*self._spans, "", *sandbox_ids]
+        if not sandbox_ids:
+            return []
+        now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
+        return [_sandbox(fields, now) if b"status" in fields[::2] else None for fields in found]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
     ) -> tuple[list[Sandbox], tuple[Micros, SandboxId] | None]:
-        """One page, newest first, and the place where the next one begins."""
-        self._look_after_the_lost()
-        index = SandboxKeys.created(status)
-        stored: Any = self._redis.zrange(index, 0, -1, desc=True, withscores=True)
-        places = [(Micros(int(at)), SandboxId(identity.decode())) for identity, at in stored]
-        found: list[Sandbox] = []
-        for place, sandbox in zip(places, self.get_many([identity for _, identity in places]), strict=True):
-            if sandbox is None or (start and place > start) or spec_id not in (None, sandbox.spec_id):
-                continue
-            if len(found) == limit:
-                return found, place
-            found.append(sandbox)
-        return found, None
-
-    def of_key(self, session_api_key: str) -> SandboxId | None:
-        """The sandbox of a session key."""
-        stored: Any = self._redis.hget(SandboxKeys.by_key, key_hash(session_api_key))
-        return SandboxId(stored.decode()) if stored else None
+        """One page, newest first, and the cursor of the next one: time and id of its first sandbox. One round trip."""
+        args = [*self._spans, status or "", spec_id or "", limit + 1, *(start or ("", ""))]
+        now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
+        page = [_sandbox(fields, now) for fields in found]
+        return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
         """The last lines that a sandbox printed. Raises SandboxNotFound, NoSupervisor."""
         sandbox = self.get(sandbox_id)
         if sandbox.status == "ERROR" or not sandbox.host:
-            return "\n".join(sandbox.log.splitlines()[-tail:])
+            kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
+            return "\n".join((kept or b"").decode().splitlines()[-tail:])
         reply = SandboxKeys.reply(str(uuid4()))
         self._redis.publish(SandboxKeys.signal, json.dumps({"log": sandbox_id, "tail": tail, "reply": reply}))
-        deadline = time.monotonic() + _LOG_PATIENCE
+        deadline = time.monotonic() + _LOG_TIMEOUT
         while time.monotonic() < deadline:
             text: Any = self._redis.lpop(reply)
             if text is not None:
                 return str(text.decode())
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
         raise NoSupervisor
 
     # what supervisors see
 
     def beat(self, host: str, supervisor: str) -> bool:
-        """Say that a host's supervisor lives; False if another one speaks for the host. Cares for lost hosts."""
-        waiting = wire.now() - round(self.limits.start_seconds * 1e6)
-        args = [host, supervisor, wire.now(), self._oldest_beat(), waiting]
+        """Note that a host's supervisor lives; False if another one speaks for the host. Looks after lost hosts."""
+        args = [host, supervisor, *self._spans]
         return bool(self._scripts.beat_host([SandboxKeys.root], args) == b"alive")
 
     def claim(self, host: str) -> SandboxId | None:
@@ -202,47 +194,53 @@ class Sandboxes:
         return SandboxId(claimed.decode()) if claimed else None
 
     def of_host(self, host: str) -> list[Sandbox]:
-        """Every sandbox that a host holds."""
-        stored: Any = self._redis.smembers(SandboxKeys.of_host(host))
-        found = self.get_many([SandboxId(identity.decode()) for identity in stored])
-        return [sandbox for sandbox in found if sandbox is not None]
+        """Every sandbox that a host holds. One round trip."""
+        now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
+        return [_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
 
-    def report(self, sandbox_id: SandboxId, host: str, status: str = "", **fields: Any) -> bool:
-        """Write what a supervisor sees; status "GONE" is the end. False if it is no longer possible, or not its."""
+    def report(self, sandbox_id: SandboxId, host: str, status: str = "", *, log: str = "", **fields: Any) -> bool:
+        """Write what a supervisor sees; status "GONE" is the end, log the last lines of a sandbox that failed.
+
+        False if the status cannot follow, or the sandbox is not that host's.
+        """
+        if "detail" in fields:
+            fields["detail"] = _shortened(fields["detail"])
         words = [word for name, value in fields.items() for word in (name, _stored(value))]
-        outcome = self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, wire.now(), *words])
+        last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
+        outcome = self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words])
         return bool(outcome == b"noted")
 
     def answer(self, reply: str, text: str) -> None:
-        """Answer a request for a log."""
+        """Send a log to the worker that asked for it."""
         with self._redis.pipeline() as pipe:
             pipe.rpush(reply, text)
             pipe.expire(reply, 10)
             pipe.execute()
 
-    def _oldest_beat(self) -> int:
-        return wire.now() - round(self.limits.host_seconds * 1e6)
 
-    def _look_after_the_lost(self) -> None:
-        """What no supervisor does any more, whoever reads does: the sandboxes of lost hosts are MISSING."""
-        with self._redis.pipeline(transaction=False) as pipe:
-            pipe.zcount(SandboxKeys.hosts, "-inf", self._oldest_beat())
-            pipe.zcount(SandboxKeys.unclaimed, "-inf", wire.now() - round(self.limits.start_seconds * 1e6))
-            lost, waiting = pipe.execute()
-        if lost or waiting:
-            self.beat("", "")
+def _wait_for_a_host(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise NoSupervisor
+    time.sleep(_POLL)
 
 
 def _stored(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _sandbox(stored: dict[bytes, bytes]) -> Sandbox:
-    words = {name.decode(): value.decode() for name, value in stored.items()}
-    times = {name: Micros(int(words[name])) for name in ("created_at", "starting_at", "active_at")}
+def _shortened(detail: str) -> str:
+    """A detail with its reason, which stands first, and its last lines."""
+    half = MOST_DETAIL // 2 - 2
+    return detail if len(detail) <= MOST_DETAIL else f"{detail[:half]}\n…\n{detail[-half:]}"
+
+
+def _sandbox(fields: list[bytes], now: bytes) -> Sandbox:
+    words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    texts = ("id", "spec_id", "status", "wanted", "host", "session_api_key", "agent_url", "detail")
+    values: dict[str, Any] = {name: words[name] for name in texts}
+    values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
     handle, urls = json.loads(words["handle"] or "null"), json.loads(words.get("urls") or "[]")
-    texts = ("id", "spec_id", "status", "wanted", "host", "session_api_key", "agent_url", "detail", "log")
-    return Sandbox(**{name: words[name] for name in texts}, **times, handle=handle, urls=urls)  # type: ignore[arg-type]
+    return Sandbox(**values, handle=handle, urls=urls, seen_at=Micros(int(now)))
 
 
 def random_text(length: int) -> str:

@@ -97,6 +97,7 @@ class Loop:
             start, lease = claimed_start
             self._driven.add(lease)
             self._drivers.submit(self._drive, start, lease)
+        self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("answers", self._deliver)
         return starting > 0
 

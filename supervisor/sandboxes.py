@@ -5,12 +5,12 @@ import re
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-import wire
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from runtimes import Handle, Launch, Runtime, RuntimeFailure, State, filled
 from specs import Spec, Specs
@@ -94,7 +94,7 @@ class Reconciler:
 
     def _care_for(self, sandbox: Sandbox, spec: Spec) -> None:
         """Of one that should run: whether its agent answers, and whether its time is up."""
-        now = wire.now()
+        now = sandbox.seen_at
         if sandbox.status in ("STARTING", "MISSING"):
             if self._agent(sandbox).is_alive():
                 self._report(sandbox, "RUNNING", detail="")
@@ -112,7 +112,7 @@ class Reconciler:
         except (AgentUnreachable, AgentRefused):
             idle = None
         if self._store.app_conversations.runs_in(sandbox.id) or (idle is not None and idle < spec.idle_pause_seconds):
-            self._report(sandbox, "", active_at=str(wire.now() - round((idle or 0) * 1e6)))
+            self._report(sandbox, "", active_at=str(sandbox.seen_at - round((idle or 0) * 1e6)))
         else:
             self._store.sandboxes.ask(sandbox.id, "pause")
 
@@ -127,7 +127,7 @@ class Reconciler:
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
         self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url)
-        return sandbox._replace(handle=handle, urls=urls, agent_url=agent_url)
+        return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _fail(self, sandbox: Sandbox, reason: str) -> None:
         """Keep its last lines, end what is left of it, and say why."""
@@ -175,7 +175,7 @@ class Reconciler:
         assert sandbox.handle is not None
         return self._runtimes[sandbox.handle["runtime"]]
 
-    def _report(self, sandbox: Sandbox, status: str, **fields: object) -> None:
+    def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> None:
         self._store.sandboxes.report(sandbox.id, self._host.id, status, **fields)
 
     def tell_log(self, sandbox_id: SandboxId, tail: int, reply: str) -> None:

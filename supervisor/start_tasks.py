@@ -1,5 +1,7 @@
-"""Starts of app conversations, each driven to its end by one thread that holds its lease. Every step may be repeated:
-what one driver leaves undone, the next one does again from the beginning and finds done."""
+"""Drives start tasks of app conversations, each by one thread that holds its lease.
+
+Every step may be repeated: the next driver of a start task begins again, and finds done what the one before has done.
+"""
 
 import logging
 import threading
@@ -12,9 +14,9 @@ from agents.commands import Commands, NotReachable
 from agents.link import AgentRefused, AgentUnreachable
 from specs import SpecNotFound, Specs
 from store import Store
-from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, StoreError
+from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, StoreError
 from store.sandboxes import Sandbox, SandboxId, random_text
-from store.start_tasks import FINISHED, LEASE, StartTask
+from store.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
 from wire import ConversationId
 
 log = logging.getLogger("supervisor")
@@ -22,23 +24,23 @@ log = logging.getLogger("supervisor")
 #: what a repository needs is the agent's work; clients expect to see these go by. Source: the app-server wire
 _PASSED = ("PREPARING_REPOSITORY", "RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
 
-#: seconds between two looks at a sandbox that is waited for
-_LOOK = 0.1
+#: seconds between two polls of a sandbox that is waited for
+_POLL = 0.1
 
 #: most conversations in one shared sandbox. Source: the app-server wire
 MOST_SHARING = 20
 
 
 class CannotStart(Exception):
-    """The start fails; the message is for the client."""
+    """The start task fails; the message is for the client."""
 
 
 class LeaseLost(Exception):
-    """Another driver has taken the start."""
+    """Another driver has the start task by now, or it is finished or gone."""
 
 
 class StartDriver:
-    """Drives starts. Any number of threads may use it."""
+    """Drives start tasks. Any number of threads may use it."""
 
     def __init__(self, store: Store, commands: Commands, specs: Specs, *, shared: bool, start_seconds: float) -> None:
         self._store = store
@@ -48,16 +50,29 @@ class StartDriver:
         self._start_seconds = start_seconds
 
     def drive(self, start: StartTask, lease: str) -> None:
-        """Bring a start to READY or ERROR."""
+        """Bring a start task to READY or ERROR. An unforeseen error is logged and retried, each time later.
+
+        Raises what redis-py raises while Redis is not available: the lease ends, and a supervisor claims it again.
+        """
         try:
             with self._renewed(start, lease):
-                if start.status in FINISHED:
-                    raise CannotStart(start.detail)
                 self._drive(start, lease)
         except LeaseLost:
-            log.info("start %s is another's", start.id)
+            log.info("start task %s: another driver has it, or it is finished", start.id)
+            self._clear_after_the_end(start.id)
+        except UNAVAILABLE:
+            raise
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
-            self._fail(start, lease, str(error))
+            self._fail(start, lease, str(error) or type(error).__name__)
+        except Exception:
+            log.exception("start task %s: attempt %d of %d", start.id, start.attempts, MOST_ATTEMPTS)
+            backoff = LEASE * 2**start.attempts if start.attempts < MOST_ATTEMPTS else 0
+            self._store.start_tasks.postpone(start.id, lease, backoff)
+
+    def clear_failed(self) -> None:
+        """Remove what failed start tasks have left, one after the other."""
+        while failed := self._store.start_tasks.claim_failed():
+            self._clear(failed)
 
     @contextmanager
     def _renewed(self, start: StartTask, lease: str) -> Iterator[None]:
@@ -65,9 +80,10 @@ class StartDriver:
         done = threading.Event()
 
         def renew() -> None:
-            while not done.wait(LEASE / 3):
+            is_ours = True
+            while is_ours and not done.wait(LEASE / 3):
                 with suppress(*UNAVAILABLE):
-                    self._store.start_tasks.advance(start.id, lease)
+                    is_ours = self._store.start_tasks.renew(start.id, lease)
 
         thread = threading.Thread(target=renew, daemon=True)
         thread.start()
@@ -104,7 +120,8 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {conversation_id} exists")
         agent = self._commands.agent_in(sandbox.id)
         agent.start(body | ({"secrets": secrets} if secrets else {}), self._start_seconds)
-        self._advance(start, lease, status="READY")
+        if not self._store.start_tasks.finish(start.id, lease, "READY"):
+            raise LeaseLost
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
         parent_id = request.get("parent_conversation_id")
@@ -154,7 +171,7 @@ class StartDriver:
                 self._store.sandboxes.ask(identity, "resume")
             if sandbox.status in ("ERROR", "MISSING") or sandbox.wanted == "deleted":
                 raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {sandbox.detail or 'no reason known'}")
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
         raise CannotStart(f"The sandbox {identity} did not run in time")
 
     def _is_its(self, start: StartTask) -> bool:
@@ -162,23 +179,32 @@ class StartDriver:
         app = self._store.conversations.get(start.conversation_id)["app"] or {}
         return bool(app.get("start_id") == start.id)
 
-    def _advance(self, start: StartTask, lease: str, **fields: Any) -> None:
+    def _advance(self, start: StartTask, lease: str, **fields: str) -> None:
         if not self._store.start_tasks.advance(start.id, lease, **fields):
             raise LeaseLost
 
     def _fail(self, start: StartTask, lease: str, reason: str) -> None:
-        """Say why, and leave neither a sandbox nor half a conversation behind."""
-        [known] = self._store.start_tasks.get_many([start.id])
-        if known is None or not self._store.start_tasks.advance(start.id, lease):
-            return
-        with suppress(StoreError):  # what never came to be
-            if self._is_its(start):
-                self._store.conversations.delete(start.conversation_id)
-        with suppress(StoreError):
-            if known.own_sandbox:
-                self._store.sandboxes.ask(SandboxId(known.sandbox_id), "delete")
-        self._store.start_tasks.advance(start.id, lease, status="ERROR", detail=reason)
-        log.warning("start %s: %s", start.id, reason)
+        """End a start task with a reason, and only then remove what it left: what is READY stays."""
+        if self._store.start_tasks.finish(start.id, lease, "ERROR", reason):
+            log.warning("start task %s: %s", start.id, reason)
+            self.clear_failed()
+
+    def _clear_after_the_end(self, start_id: str) -> None:
+        """Remove what a driver has made after another one had failed the start task and cleared it away."""
+        [known] = self._store.start_tasks.get_many([start_id])
+        if known is not None and known.status == "ERROR":
+            self._clear(known)
+
+    def _clear(self, failed: StartTask) -> None:
+        """Remove the conversation that a failed start task has made, and its own sandbox if no other one is in it."""
+        with suppress(ConversationNotFound):
+            if self._is_its(failed):
+                self._store.conversations.delete(failed.conversation_id)
+        sandbox_id = SandboxId(failed.sandbox_id)
+        if failed.own_sandbox and not self._store.app_conversations.in_sandbox(sandbox_id):
+            with suppress(SandboxNotFound, SandboxRefuses):
+                self._store.sandboxes.ask(sandbox_id, "delete")
+        self._store.start_tasks.cleared(failed.id)
 
 
 #: members of the request that an app conversation keeps, and those that it has from its parent

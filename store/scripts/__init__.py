@@ -73,12 +73,23 @@ class Scripts:
     settle_answer: Script
     start_sandbox: Script
     ask_sandbox: Script
+    use_sandbox: Script
+    open_sandbox: Script
+    read_sandboxes: Script
+    page_sandboxes: Script
     claim_sandbox: Script
     report_sandbox: Script
     beat_host: Script
-    claim_start: Script
-    advance_start: Script
-    fail_starts: Script
+    count_hosts: Script
+    create_start_task: Script
+    claim_start_task: Script
+    claim_failed_start_task: Script
+    renew_start_task: Script
+    advance_start_task: Script
+    finish_start_task: Script
+    forget_start_task: Script
+    read_start_tasks: Script
+    page_start_tasks: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():

@@ -1,5 +1,5 @@
--- _sandbox: the state machine of sandboxes, and what keeps their listings true. Included by every script that writes
--- sandboxes. `root` is KEYS[1]. A sandbox has a status, which is observed, and what is wanted of it.
+-- _sandbox: the state machine of sandboxes, and what keeps their indexes true. Included, after _clock.lua, by every
+-- script that reads or writes sandboxes. A sandbox has a status, which a supervisor observes, and what clients want of it.
 local root = KEYS[1]
 
 -- What a client asks: status → {what is wanted from now on, status}. A status that is not named refuses.
@@ -10,8 +10,8 @@ local ASKED = {
     ERROR = {'deleted', 'ERROR'}, MISSING = {'deleted', 'MISSING'}},
 }
 
--- What a supervisor sees: status → the statuses that may follow it. A host that is lost makes the first three MISSING.
--- PAUSED, where a resume is wanted by now, is STARTING.
+-- What a supervisor sees: status → the statuses that may follow it. The loss of a host makes the first three MISSING.
+-- A sandbox that is seen PAUSED while clients want it to run is STARTING.
 local SEEN = {
   STARTING = {RUNNING = true, ERROR = true, MISSING = true},
   RUNNING = {PAUSED = true, STARTING = true, ERROR = true, MISSING = true},
@@ -22,30 +22,45 @@ local SEEN = {
 
 local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end
 
--- Sets a status and moves the sandbox in the listings. now: µs
-local function set_status(id, status, now)
-  local box = redis.call('HMGET', root .. ':box:' .. id, 'status', 'created_at')
-  if box[1] == status then return end
-  if box[1] then redis.call('ZREM', root .. ':created:' .. box[1], id) end
-  redis.call('ZADD', root .. ':created:' .. status, box[2], id)
+-- The indexes that hold a sandbox: of a status and of a spec; `*` stands for any.
+local function indexes(status, spec)
+  return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
+end
+
+-- Sets a status and moves the sandbox in the indexes. The session key of a failed sandbox opens nothing any more.
+local function set_status(id, status)
+  local known, spec, created, hash = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'created_at',
+    'key_hash'))
+  if known == status then return end
+  if known then
+    for _, index in ipairs(indexes(known, spec)) do redis.call('ZREM', root .. index, id) end
+  end
+  for _, index in ipairs(indexes(status, spec)) do redis.call('ZADD', root .. index, created, id) end
   redis.call('HSET', root .. ':box:' .. id, 'status', status, 'changed_at', now)
+  if status == 'ERROR' then redis.call('HDEL', root .. ':keys', hash) end
 end
 
 local function remove(id)
-  local box = redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'key_hash', 'host')
-  if not box[1] then return end
+  local status, spec, hash, host = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'key_hash', 'host'))
+  if not status then return end
+  for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
   redis.call('ZREM', root .. ':created', id)
-  redis.call('ZREM', root .. ':created:' .. box[1], id)
   redis.call('ZREM', root .. ':unclaimed', id)
-  redis.call('HDEL', root .. ':keys', box[3])
-  redis.call('SREM', root .. ':host:' .. box[4], id)
-  redis.call('UNLINK', root .. ':box:' .. id)
+  redis.call('HDEL', root .. ':keys', hash)
+  redis.call('SREM', root .. ':host:' .. host, id)
+  redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id)
 end
 
--- Tells the supervisors that something is wanted.
+-- Wakes the supervisors: a client wants something of a sandbox.
 local function signal(id) redis.call('PUBLISH', root .. ':signal', id) end
 
--- Whether one more may run. policy "pause": makes room by pausing the one that has been idle for longest.
+-- Notes that a sandbox is in use, at most once a second.
+local function touch(id)
+  local active = field(id, 'active_at')
+  if active and math.abs(now - active) >= 1000000 then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
+end
+
+-- Whether one more sandbox may run. policy "pause": makes room by pausing the one that has been idle for longest.
 -- Returns true, or false and the number of those that run or are about to.
 local function make_room(cap, policy)
   local number, idlest, since = 0, nil, nil
@@ -63,4 +78,28 @@ local function make_room(cap, policy)
   redis.call('HSET', root .. ':box:' .. idlest, 'wanted', 'paused')
   signal(idlest)
   return true
+end
+
+-- What no supervisor does any more, whoever reads does: the sandboxes of a host without a heartbeat for host_span µs are
+-- MISSING, and a sandbox that no host took for start_span µs has failed.
+local function look_after_the_lost(host_span, start_span)
+  for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - host_span)) do
+    for _, id in ipairs(redis.call('SMEMBERS', root .. ':host:' .. lost)) do
+      local status = field(id, 'status')
+      if field(id, 'wanted') == 'deleted' then
+        remove(id)
+      elseif status and SEEN[status].MISSING then
+        set_status(id, 'MISSING')
+        redis.call('HSET', root .. ':box:' .. id, 'detail', 'Its host ' .. lost .. ' does not answer')
+      end
+    end
+    redis.call('ZREM', root .. ':hosts', lost)
+  end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':unclaimed', '-inf', now - start_span)) do
+    redis.call('ZREM', root .. ':unclaimed', id)
+    if field(id, 'status') then
+      set_status(id, 'ERROR')
+      redis.call('HSET', root .. ':box:' .. id, 'detail', 'No supervisor has taken it: none runs, or all are busy')
+    end
+  end
 end

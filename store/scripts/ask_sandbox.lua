@@ -1,12 +1,13 @@
--- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor sees to it.
--- What no supervisor holds, or only one that is lost, is deleted at once.
+-- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor does what is wanted.
+-- A sandbox without a host, or of a lost host, is deleted at once. The session key of what is deleted opens nothing.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 "pause" | "resume" | "delete"   3 now, µs   4 most that may run   5 "refuse" | "pause"
+-- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
 -- Returns  {"done" | "refused" | "full", its status, number that run} | false: no such sandbox
 -- Cost  O(r): r sandboxes that run
 -- Idempotent  a repeat wants the same
+-- include: _clock.lua
 -- include: _sandbox.lua
-local id, verb, now, cap, policy = unpack(ARGV)
+local id, verb, cap, policy = unpack(ARGV)
 local status = field(id, 'status')
 if not status then return false end
 local move = ASKED[verb][status]
@@ -22,8 +23,10 @@ if verb == 'resume' then
   local room, number = make_room(tonumber(cap), policy)
   if not room then return {'full', status, number} end
   redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now)
+elseif verb == 'delete' then
+  redis.call('HDEL', root .. ':keys', field(id, 'key_hash'))
 end
 redis.call('HSET', root .. ':box:' .. id, 'wanted', move[1])
-set_status(id, move[2], now)
+set_status(id, move[2])
 signal(id)
 return {'done', move[2], 0}

@@ -4,12 +4,14 @@
 -- Returns  its id | false: there is none, or no room
 -- Cost  O(log s): s sandboxes
 -- Idempotent  no: a repeat claims another one, which the host then holds and starts as well
+-- include: _clock.lua
 -- include: _sandbox.lua
 local id = redis.call('ZRANGE', root .. ':unclaimed', 0, 0)[1]
 if not id then return false end
 local occupied = redis.call('ZCARD', root .. ':created:RUNNING') + redis.call('ZCARD', root .. ':created:STARTING')
 if occupied - redis.call('ZCARD', root .. ':unclaimed') >= tonumber(ARGV[2]) then return false end
 redis.call('ZREM', root .. ':unclaimed', id)
+if not field(id, 'status') then return false end
 redis.call('HSET', root .. ':box:' .. id, 'host', ARGV[1])
 redis.call('SADD', root .. ':host:' .. ARGV[1], id)
 return id

@@ -1,25 +1,28 @@
--- report_sandbox: what a supervisor sees of a sandbox of its host. What is no longer possible is passed over.
+-- report_sandbox: write what a supervisor sees of a sandbox of its host. A status that cannot follow is passed over.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 host   3 status ("" as it is, "GONE" it is deleted)   4 now, µs   then name, value, … of fields
+-- ARGV  1 id   2 host   3 status ("" as it is, "GONE" it is deleted)   4 the last lines of its log ("" as they are)
+--       then name, value, … of fields
 -- Returns  "noted" | "passed" | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat writes the same
+-- include: _clock.lua
 -- include: _sandbox.lua
-local id, host, status, now = unpack(ARGV)
+local id, host, status, log = unpack(ARGV)
 if field(id, 'host') ~= host then return false end
 if status == 'GONE' then
   remove(id)
   return 'noted'
 end
 local present = field(id, 'status')
--- It was paused while a resume was asked for: it is on its way to run.
+-- Its supervisor paused it while a client asked for a resume: it is about to run.
 if status == 'PAUSED' and field(id, 'wanted') == 'running' and present ~= 'STARTING' then
   status = 'STARTING'
   redis.call('HSET', root .. ':box:' .. id, 'starting_at', now)
 end
 if status ~= '' and status ~= present then
   if not SEEN[present][status] then return 'passed' end
-  set_status(id, status, now)
+  set_status(id, status)
 end
+if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
 if #ARGV > 4 then redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 5)) end
 return 'noted'

@@ -1,0 +1,49 @@
+-- _start_task: start tasks, their indexes and their two queues. Included, after _clock.lua, by every script that reads or
+-- writes start tasks. An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final.
+-- A failed one is in the queue `failed` until a driver has removed what it left.
+local root = KEYS[1]
+
+local FINISHED = {READY = true, ERROR = true}
+
+local function field(id, name) return redis.call('HGET', root .. ':task:' .. id, name) end
+
+-- Whether a start task is unfinished, and driven under that lease.
+local function is_driven(id, lease)
+  local status = field(id, 'status')
+  return status and not FINISHED[status] and field(id, 'lease') == lease
+end
+
+-- Writes fields (name, value, …) and moves the start task in the order of changes.
+local function write(id, ...)
+  redis.call('HSET', root .. ':task:' .. id, 'updated_at', now, ...)
+  redis.call('ZADD', root .. ':updated', now, id)
+  redis.call('ZADD', root .. ':updated:' .. field(id, 'conversation_id'), now, id)
+end
+
+-- Finishes a start task: its secrets go at once.
+local function finish(id, status, detail)
+  write(id, 'status', status, 'detail', detail)
+  redis.call('HDEL', root .. ':task:' .. id, 'secrets')
+  redis.call('ZREM', root .. ':due', id)
+  if status == 'ERROR' then redis.call('ZADD', root .. ':failed', now, id) end
+end
+
+local function forget(id)
+  local conversation = field(id, 'conversation_id')
+  for _, by in ipairs({':created', ':updated'}) do
+    redis.call('ZREM', root .. by, id)
+    if conversation then redis.call('ZREM', root .. by .. ':' .. conversation, id) end
+  end
+  redis.call('ZREM', root .. ':due', id)
+  redis.call('ZREM', root .. ':failed', id)
+  redis.call('UNLINK', root .. ':task:' .. id)
+end
+
+-- Fails the start tasks whose lease ended more than span µs ago: no supervisor goes on with them.
+local function fail_the_forgotten(span, detail)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now - span, 'LIMIT', 0, 100)) do
+    local status = field(id, 'status')
+    if not status or FINISHED[status] then redis.call('ZREM', root .. ':due', id)
+    else finish(id, 'ERROR', detail) end
+  end
+end

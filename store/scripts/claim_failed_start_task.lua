@@ -1,0 +1,16 @@
+-- claim_failed_start_task: take a failed start task, to remove what it left. An id without a failed one leaves the queue.
+-- KEYS  1 root of the start tasks
+-- ARGV  1 µs after which another driver may take it
+-- Returns  fields and values of the start task | false: there is none
+-- Cost  O(log s): s failed start tasks
+-- Idempotent  no: a repeat claims another one; the first is claimed again when its time is over
+-- include: _clock.lua
+-- include: _start_task.lua
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':failed', '-inf', now, 'LIMIT', 0, 100)) do
+  if field(id, 'status') == 'ERROR' then
+    redis.call('ZADD', root .. ':failed', now + ARGV[1], id)
+    return redis.call('HGETALL', root .. ':task:' .. id)
+  end
+  redis.call('ZREM', root .. ':failed', id)
+end
+return false

@@ -1,0 +1,9 @@
+-- count_hosts: how many hosts have a supervisor that lives.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 a heartbeat that is older, µs, is lost
+-- Returns  their number
+-- Cost  O(log h): h hosts
+-- Idempotent  reads only
+-- include: _clock.lua
+local root = KEYS[1]
+return redis.call('ZCOUNT', root .. ':hosts', now - ARGV[1], '+inf')

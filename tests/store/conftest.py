@@ -1,0 +1,82 @@
+"""A store of sandboxes without any, for tests of sandboxes and of hosts; and how often Redis was asked."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from redis.exceptions import ResponseError
+
+from store import Limits
+from tests.conftest import store_of
+
+
+@pytest.fixture
+def sandboxes(redis_url):
+    """No sandbox, one living host "h"; three may run."""
+    return fresh_sandboxes(redis_url)
+
+
+def fresh_sandboxes(
+    url: str, *, pause_idlest: bool = False, most: int = 3, host_seconds: float = 60, start_seconds: float = 120
+):
+    limits = Limits(most=most, pause_idlest=pause_idlest, host_seconds=host_seconds, start_seconds=start_seconds)
+    store = store_of(url, limits)
+    redis = store.sandboxes._redis
+    for key in redis.scan_iter("{sandboxes}*"):
+        redis.delete(key)
+    assert store.sandboxes.beat("h", "supervisor")
+    return store.sandboxes
+
+
+def running_sandbox(sandboxes, host: str = "h"):
+    """A sandbox that its host has brought to RUNNING."""
+    started = sandboxes.start("spec")
+    assert sandboxes.claim(host) == started.id
+    assert sandboxes.report(started.id, host, "RUNNING", handle={"pid": 1}, urls=[], agent_url="http://agent")
+    return sandboxes.get(started.id)
+
+
+def in_status(sandboxes, status: str):
+    sandbox = sandboxes.start("spec") if status == "STARTING" else running_sandbox(sandboxes)
+    if status == "STARTING":
+        sandboxes.claim("h")
+    elif status == "PAUSED":
+        sandboxes.ask(sandbox.id, "pause")
+        assert sandboxes.report(sandbox.id, "h", "PAUSED")
+    elif status != "RUNNING":
+        assert sandboxes.report(sandbox.id, "h", status)
+    return sandboxes.get(sandbox.id)
+
+
+def silent_for(sandboxes, seconds: float, host: str = "h"):
+    """Let the last heartbeat of a host have been so long ago, by Redis' clock."""
+    sandboxes._redis.zincrby("{sandboxes}:hosts", -round(seconds * 1e6), host)
+
+
+@contextlib.contextmanager
+def round_trips(redis, monkeypatch) -> Iterator[list[str]]:
+    """The commands and pipelines that one client sends within the block, each a round trip."""
+    sent: list[str] = []
+    execute, pipeline = redis.execute_command, redis.pipeline
+
+    def counted(*words, **options):
+        sent.append(str(words[0]))
+        return execute(*words, **options)
+
+    def counted_pipeline(*args, **options):
+        sent.append("pipeline")
+        return pipeline(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redis, "execute_command", counted)
+        patch.setattr(redis, "pipeline", counted_pipeline)
+        yield sent
+
+
+def hashes_read(redis) -> int | None:
+    """How many whole hashes a Redis has read so far; None where it does not count (fakeredis)."""
+    try:
+        stats = redis.info("commandstats")
+    except ResponseError:
+        return None
+    return int(stats.get("cmdstat_hgetall", {"calls": 0})["calls"])

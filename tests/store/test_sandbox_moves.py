@@ -1,0 +1,147 @@
+"""The state machine of sandboxes: what may be asked in which status, what a supervisor may see, indexes that agree."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings, stateful
+from hypothesis import strategies as st
+
+from schemas.sandboxes import STATUSES
+from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
+from store.sandboxes import SandboxId
+from tests.store.conftest import fresh_sandboxes, in_status
+
+#: what a client may ask in which status, and what it then is; None: refused
+MOVES = {
+    "pause": {"STARTING": None, "RUNNING": "RUNNING", "PAUSED": "PAUSED", "ERROR": None, "MISSING": None},
+    "resume": {"STARTING": "STARTING", "RUNNING": "RUNNING", "PAUSED": "STARTING", "ERROR": None, "MISSING": None},
+    "delete": dict.fromkeys(STATUSES, "deleted"),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("verb", MOVES)
+def test_a_verb_is_taken_or_refused_by_status(sandboxes, verb, status):
+    sandbox = in_status(sandboxes, status)
+    following = MOVES[verb][status]
+
+    if following is None:
+        with pytest.raises(SandboxRefuses, match=status):
+            sandboxes.ask(sandbox.id, verb)
+        assert sandboxes.get(sandbox.id) == sandbox
+        return
+    for _ in range(2):  # asked again it is wanted still
+        sandboxes.ask(sandbox.id, verb)
+        if verb == "delete" and status == "MISSING":  # nobody is there who could end it
+            assert sandboxes.get_many([sandbox.id]) == [None]
+            return
+    now = sandboxes.get(sandbox.id)
+    assert now.wanted == {"pause": "paused", "resume": "running", "delete": "deleted"}[verb]
+    if verb != "delete":
+        assert now.status == following
+
+
+#: what a supervisor may see after a status
+SEEN = {
+    "STARTING": {"RUNNING", "ERROR", "MISSING"},
+    "RUNNING": {"PAUSED", "STARTING", "ERROR", "MISSING"},
+    "PAUSED": {"STARTING", "ERROR", "MISSING"},
+    "MISSING": {"RUNNING", "PAUSED", "STARTING", "ERROR"},
+    "ERROR": set(),
+}
+
+
+def seen_as(sandbox, seen: str) -> str:
+    """What is made of a report: one that is paused, and wanted to run, is on its way to run."""
+    overtaken = seen == "PAUSED" and sandbox.wanted == "running" and sandbox.status != "STARTING"
+    return "STARTING" if overtaken else seen
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("seen", STATUSES)
+def test_a_report_is_noted_or_passed_over_by_status(sandboxes, status, seen):
+    sandbox = in_status(sandboxes, status)
+
+    noted = sandboxes.report(sandbox.id, "h", seen)
+
+    told = seen_as(sandbox, seen)
+    assert noted == (told == status or told in SEEN[status])
+    assert sandboxes.get(sandbox.id).status == (told if told in SEEN[status] else status)
+
+
+class Machine(stateful.RuleBasedStateMachine):
+    """Any order of what clients ask, supervisors see and hosts do: listings and indexes agree with the sandboxes."""
+
+    store = None
+    ids = stateful.Bundle("ids")
+
+    def __init__(self):
+        super().__init__()
+        redis = self.store._redis
+        for key in redis.scan_iter("{sandboxes}*"):
+            redis.delete(key)
+        self.store.beat("h", "supervisor")
+        self.known = set()
+
+    @stateful.rule(target=ids)
+    def start(self):
+        try:
+            identity = self.store.start("spec").id
+        except TooManySandboxes:
+            return SandboxId("refused")
+        self.known.add(identity)
+        return identity
+
+    @stateful.rule(identity=ids, verb=st.sampled_from(list(MOVES)))
+    def ask(self, identity, verb):
+        present = self.store.get_many([identity])[0]
+        try:
+            self.store.ask(identity, verb)
+        except SandboxNotFound:
+            assert present is None
+        except (SandboxRefuses, TooManySandboxes):
+            assert self.store.get(identity) == present
+
+    @stateful.rule()
+    def claim(self):
+        self.store.claim("h")
+
+    @stateful.rule(identity=ids, seen=st.sampled_from([*STATUSES, "GONE"]))
+    def report(self, identity, seen):
+        present = self.store.get_many([identity])[0]
+        noted = self.store.report(identity, "h", seen)
+        if present is None or present.host != "h":
+            assert not noted
+        elif seen == "GONE":
+            assert self.store.get_many([identity]) == [None]
+        else:
+            told = seen_as(present, seen)
+            assert noted == (told == present.status or told in SEEN[present.status])
+
+    @stateful.invariant()
+    def listings_agree(self):
+        living = [one for one in self.store.get_many(sorted(self.known)) if one is not None]
+        ids = {one.id for one in living}
+        assert {one.id for one in self.store.search(status=None, spec_id=None, limit=99, start=None)[0]} == ids
+        for status in STATUSES:
+            found = self.store.search(status=status, spec_id=None, limit=99, start=None)[0]
+            assert {one.id for one in found} == {one.id for one in living if one.status == status}
+            assert self.store.search(status=status, spec_id="spec", limit=99, start=None)[0] == found
+        assert {one.id for one in self.store.of_host("h")} == {one.id for one in living if one.host == "h"}
+        for one in living:
+            opens = one.status != "ERROR" and one.wanted != "deleted"
+            assert self.store.of_key(one.session_api_key) == (one.id if opens else None)
+
+
+def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(request, redis_url):
+    is_slow = request.node.callspec.params["redis_url"] == "fakeredis"  # each pipeline costs it 40 ms
+    Machine.store = fresh_sandboxes(redis_url, host_seconds=3600)
+    stateful.run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=1 if is_slow else 25,
+            stateful_step_count=10 if is_slow else 25,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
