@@ -212,3 +212,25 @@ def _check_depth(text: str, value: Any, room: int = 0) -> None:
 def _children(node: Any) -> list[Any]:
     inner = node.values() if isinstance(node, dict) else node
     return [child for child in inner if isinstance(child, dict | list)] if isinstance(node, dict | list) else []
+
+
+#: what a terminal obeys and does not show: CSI, OSC (to the end of its line at most), other strings, two bytes
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|\x1b[PX^_][^\x1b\n]*(?:\x1b\\)?"
+    r"|\x1b[ -/]*[0-~]"
+)
+_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+#: control characters but the newline, halves of surrogate pairs, and what turns the direction of text
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """Text that a program printed, without escape sequences and control characters; lines end with a newline."""
+    return _UNPRINTABLE.sub("", _LINE_END.sub("\n", _ESCAPE.sub("", text).replace("\t", " ")))
+
+
+def one_line(text: str) -> str:
+    """The same as one line, with single spaces."""
+    return " ".join(plain(text).split())

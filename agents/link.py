@@ -1,28 +1,41 @@
 """A sandbox's agent server, spoken to over HTTP. Source: the agent-server wire.
 
-What can be repeated without harm is tried twice when the connection fails. A message, a run and an answer are not:
-nobody knows whether the agent had them.
+An agent server is not trusted. Each call has one deadline for all of it; a response is read as it was sent (no
+encoding), up to MOST_BYTES; its text reaches errors and logs as one plain line; what is no JSON object is no state.
+
+A call that can be repeated without harm is tried twice when the connection fails. A message, a run and a decision are
+not repeated: nobody knows whether the agent received them.
 """
 
 from typing import Any
 
 import httpx
 
-from wire import ConversationId
+from agents.transport import Transport, deadline
+from wire import ConversationId, InvalidJson, one_line, parse_json
 
-#: seconds to connect, and until an agent that is asked whether it lives must say so
+#: seconds to connect, and until an agent server that is asked whether it lives must say so
 _CONNECT, _ALIVE = 2.0, 2.0
+
+#: most bytes of a response
+MOST_BYTES = 8 << 20
+
+#: most characters of an error's detail
+_DETAIL = 500
+
+#: most seconds that an agent can have been idle, 31 years: a larger number is no duration
+_LONGEST_IDLE = 1e9
 
 
 class AgentUnreachable(Exception):
-    """The agent server gave no answer; the message is a sentence."""
+    """The agent server gave no response that can be used; the message is a sentence of one line."""
 
 
 class AgentRefused(Exception):
-    """The agent server answered, but not with success."""
+    """The agent server answered, but not with success; the message is a sentence of one line."""
 
     def __init__(self, status: int, detail: str) -> None:
-        super().__init__(f"The agent server answered {status}: {detail}")
+        super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
         self.status = status
 
 
@@ -32,38 +45,44 @@ class AgentServer:
     def __init__(self, client: httpx.Client, url: str, session_api_key: str) -> None:
         self._client = client
         self._url = url
-        self._headers = {"X-Session-API-Key": session_api_key}
+        self._headers = {"X-Session-API-Key": session_api_key, "Accept-Encoding": "identity"}
 
     def is_alive(self) -> bool:
         """Whether it answers requests."""
         try:
-            self._call("GET", "/alive", timeout=_ALIVE)
+            self._call("GET", "/alive", seconds=_ALIVE)
         except (AgentUnreachable, AgentRefused):
             return False
         return True
 
     def idle_seconds(self) -> float | None:
-        """How long it has had nothing to do, as it says itself; None if it does not say."""
-        idle = self._call("GET", "/server_info", timeout=_ALIVE).get("idle_time")
-        return float(idle) if isinstance(idle, int | float) else None
+        """How long it has had nothing to do, as it says itself; None if it does not say, or says no duration."""
+        idle = _object(self._call("GET", "/server_info", seconds=_ALIVE)).get("idle_time")
+        if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 <= idle <= _LONGEST_IDLE:
+            return None
+        return float(idle)
 
     def start(self, request: dict[str, Any], seconds: float) -> None:
         """Start a conversation, once per id; it may take long, for an agent loads its tools."""
-        self._call("POST", "/api/conversations", json=request, repeatable=True, timeout=seconds)
+        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds)
 
     def state(self, conversation_id: ConversationId) -> dict[str, Any]:
         """What it says of a conversation."""
-        return self._call("GET", f"/api/conversations/{conversation_id}", repeatable=True)
+        return _object(self._call("GET", f"/api/conversations/{conversation_id}", repeatable=True))
 
     def latest_action(self, conversation_id: ConversationId) -> str | None:
         """Id of the last action that it has proposed."""
         query = {"kind": "ActionEvent", "sort_order": "TIMESTAMP_DESC", "limit": 1}
         path = f"/api/conversations/{conversation_id}/events/search"
-        items = self._call("GET", path, params=query, repeatable=True).get("items") or []
-        return str(items[0]["id"]) if items else None
+        items = _object(self._call("GET", path, params=query, repeatable=True)).get("items")
+        if items == []:
+            return None
+        if not isinstance(items, list) or not isinstance(items[0], dict) or not isinstance(items[0].get("id"), str):
+            raise AgentUnreachable("The agent server's response has no list of events with ids as its items")
+        return str(items[0]["id"])
 
     def send(self, conversation_id: ConversationId, content: list[dict[str, Any]], run: bool) -> None:
-        """Give it a user's message."""
+        """Send it a user's message."""
         body = {"role": "user", "content": content, "run": run}
         self._call("POST", f"/api/conversations/{conversation_id}/events", json=body)
 
@@ -80,37 +99,66 @@ class AgentServer:
         """Have it forget a conversation."""
         self._call("DELETE", f"/api/conversations/{conversation_id}", repeatable=True)
 
-    def _call(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> dict[str, Any]:
-        for is_last in (not repeatable, True):
-            try:
-                response = self._client.request(method, self._url + path, headers=self._headers, **options)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                if is_last:
-                    raise AgentUnreachable(
-                        f"The agent server does not answer: {error or type(error).__name__}"
-                    ) from error
-            else:
-                break
+    def _call(
+        self, method: str, path: str, *, seconds: float | None = None, repeatable: bool = False, **options: Any
+    ) -> bytes:
+        """The body of a successful response; seconds is for both tries together, by default the client's."""
+        seconds = seconds or self._client.timeout.read or _ALIVE
+        options["timeout"] = httpx.Timeout(seconds, connect=_CONNECT)
+        with deadline(seconds):
+            for is_last in (not repeatable, True):
+                try:
+                    return self._exchange(method, path, options)
+                except (httpx.TransportError, httpx.InvalidURL) as error:
+                    if is_last:
+                        raise AgentUnreachable(_reason(error, seconds)) from error
+        raise AssertionError("the last try returns or raises")
+
+    def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
+        """One try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
+        with self._client.stream(method, self._url + path, headers=self._headers, **options) as response:
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
+                raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
+            body = bytearray()
+            for part in response.iter_raw():
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise AgentUnreachable(f"The agent server's response is longer than {MOST_BYTES} bytes")
         if not response.is_success:
-            raise AgentRefused(response.status_code, _detail(response))
-        try:
-            body = response.json()
-        except ValueError:
-            return {}
-        return body if isinstance(body, dict) else {}
+            raise AgentRefused(response.status_code, _detail(bytes(body)))
+        return bytes(body)
 
 
-def _detail(response: httpx.Response) -> str:
-    """What an error says, shortened."""
+def _reason(error: Exception, seconds: float) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return f"The agent server did not answer within {seconds:g} s"
+    return f"The agent server does not answer: {one_line(str(error))[:_DETAIL] or type(error).__name__}"
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a response. Raises AgentUnreachable."""
     try:
-        detail = response.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        detail = response.text
-    return str(detail)[:500]
+        value = parse_json(body)
+    except InvalidJson as error:
+        raise AgentUnreachable(f"The agent server's response is no JSON object: {one_line(str(error))}") from error
+    if not isinstance(value, dict):
+        raise AgentUnreachable("The agent server's response is no JSON object")
+    return value
+
+
+def _detail(body: bytes) -> str:
+    """What an error response says, as one short line."""
+    try:
+        text = str(_object(body)["detail"])
+    except (AgentUnreachable, KeyError):
+        text = body.decode(errors="replace")
+    return one_line(text[: 4 * _DETAIL])[:_DETAIL]
 
 
 def http_client(seconds: float) -> httpx.Client:
-    """The client of one process, for all agent servers. seconds is what an answer may take."""
+    """The client of one process, for all agent servers. seconds is what a call may take in all."""
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=4)
     # No proxy of the environment stands between a server and its sandboxes.
-    return httpx.Client(timeout=httpx.Timeout(seconds, connect=_CONNECT), limits=limits, trust_env=False)
+    timeout = httpx.Timeout(seconds, connect=_CONNECT)
+    return httpx.Client(timeout=timeout, transport=Transport(limits), trust_env=False)

@@ -1,35 +1,38 @@
-"""A sandbox's folder: one at a time changes it, and it can always be removed."""
+"""A sandbox's folder: one caller at a time changes it, and it can always be removed."""
 
 import contextlib
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 from runtimes import RuntimeFailure
 
 
 @contextlib.contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Errors of the system as a RuntimeFailure."""
+    """Turn errors of the system into RuntimeFailure; its message begins with `what`."""
     try:
         yield
     except OSError as error:
-        raise RuntimeFailure(f"{what}: {error.strerror or error}") from error
+        where = f" ({error.filename})" if error.filename else ""
+        raise RuntimeFailure(f"{what}: {error.strerror or error}{where}") from error
     except RuntimeFailure as failure:
         raise RuntimeFailure(f"{what}: {failure}") from failure
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Hold a lock, as an open file."""
+    """Hold a lock file, as an open file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):  # else it was stopped meanwhile
+            # Else whoever held the lock has removed the file: a later caller locks a new one.
+            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
                 yield lock
                 return
         finally:
@@ -37,13 +40,34 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def lock_of(folder: Path) -> Path:
+    """The lock file of a sandbox's folder."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder. What a sandbox made unreadable is made readable first."""
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                Path(path, name).chmod(0o700, follow_symlinks=False)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder with all that is in it. A symlink is removed and never followed.
+
+    A directory that a sandbox made unreadable is made readable. Each directory is moved to the top of the folder before
+    it is emptied, so neither recursion nor the length of a path bounds how deep a sandbox may nest them.
+    Raises OSError that names the first entry which cannot be removed; what was removed before it stays removed.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    if not folder.exists():
+        return
+    prefix, numbers, full = f".{uuid4().hex}", count(), [folder]
+    while full:
+        directory = full.pop()
+        directory.chmod(0o700)
+        with os.scandir(directory) as scanned:
+            entries = list(scanned)
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                path.chmod(0o700)  # a directory that its owner cannot write cannot be moved
+                full.append(path.rename(folder / f"{prefix}{next(numbers)}"))
+            else:
+                path.unlink()
+        if directory != folder:
+            directory.rmdir()
+    folder.rmdir()

@@ -1,4 +1,4 @@
-"""Instants and JSON, as the wire has them."""
+"""Instants, JSON and plain text, as the wire has them."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire import InvalidJson, bare_kind, event_time, json_elements, micros, parse_json, utc_time
+from wire import InvalidJson, bare_kind, event_time, json_elements, micros, one_line, parse_json, plain, utc_time
 
 NOON = 1_763_640_000_000_000  # 2025-11-20T12:00:00Z
 
@@ -228,3 +228,30 @@ def test_the_elements_of_an_array_have_the_bytes_that_they_came_with(values, ind
 def test_reading_stops_behind_the_most_elements_wanted():
     assert len(json_elements(b"[" + b"1," * 1000 + b"1]", 5)) == 6
     assert json_elements(b'{"a": 1}', 5) is None
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[0m\x1b[K", "red"),
+        ("\x9b31mred\x9b0m", "red"),
+        ("\x1b]0;a title\x07text", "text"),
+        ("\x1b]8;;http://a/\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]0;without an end\nnext line", "\nnext line"),
+        ("\x1bPsixel\x1b\\a\x1b(Bb\x1bc", "ab"),
+        ("\x1b[31", "31"),
+        ("a\tb\x00\x07\x7f\x80", "a b"),
+        ("one\r\ntwo\rthree\x0bfour\x85five\u2028six\n", "one\ntwo\nthree\nfour\nfive\nsix\n"),
+        ("\u202eturned\u2069 \ud800", "turned "),
+        ("plain é 😀", "plain é 😀"),
+    ],
+)
+def test_plain_text_has_no_escape_sequence_and_no_control_character_but_the_newline(printed, shown):
+    assert plain(printed) == shown
+
+
+@given(st.text(st.characters(max_codepoint=0x2100, categories=None)))
+def test_any_text_becomes_plain_and_one_line(text):
+    assert not set(plain(text)) & (set(map(chr, range(32))) - {"\n"} | {"\x7f", "\x9b"})
+    assert len(one_line(text).splitlines()) <= 1
+    assert plain(plain(text)) == plain(text)

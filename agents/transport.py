@@ -1,0 +1,85 @@
+"""Connections to agent servers: every read and write ends at the deadline of the call that it belongs to.
+
+httpx limits each single read and write; a server that sends one byte a second would hold a call for ever.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import httpcore
+import httpx
+
+#: when the call of this thread ends, in seconds of `time.monotonic`
+_deadline: ContextVar[float] = ContextVar("deadline")
+
+#: bytes that are written at once: so few that the system takes them whole or makes the writer wait
+_CHUNK = 16384
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Give the calls inside the block so many seconds in all; one that takes longer raises httpx.TimeoutException."""
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+class Transport(httpx.HTTPTransport):
+    """httpx's own transport without proxies, over connections that know the deadline."""
+
+    def __init__(self, limits: httpx.Limits) -> None:
+        super().__init__(trust_env=False)
+        # httpx has no parameter for the network backend of its pool.
+        self._pool = httpcore.ConnectionPool(
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=_Backend(),
+        )
+
+
+class _Backend(httpcore.NetworkBackend):
+    def __init__(self) -> None:
+        self._backend = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._backend.connect_tcp(host, port, left, local_address, socket_options))
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _CHUNK):
+            self._stream.write(buffer[start : start + _CHUNK], _left(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _left(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
+    """The seconds that a read or write may take. Raises `error` when the deadline has passed."""
+    left = _deadline.get(float("inf")) - time.monotonic()
+    if left <= 0:
+        raise error("the deadline of the call has passed")
+    return timeout if left == float("inf") else min(left, timeout or left)

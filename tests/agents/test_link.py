@@ -1,0 +1,280 @@
+"""What a hostile agent server can do to its caller: nothing that grows, lasts or shows in our log. Real sockets."""
+
+import gzip
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agents import link
+from agents.link import AgentRefused, AgentServer, AgentUnreachable, http_client
+from wire import ConversationId
+
+SOME = ConversationId("5f1c8a52-7d0e-4c39-9a41-000000000000")
+
+#: seconds: what a call may take in these tests, and what a busy machine may add to it
+CALL, SLACK = 1.0, 8.0
+
+
+class Hostile:
+    """Serves raw bytes: `serve` is called with each connection and the request's head."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        self.heads: list[str] = []
+        self._serve = serve
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            self.heads.append(connection.recv(65536).decode())
+            try:
+                self._serve(connection)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@contextmanager
+def hostile(serve: Callable[[socket.socket], None]) -> Iterator[tuple[AgentServer, Hostile]]:
+    server = Hostile(serve)
+    try:
+        with http_client(CALL) as client:
+            yield AgentServer(client, server.url, "the key"), server
+    finally:
+        server.close()
+
+
+def replying(body: bytes, *headers: str, status: str = "200 OK") -> Callable[[socket.socket], None]:
+    """A whole response, sent at once."""
+    head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers])
+    return lambda connection: connection.sendall(head.encode() + b"\r\n\r\n" + body)
+
+
+def dripping(first: bytes, each: bytes, seconds: float) -> Callable[[socket.socket], None]:
+    """Bytes without end, a few at a time."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(first)
+        while True:
+            connection.sendall(each)
+            time.sleep(seconds)
+
+    return serve
+
+
+def test_a_response_is_asked_for_as_it_is():
+    with hostile(replying(b"{}")) as (agent, server):
+        agent.state(SOME)
+
+    assert "accept-encoding: identity" in server.heads[0].lower()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity, gzip"])
+def test_an_encoded_response_is_refused_and_never_decoded(encoding):
+    bomb = gzip.compress(b" " * (64 << 20) + b"{}")
+    with (
+        hostile(replying(bomb, f"Content-Encoding: {encoding}")) as (agent, _),
+        pytest.raises(AgentUnreachable, match="encoded as"),
+    ):
+        agent.state(SOME)
+
+
+def test_a_response_ends_at_the_bound_which_the_error_names(monkeypatch):
+    monkeypatch.setattr(link, "MOST_BYTES", 1 << 20)
+    sent = 0
+
+    def serve(connection):
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000000\r\n\r\n")
+        while True:
+            sent += connection.send(b"x" * 65536)
+
+    with hostile(serve) as (agent, _), pytest.raises(AgentUnreachable, match=str(1 << 20)):
+        agent.state(SOME)
+
+    assert sent < 32 << 20  # the bound, and what the system buffers
+
+
+@pytest.mark.parametrize(
+    ("first", "each"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Endless: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\n", b"X-One: more\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["body", "chunks", "header", "headers", "informational"],
+)
+def test_a_call_has_a_deadline_in_all_however_slowly_bytes_come(first, each):
+    with hostile(dripping(first, each, CALL / 5)) as (agent, _):
+        begun = time.monotonic()
+        with pytest.raises(AgentUnreachable, match=r"within|timed out"):
+            agent.state(SOME)
+
+    assert time.monotonic() - begun < CALL + SLACK
+
+
+def test_the_deadline_holds_for_what_is_sent_too():
+    def serve(connection):
+        while connection.recv(1):  # so slowly that a large request never arrives
+            time.sleep(CALL / 5)
+
+    with hostile(serve) as (agent, _):
+        begun = time.monotonic()
+        with pytest.raises(AgentUnreachable):
+            agent.send(SOME, [{"type": "text", "text": "x" * (32 << 20)}], run=True)
+
+    assert time.monotonic() - begun < CALL + SLACK
+
+
+def test_a_start_may_take_longer_than_other_calls():
+    def serve(connection):
+        time.sleep(CALL * 1.5)
+        replying(b"{}")(connection)
+
+    with hostile(serve) as (agent, _):
+        agent.start({}, CALL * 30)
+
+
+def test_a_second_try_has_no_deadline_of_its_own():
+    with hostile(lambda _: time.sleep(CALL * 0.7)) as (agent, server):
+        begun = time.monotonic()
+        with pytest.raises(AgentUnreachable):
+            agent.state(SOME)
+
+    assert len(server.heads) == 2
+    assert time.monotonic() - begun < CALL + SLACK
+
+
+@pytest.mark.parametrize("header", ["X-Long: " + "x" * 200_000, "\r\n".join(f"X-{n}: x" for n in range(20_000))])
+def test_a_flood_of_headers_is_refused(header):
+    with hostile(replying(b"{}", header)) as (agent, _), pytest.raises(AgentUnreachable):
+        agent.state(SOME)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"hello",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"{" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"idle_time": ' + b"9" * 10_000 + b"}",
+    ],
+)
+def test_what_is_no_json_object_is_a_sentence_and_never_taken_for_a_state(body):
+    with hostile(replying(body)) as (agent, _), pytest.raises(AgentUnreachable, match="JSON object"):
+        agent.state(SOME)
+
+
+@pytest.mark.parametrize("items", ["x", [1], [{}], [{"id": 7}], {"0": {"id": "a"}}, [None]])
+def test_a_list_of_another_shape_names_no_action(items):
+    with (
+        hostile(replying(json.dumps({"items": items}).encode())) as (agent, _),
+        pytest.raises(AgentUnreachable, match="items"),
+    ):
+        agent.latest_action(SOME)
+
+
+def test_an_empty_list_has_no_action():
+    with hostile(replying(b'{"items": []}')) as (agent, _):
+        assert agent.latest_action(SOME) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "idle"),
+    [
+        ("12.5", 12.5),
+        ("0", 0.0),
+        ("-1", None),
+        ("-0.001", None),
+        ("true", None),
+        ("null", None),
+        ('"5"', None),
+        ("[5]", None),
+        ("1e300", None),
+        ("1e999", None),
+        ("9" * 400, None),
+    ],
+)
+def test_idle_time_is_a_number_of_seconds_or_unknown(said, idle):
+    with hostile(replying(f'{{"idle_time": {said}}}'.encode())) as (agent, _):
+        assert agent.idle_seconds() == idle
+
+
+@pytest.mark.parametrize("said", ["NaN", "Infinity", "-Infinity"])
+def test_idle_time_that_is_no_json_is_an_error_of_the_agent(said):
+    with hostile(replying(f'{{"idle_time": {said}}}'.encode())) as (agent, _), pytest.raises(AgentUnreachable):
+        agent.idle_seconds()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_errors_detail_is_one_line_of_plain_text(as_json):
+    said = "no\r\n[1] [supervisor] forged \x1b[31mred\x1b[0m \x1b]0;title\x07\x00\x9b31m\u2028end" + "x" * 10_000
+    body = json.dumps({"detail": said}).encode() if as_json else said.encode()
+
+    with hostile(replying(body, status="400 Bad Request")) as (agent, _), pytest.raises(AgentRefused) as refused:
+        agent.state(SOME)
+
+    text = str(refused.value)
+    assert text.startswith("The agent server answered 400: no [1] [supervisor] forged red end")
+    assert text.isprintable()
+    assert len(text) < 600
+
+
+def test_a_detail_that_is_nested_deep_is_text_like_any_other():
+    body = b'{"detail": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with hostile(replying(body, status="500 Oh no")) as (agent, _), pytest.raises(AgentRefused, match="500"):
+        agent.state(SOME)
+
+
+def test_what_is_no_http_is_one_line_too():
+    with (
+        hostile(lambda connection: connection.sendall(b"\x1b[31mSSH-2.0\r\nforged\r\n\r\n")) as (agent, _),
+        pytest.raises(AgentUnreachable) as unreachable,
+    ):
+        agent.send(SOME, [], run=False)
+
+    assert str(unreachable.value).isprintable()
+
+
+def test_a_redirect_is_not_followed():
+    with hostile(replying(b"{}")) as (_, other):
+        redirect = replying(b"", f"Location: {other.url}/", status="307 Temporary Redirect")
+        with hostile(redirect) as (agent, _), pytest.raises(AgentRefused, match="307"):
+            agent.state(SOME)
+
+        assert other.heads == []
+
+
+def test_an_agent_whose_response_breaks_off_is_unreachable():
+    def serve(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+    with hostile(serve) as (agent, server), pytest.raises(AgentUnreachable):
+        agent.state(SOME)
+    assert len(server.heads) == 2  # what can be repeated without harm is tried twice

@@ -1,0 +1,90 @@
+"""A sandbox's folder can always be removed, whatever the sandbox has left in it, and nothing outside of it changes."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from runtimes.folder import remove
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "box"
+    (folder / "work").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A directory of somebody else, which a sandbox may point to."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o750)
+    (outside / "file").touch()
+    return outside
+
+
+def test_a_symlink_to_a_directory_is_removed_and_what_it_points_to_is_not_touched(folder, outside):
+    (folder / "work" / "lib64").symlink_to(outside)
+    (folder / "work" / "dangling").symlink_to("/nowhere")
+    (folder / "work" / "circle").symlink_to(folder)
+
+    remove(folder)
+
+    assert not folder.exists()
+    assert outside.stat().st_mode & 0o777 == 0o750
+    assert (outside / "file").exists()
+
+
+def test_a_folder_that_became_a_symlink_is_not_followed(folder, outside):
+    shutil.rmtree(folder)
+    folder.symlink_to(outside)
+
+    remove(folder)
+
+    assert not folder.is_symlink()
+    assert (outside / "file").exists()
+
+
+def test_what_a_sandbox_made_unreadable_is_removed(folder):
+    inner = folder / "work" / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "file").touch(mode=0o000)
+    for closed in (inner, inner.parent, folder / "work", folder):
+        closed.chmod(0o000)
+
+    remove(folder)
+
+    assert not folder.exists()
+
+
+def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_removed(folder):
+    # As a sandbox makes them: one step at a time, each from inside the one before.
+    script = "for n in $(seq 3000); do mkdir d && cd -P d || exit 1; done"
+    subprocess.run(["/bin/sh", "-c", script], cwd=folder / "work", check=True)
+
+    remove(folder)
+
+    assert not folder.exists()
+
+
+def test_a_folder_that_is_gone_is_removed_already(folder):
+    remove(folder)
+    remove(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("chattr"), reason="only root may make a file immutable")
+def test_what_cannot_be_removed_is_an_error_that_names_it(folder):
+    fixed = folder / "work" / "fixed"
+    fixed.touch()
+    if subprocess.run(["chattr", "+i", fixed], capture_output=True).returncode:
+        pytest.skip("this file system has no immutable files")
+    try:
+        with pytest.raises(OSError, match="fixed"):
+            remove(folder)
+        assert folder.exists()
+    finally:
+        subprocess.run(["chattr", "-R", "-i", folder], check=True)
+    remove(folder)
+    assert not folder.exists()
