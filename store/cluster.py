@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError
 class LazyCluster(RedisClusterCommands):
     """The commands of `RedisCluster`. Every command raises one of UNAVAILABLE while no node answers."""
 
-    _event_dispatcher = None  #: declared by redis-py's commands; the one in use is that of the connected client
+    _event_dispatcher: Any = None  #: declared by redis-py's commands; the one in use is that of the connected client
 
     def __init__(self, nodes: Sequence[tuple[str, int]], *, timeout: float, **options: Any) -> None:
         """nodes: any of the cluster's. timeout: seconds in which a node must answer.
