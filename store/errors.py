@@ -19,10 +19,11 @@ StoreError
 ├── TooManyFollowers
 ├── FellBehind
 └── Stopping
-UNAVAILABLE            what redis-py raises when no answer is to be had: nothing is wrong with the request
+UNAVAILABLE            what redis-py raises when Redis cannot serve a request now: nothing is wrong with the request
 """
 
 import redis.exceptions
+from redis.connection import DefaultParser
 
 
 class StoreError(Exception):
@@ -161,13 +162,24 @@ class Stopping(StoreError):
         super().__init__("The server is stopping: connect again")
 
 
-#: Redis cannot be reached, is too slow, still loading, full, a read-only replica, or its cluster is down.
+class TemporaryRefusal(redis.exceptions.ResponseError):
+    """Redis answered that it cannot do this now; it is not the command that is wrong."""
+
+
+#: MISCONF: Redis cannot write its file. BUSY: a script runs for too long. NOREPLICAS: too few replicas are connected.
+#: redis-py gives these codes no class of their own; its parser takes the class of an error from this table.
+DefaultParser.EXCEPTION_CLASSES.update(dict.fromkeys(("MISCONF", "BUSY", "NOREPLICAS"), TemporaryRefusal))
+
+#: Redis cannot be reached, does not answer in time, or refuses for now. A request gets 503; a supervisor retries.
 UNAVAILABLE: tuple[type[Exception], ...] = (
-    redis.exceptions.ConnectionError,  # also: busy loading, authentication, no free connection in the pool
+    redis.exceptions.ConnectionError,  # also: LOADING, authentication, no free connection in the pool
     redis.exceptions.TimeoutError,
     redis.exceptions.ReadOnlyError,
     redis.exceptions.OutOfMemoryError,
+    TemporaryRefusal,
+    redis.exceptions.ExecAbortError,  # a transaction that Redis refused as a whole, at its EXEC
     redis.exceptions.ClusterError,
+    redis.exceptions.RedisClusterException,  # no node of the cluster is reached, or a slot has no node
     redis.exceptions.ClusterDownError,
     redis.exceptions.MasterDownError,
     redis.exceptions.TryAgainError,

@@ -1,4 +1,4 @@
-"""What can be said of the Redis behind us: reachable, of which kind, and whether writes outlive it."""
+"""The state of the Redis that we use: whether it answers, of which kind it is, and whether its data survive it."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from store.errors import UNAVAILABLE
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """kind is `redis` or `fakeredis`; durable is true when an append-only file is known to be kept."""
+    """kind is `redis`, `valkey` or `fakeredis`; durable is true when an append-only file is known to be kept."""
 
     kind: str
     durable: bool
@@ -23,17 +23,20 @@ class Health:
         self._redis = redis
 
     def probe(self) -> StoreState:
-        """Ask the store how it is. Raises one of UNAVAILABLE."""
+        """Ask Redis for its state. Raises one of UNAVAILABLE."""
         try:
-            persistence = self._redis.info("persistence")
+            info = self._redis.info()
+        except UNAVAILABLE:
+            raise
         except ResponseError as refusal:
-            # fakeredis has no INFO; a managed Redis may forbid it. Either has answered, and tells of no file.
+            # fakeredis has no INFO; a managed Redis may forbid it. Neither tells whether it keeps a file.
             unknown = "unknown command" in str(refusal).lower()
             return StoreState("fakeredis" if unknown else "redis", durable=False)
-        return StoreState("redis", durable=str(persistence.get("aof_enabled")) == "1")
+        kind = "valkey" if "valkey_version" in info else "redis"
+        return StoreState(kind, durable=str(info.get("aof_enabled")) == "1")
 
     def state(self) -> StoreState | None:
-        """As `probe`, None when the store cannot be reached."""
+        """As `probe`, None when Redis does not answer."""
         try:
             return self.probe()
         except UNAVAILABLE:

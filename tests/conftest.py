@@ -1,4 +1,4 @@
-"""Every test that touches Redis runs on each backend: fakeredis, a real server, a real cluster node.
+"""Every test that touches Redis runs on fakeredis, a real server and a real cluster node; tests/store also on Valkey.
 
 What a backend cannot do is said where it matters: fakeredis knows no slots and no durability.
 Each test gets a fresh conversation, so nothing is ever flushed.
@@ -13,7 +13,7 @@ import pytest
 from app import create_app
 from config import Config
 from store import Bounds, Limits, Store, open_store
-from tests.servers import BACKENDS
+from tests.servers import BACKENDS, MOST_BACKENDS
 from wire import Event, bare_kind, micros
 
 #: as the settings have them by default
@@ -22,7 +22,13 @@ BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 RECORDED = Path(__file__).parent / "recorded"
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
+def pytest_generate_tests(metafunc):
+    if "redis_url" in metafunc.fixturenames:
+        names = BACKENDS if Path(__file__).parent / "store" in metafunc.definition.path.parents else MOST_BACKENDS
+        metafunc.parametrize("redis_url", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def redis_url(request, tmp_path_factory):
     """The URL of a Redis, one backend after the other."""
     with BACKENDS[request.param](tmp_path_factory.mktemp(request.param)) as (url, _):

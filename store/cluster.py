@@ -1,0 +1,65 @@
+"""A client of a Redis Cluster that contacts no node before its first command.
+
+redis-py asks the cluster for its nodes in the constructor. A worker that starts while the cluster is away would end.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any, cast
+
+from redis import BlockingConnectionPool, RedisCluster
+from redis.cluster import ClusterNode
+from redis.commands import RedisClusterCommands
+from redis.commands.core import Script
+from redis.exceptions import ConnectionError
+
+
+class LazyCluster(RedisClusterCommands):
+    """The commands of `RedisCluster`. Every command raises one of UNAVAILABLE while no node answers."""
+
+    _event_dispatcher: Any = None  #: declared by redis-py's commands; the one in use is that of the connected client
+
+    def __init__(self, nodes: Sequence[tuple[str, int]], *, timeout: float, **options: Any) -> None:
+        """nodes: any of the cluster's. timeout: seconds in which a node must answer.
+
+        options: of every node's connections; max_connections is the most to one node.
+        """
+        self._nodes = nodes
+        self._timeout = timeout
+        self._options = options
+        self._lock = threading.Lock()
+        self._cluster: RedisCluster | None = None
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        return self._connected().execute_command(*args, **options)
+
+    def register_script(self, script: Any) -> Script:
+        # As bytes: to encode a text, redis-py asks the client for its encoder, and so would contact the cluster.
+        return Script(cast(RedisCluster, self), script.encode())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected(), name)
+
+    def _connected(self) -> RedisCluster:
+        if self._cluster is None:
+            # One thread at a time asks for the nodes; the others do not wait for longer than a command may take.
+            if not self._lock.acquire(timeout=self._timeout):
+                raise ConnectionError("the nodes of the cluster are not known yet")
+            try:
+                self._cluster = self._cluster or self._connect()
+            finally:
+                self._lock.release()
+        return self._cluster
+
+    def _connect(self) -> RedisCluster:
+        (host, port), *others = self._nodes
+        return RedisCluster(
+            # Only with a URL redis-py takes a class of pools. This one has a request wait for a connection.
+            url=f"redis://{f'[{host}]' if ':' in host else host}:{port}",
+            startup_nodes=[ClusterNode(*node) for node in others],
+            connection_pool_class=BlockingConnectionPool,
+            timeout=self._timeout / 2,
+            socket_timeout=self._timeout,
+            socket_connect_timeout=self._timeout,
+            **self._options,
+        )
