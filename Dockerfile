@@ -5,26 +5,19 @@ COPY requirements.txt /
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
 WORKDIR /app
-COPY app.py config.py gunicorn.conf.py specs.py specs.toml wire.py wiring.py ./
-COPY agents agents
-COPY assets assets
-COPY blueprints blueprints
-COPY boot boot
-COPY runtimes runtimes
-COPY schemas schemas
-COPY store store
-COPY supervisor supervisor
+# What .dockerignore admits: the one list of what the image has.
+COPY . .
 # A checkout under a strict umask would be unreadable for the user below.
 RUN chmod -R a+rX .
 
 FROM ${PYTHON_IMAGE}
-# Without a REDIS_URL the server runs this one itself, with its file under /data.
+# Without a REDIS_URL the server runs this redis-server, with its file under /data. /workspace is for the image as a sandbox.
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --gid 10001 agent \
  && useradd --uid 10001 --gid agent --no-create-home --home-dir /app agent \
- && install -d -o agent -g agent /data
+ && install -d -o agent -g agent /data /workspace
 COPY --from=builder /venv /venv
 COPY --from=builder /app /app
 WORKDIR /app

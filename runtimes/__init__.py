@@ -54,6 +54,11 @@ class Launch:
     cpus: float | None = None
     processes: int | None = None
     isolated: bool = False
+    # of a container alone; runtimes/docker.py says what each loosens
+    network: str | None = None
+    capabilities: tuple[str, ...] = ()
+    new_privileges: bool = False
+    read_only: bool = True
 
 
 class Runtime(Protocol):

@@ -1,9 +1,23 @@
 """Sandboxes as containers of a Docker engine, which is found as the docker program finds it (DOCKER_HOST, …).
 
 Needs the packages of requirements-docker.txt. The engine keeps what there is to know: a container is named for its
-sandbox, so that a start happens once, and labelled with its host. Its ports are published on loopback. It reaches
-the server as `host.docker.internal`; the server must listen on an address that containers reach, and who may use the
-engine's socket is root on its host.
+sandbox, so that a start happens once, and labelled with its host. Its ports are published on loopback. A container
+reaches the server as `host.docker.internal`; the server must listen on an address that containers reach. Whoever may
+use the engine's socket is root on its host.
+
+What is enforced, unless the launch says otherwise:
+- no capabilities, and no program in the container gets privileges that its caller lacks
+- a read-only root. Writable are /tmp and /run (memory) and the working folder (a volume, which ends with the
+  container), for whom the image lets write there: a working folder that the image lacks is root's
+- limits of memory, cpus and processes
+- a network whose containers cannot reach each other: NETWORK, which the first start makes and later ones share. It is
+  also the name of the bridge on the host, for firewall rules; `docker network rm` ends it
+- no link-local address: each container has the addresses of METADATA itself, so that a call of one is refused inside
+  the container, and 169.254.0.0/16 lies on its own bridge, so that no router is asked for the rest. Without
+  capabilities a container cannot change that
+
+What is not enforced: a container reaches the internet, the host's other networks, and every port of the host that is
+not bound to loopback. Rules of the host's firewall (chain DOCKER-USER, `-i agent-server`) can.
 """
 
 import contextlib
@@ -23,8 +37,23 @@ from runtimes import Handle, Launch, Observation, RuntimeFailure, State, filled
 #: labels of a container: its sandbox, and the host whose supervisor started it
 SANDBOX, HOST = "agent-server.sandbox", "agent-server.host"
 
+#: the network of all sandboxes, and the name of its bridge on the host: at most 15 characters
+NETWORK = "agent-server"
+
+#: link-local addresses of metadata services: of most clouds; of containers of Amazon's ECS and EKS; of Google's GKE
+METADATA = ("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.252")
+
+#: limits of a sandbox whose spec has none: bytes of memory, cpus, processes
+_MEMORY_BYTES, _CPUS, _PROCESSES = 2 << 30, 1.0, 512
+
 #: seconds that the engine may take to answer
-_PATIENCE = 30
+_TIMEOUT = 30
+
+#: times that a health check may fail in a row unless the image says otherwise: the engine's own default
+_RETRIES = 3
+
+#: option of a network: whether its containers reach each other
+_JOINS = "com.docker.network.bridge.enable_icc"
 
 #: bytes of each of the two files in which the engine keeps a container's output
 _LOG_BYTES = 1 << 20
@@ -76,7 +105,7 @@ class DockerRuntime:
                 return Observation(State.PAUSED)
             if container.status not in ("running", "restarting", "created"):
                 return Observation(State.GONE, _ending(container.attrs["State"]))
-            if container.health == "unhealthy":
+            if _is_unhealthy(container.attrs):
                 return Observation(State.GONE, "its container says that it is unhealthy")
             return Observation(State.RUNNING)
 
@@ -120,30 +149,35 @@ class DockerRuntime:
 
     def _create(self, engine: "docker.DockerClient", launch: Launch, name: str) -> "Container":
         try:
-            return engine.containers.create(**self._settings(launch, name))
+            return engine.containers.create(**self._settings(engine, launch, name))
         except APIError as error:
             if error.status_code != 409:
                 raise
             return engine.containers.get(name)  # another one was faster
 
-    def _settings(self, launch: Launch, name: str) -> dict[str, Any]:
+    def _settings(self, engine: "docker.DockerClient", launch: Launch, name: str) -> dict[str, Any]:
         if launch.isolated:
             raise RuntimeFailure("isolated is for processes: a container is")
+        memory = launch.memory_bytes or _MEMORY_BYTES
         return {
             "image": launch.image,
             "command": [filled(word, launch.ports) for word in launch.command],
             "name": name,
             "labels": {SANDBOX: launch.sandbox_id, HOST: self._host},
             "environment": {key: filled(text, launch.ports) for key, text in launch.env.items()},
-            "working_dir": launch.working_dir if launch.working_dir.startswith("/") else None,
             "ports": {f"{port}/tcp": ("127.0.0.1", None) for port in launch.ports.values()},
             "extra_hosts": {"host.docker.internal": "host-gateway"},
             "init": True,
-            "mem_limit": launch.memory_bytes,
-            "memswap_limit": launch.memory_bytes,
-            "nano_cpus": launch.cpus and round(launch.cpus * 1e9),
-            "pids_limit": launch.processes,
+            "mem_limit": memory,
+            "memswap_limit": memory,
+            "nano_cpus": round((launch.cpus or _CPUS) * 1e9),
+            "pids_limit": launch.processes or _PROCESSES,
+            "cap_drop": ["ALL"],
+            "cap_add": list(launch.capabilities),
+            "security_opt": [] if launch.new_privileges else ["no-new-privileges"],
             "log_config": {"Type": "json-file", "Config": {"max-size": str(_LOG_BYTES), "max-file": "2"}},
+            **_network(engine, launch),
+            **_folders(engine, launch, memory),
         }
 
     @contextlib.contextmanager
@@ -153,12 +187,45 @@ class DockerRuntime:
             raise RuntimeFailure(f"{what}: its spec wants docker; pip install -r requirements-docker.txt")
         try:
             if not hasattr(self._own, "client"):
-                self._own.client = docker.from_env(timeout=_PATIENCE)
+                self._own.client = docker.from_env(timeout=_TIMEOUT)
             yield self._own.client
         except APIError as error:
             raise RuntimeFailure(f"{what}: {error.explanation or error}") from error
         except (DockerException, OSError) as error:
             raise RuntimeFailure(f"{what}: no engine answers: {error}") from error
+
+
+def _folders(engine: "docker.DockerClient", launch: Launch, memory: int) -> dict[str, Any]:
+    """The working folder, and what can be written."""
+    folder = launch.working_dir
+    if not folder.startswith("/"):
+        folder = engine.images.get(launch.image or "").attrs["Config"].get("WorkingDir") or "/"
+    if not launch.read_only:
+        return {"working_dir": folder}
+    return {
+        "working_dir": folder,
+        "read_only": True,
+        "volumes": [] if folder == "/" else [folder],
+        "tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,size={memory // 2}", "/run": "rw,nosuid,nodev,noexec,size=16m"},
+    }
+
+
+def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
+    """The network that the launch names, or else the runtime's own."""
+    if launch.network:
+        return {"network": launch.network}
+    try:
+        network = engine.networks.get(NETWORK)
+    except NotFound:
+        options = {_JOINS: "false", "com.docker.network.bridge.name": NETWORK}
+        try:
+            network = engine.networks.create(NETWORK, driver="bridge", options=options)
+        except APIError:  # the bridge of that name is there: another start was faster
+            network = engine.networks.get(NETWORK)
+    if network.attrs.get("Options", {}).get(_JOINS) != "false":
+        raise RuntimeFailure(f"the engine's network {NETWORK} lets containers reach each other: remove it")
+    endpoint = engine.api.create_endpoint_config(link_local_ips=list(METADATA))
+    return {"network": NETWORK, "networking_config": {NETWORK: endpoint}}
 
 
 def _name(sandbox_id: str) -> str:
@@ -174,6 +241,15 @@ def _handle(sandbox_id: str, container: "Container", launch: Launch | None) -> H
             raise RuntimeFailure(f"sandbox {sandbox_id} cannot be started: {_ending(container.attrs['State'])}")
         ports[name] = int(published[0]["HostPort"])
     return Handle({"runtime": "docker", "sandbox_id": sandbox_id, "container": container.id, "ports": ports})
+
+
+def _is_unhealthy(attrs: dict[str, Any]) -> bool:
+    """Whether its health check failed as often in a row as it may.
+
+    The status does not tell: the engine sets it to unhealthy whenever it stops checking, so at every pause.
+    """
+    check, health = attrs["Config"].get("Healthcheck") or {}, attrs["State"].get("Health") or {}
+    return bool(health.get("FailingStreak", 0) >= (check.get("Retries") or _RETRIES))
 
 
 def _ending(state: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""Sandboxes as containers: what is asked of the engine, and what is made of its answers."""
+"""Sandboxes as containers of a real Docker engine."""
 
-import os
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -9,118 +9,133 @@ import pytest
 import runtimes.docker
 from runtimes import Launch, RuntimeFailure, State
 from runtimes.docker import DockerRuntime
-from tests.runtimes.engine import Engine
-
-LAUNCH = Launch(
-    "box",
-    ("serve", "--port", "{AGENT_SERVER}"),
-    {"GIVEN": "at {AGENT_SERVER}"},
-    "/workspace",
-    ports={"AGENT_SERVER": 8000, "VSCODE": 8001},
-    image="some/image:1",
-    memory_bytes=1 << 30,
-    cpus=1.5,
-    processes=100,
-)
+from tests.servers import wait_until
 
 
 @pytest.fixture
-def engine(tmp_path, monkeypatch):
-    engine = Engine(tmp_path / "docker.sock")
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    yield engine
-    engine.shutdown()
-    engine.server_close()
+def runtime(host):
+    return DockerRuntime(host)
 
 
-@pytest.fixture
-def runtime(engine):
-    return DockerRuntime("host-a")
+def ended_with(launch: Launch, text: str, **changes) -> Launch:
+    """That sandbox, but it runs this Python text."""
+    return replace(launch, command=("python", "-c", text), **changes)
 
 
-def test_a_start_makes_a_container_with_everything_that_the_launch_says(runtime, engine):
-    handle = runtime.start(LAUNCH)
+def test_a_started_container_has_what_its_launch_says(runtime, engine, host, launch):
+    handle = runtime.start(replace(launch, memory_bytes=1 << 28, cpus=0.5, processes=100))
 
-    container = engine.only()
-    assert container["Name"] == "/agent-server-box"
-    config, host = container["Config"], container["Config"]["HostConfig"]
-    assert config["Image"] == "some/image:1"
-    assert config["Cmd"] == ["serve", "--port", "8000"]
-    assert config["Env"] == ["GIVEN=at 8000"]
-    assert config["WorkingDir"] == "/workspace"
-    assert config["Labels"] == {"agent-server.sandbox": "box", "agent-server.host": "host-a"}
-    assert host["Memory"] == host["MemorySwap"] == 1 << 30
-    assert host["NanoCpus"] == 1_500_000_000
-    assert host["PidsLimit"] == 100
-    assert host["Init"] is True
-    assert host["ExtraHosts"] == ["host.docker.internal:host-gateway"]
-    assert host["LogConfig"]["Config"]["max-size"]
-    assert {binding[0]["HostIp"] for binding in host["PortBindings"].values()} == {"127.0.0.1"}
-    assert handle == {
-        "runtime": "docker",
-        "sandbox_id": "box",
-        "container": container["Id"],
-        "ports": {"AGENT_SERVER": 40001, "VSCODE": 40002},
-    }
+    container = engine.container_of(handle)
+    settings, limits = container.attrs["Config"], container.attrs["HostConfig"]
+    assert container.name == f"agent-server-{launch.sandbox_id}"
+    assert container.labels.items() >= {"agent-server.sandbox": launch.sandbox_id, "agent-server.host": host}.items()
+    assert settings["Cmd"][-1] == "8000"
+    assert "GIVEN=at 8000" in settings["Env"]
+    assert settings["WorkingDir"] == "/workspace"
+    assert (limits["Memory"], limits["MemorySwap"]) == (1 << 28, 1 << 28)
+    assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 100)
+    assert limits["LogConfig"]["Config"]["max-size"]
+    assert handle["ports"] == {name: published(container, port) for name, port in launch.ports.items()}
     assert runtime.observe(handle).state is State.RUNNING
 
 
-def test_a_start_is_once_per_id_also_when_many_ask_at_once(runtime, engine):
+def published(container, port: int) -> int:
+    """The port of the host that a container's port has, on loopback alone."""
+    [binding] = container.ports[f"{port}/tcp"]
+    assert binding["HostIp"] == "127.0.0.1"
+    return int(binding["HostPort"])
+
+
+def test_concurrent_starts_of_one_sandbox_start_one_container(host, engine, launch):
     with ThreadPoolExecutor(8) as pool:
-        handles = list(pool.map(lambda _: runtime.start(LAUNCH)["container"], range(8)))
+        handles = list(pool.map(lambda _: DockerRuntime(host).start(launch), range(8)))
 
-    assert set(handles) == {engine.only()["Id"]}
-    assert [handle["container"] for handle in DockerRuntime("host-a").known()] == [engine.only()["Id"]]
+    assert len({handle["container"] for handle in handles}) == 1
+    assert [handle["container"] for handle in DockerRuntime(host).known()] == [handles[0]["container"]]
 
 
-def test_one_that_has_ended_is_replaced(runtime, engine):
-    first = runtime.start(LAUNCH)
-    engine.set_state(engine.only(), "exited", ExitCode=3)
+def test_a_container_that_has_ended_is_replaced(runtime, engine, launch):
+    first = runtime.start(launch)
+    engine.container_of(first).kill()
 
-    second = runtime.start(LAUNCH)
+    second = runtime.start(launch)
 
     assert second["container"] != first["container"]
     assert runtime.observe(second).state is State.RUNNING
 
 
-def test_a_host_knows_its_own_alone(runtime, engine):
-    runtime.start(LAUNCH)
-    DockerRuntime("host-b").start(replace(LAUNCH, sandbox_id="other"))
-    engine.set_state(engine.find("agent-server-box"), "exited")
+def test_a_host_knows_its_own_containers_alone_ended_ones_too(runtime, engine, launch):
+    handle = runtime.start(launch)
+    other = DockerRuntime("tests-other")
+    elsewhere = other.start(replace(launch, sandbox_id=f"other-{launch.sandbox_id}"))
+    engine.container_of(handle).kill()
 
-    assert [handle["sandbox_id"] for handle in runtime.known()] == ["box"]
+    try:
+        assert [known["sandbox_id"] for known in runtime.known()] == [launch.sandbox_id]
+    finally:
+        other.stop(elsewhere)
 
 
-def test_pause_and_resume_are_the_engines_and_may_be_repeated(runtime, engine):
-    handle = runtime.start(LAUNCH)
+def test_pause_and_resume_may_be_repeated_and_leave_a_healthy_container(runtime, launch):
+    handle = runtime.start(launch)
     for _ in range(2):
         runtime.pause(handle)
         assert runtime.observe(handle).state is State.PAUSED
     for _ in range(2):
         runtime.resume(handle)
         assert runtime.observe(handle).state is State.RUNNING
-    assert [path.rpartition("/")[2] for _, path in engine.calls if "pause" in path] == ["pause", "unpause"]
 
 
-@pytest.mark.parametrize(
-    ("status", "members", "detail"),
-    [
-        ("exited", {"ExitCode": 3}, "exit code 3"),
-        ("exited", {"ExitCode": 137, "OOMKilled": True}, "it needed more memory than it may have"),
-        ("dead", {"Error": "cannot mount"}, "cannot mount"),
-        ("running", {"Health": {"Status": "unhealthy"}}, "its container says that it is unhealthy"),
-    ],
-)
-def test_what_is_gone_says_how(runtime, engine, status, members, detail):
-    handle = runtime.start(LAUNCH)
-    engine.set_state(engine.only(), status, **members)
+def test_concurrent_pauses_all_succeed(runtime, launch):
+    handle = runtime.start(launch)
 
-    assert runtime.observe(handle) == (runtimes.Observation(State.GONE, detail))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: runtime.pause(handle), range(8)))
+
+    assert runtime.observe(handle).state is State.PAUSED
 
 
-def test_what_was_removed_is_gone(runtime, engine):
-    handle = runtime.start(LAUNCH)
-    engine.containers.clear()
+def until_gone(runtime, handle) -> str:
+    """How a container ended."""
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the container")
+    return runtime.observe(handle).detail
+
+
+def test_a_container_that_ends_by_itself_tells_its_exit_code(runtime, launch):
+    assert until_gone(runtime, runtime.start(ended_with(launch, "raise SystemExit(3)"))) == "exit code 3"
+
+
+def test_a_container_that_is_killed_from_outside_is_gone(runtime, engine, launch):
+    handle = runtime.start(launch)
+    engine.container_of(handle).kill()
+
+    assert until_gone(runtime, handle) == "exit code 137"
+
+
+def test_a_container_that_exceeds_its_memory_says_so(runtime, launch):
+    greedy = ended_with(launch, "x = bytearray(1 << 30)", memory_bytes=64 << 20)
+
+    assert until_gone(runtime, runtime.start(greedy)) == "it needed more memory than it may have"
+
+
+def test_a_container_that_exceeds_its_processes_cannot_fork(runtime, launch):
+    forks = "import os, time\nfor n in range(99):\n    print(n, flush=True)\n    os.fork() or time.sleep(600)"
+    handle = runtime.start(ended_with(launch, forks, processes=20))
+
+    assert until_gone(runtime, handle) == "exit code 1"
+    assert "BlockingIOError" in runtime.logs(handle, 100)
+
+
+def test_an_unhealthy_container_counts_as_gone(runtime, engine, launch):
+    fails = "HEALTHCHECK --interval=1s --retries=1 --start-period=1ms CMD false"
+    sick = engine.build("agent-server-ci/sick", f"FROM {launch.image}\n{fails}\n")
+
+    assert until_gone(runtime, runtime.start(replace(launch, image=sick))) == "its container says that it is unhealthy"
+
+
+def test_a_container_that_was_removed_is_gone(runtime, engine, launch):
+    handle = runtime.start(launch)
+    engine.container_of(handle).remove(force=True)
 
     assert runtime.observe(handle).state is State.GONE
     assert runtime.logs(handle, 10) == ""
@@ -129,60 +144,60 @@ def test_what_was_removed_is_gone(runtime, engine):
         runtime.pause(handle)
 
 
-def test_stop_removes_it_paused_or_not_and_may_be_repeated(runtime, engine):
-    handle = runtime.start(LAUNCH)
-    runtime.pause(handle)
+@pytest.mark.parametrize("paused", [False, True])
+def test_stop_leaves_no_container_and_no_volume_and_may_be_repeated(runtime, engine, launch, paused):
+    handle = runtime.start(launch)
+    volumes = [mount["Name"] for mount in engine.container_of(handle).attrs["Mounts"] if mount["Type"] == "volume"]
+    if paused:
+        runtime.pause(handle)
 
     runtime.stop(handle)
     runtime.stop(handle)
 
-    assert not engine.containers
+    assert runtime.known() == []
+    assert volumes
+    assert not set(volumes) & {volume.name for volume in engine.client.volumes.list()}
 
 
-def test_logs_are_the_last_lines(runtime, engine):
-    handle = runtime.start(LAUNCH)
-    engine.only()["Log"] = b"one\ntwo\nthr\xffee\n"
+def test_logs_are_the_last_lines(runtime, launch):
+    prints = r"import os, time; os.write(1, b'one\ntwo\nthr\xffee\n'); time.sleep(600)"
+    handle = runtime.start(ended_with(launch, prints))
+    wait_until(lambda: "ee" in runtime.logs(handle, 9), "the output")
 
     assert runtime.logs(handle, 2) == "two\nthr\ufffdee"
     assert runtime.logs(handle, 0) == ""
 
 
-def test_what_the_engine_refuses_is_a_sentence(runtime, engine):
-    with pytest.raises(RuntimeFailure, match="box cannot be started: No such image: absent"):
-        runtime.start(replace(LAUNCH, image="absent"))
-    engine.refuse_start = "port is already allocated"
-    with pytest.raises(RuntimeFailure, match="port is already allocated"):
-        runtime.start(LAUNCH)
-    assert not engine.containers
-    with pytest.raises(RuntimeFailure, match="isolated"):
-        runtime.start(replace(LAUNCH, isolated=True))
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"image": "no-such-image"}, "cannot be started: .*no-such-image"),
+        ({"network": "no-such-network"}, "cannot be started: .*no-such-network"),
+        ({"cpus": 4096.0}, "cannot be started: .*CPUs"),
+        ({"isolated": True}, "isolated is for processes"),
+    ],
+)
+def test_a_start_that_the_engine_refuses_is_a_sentence_and_leaves_nothing(runtime, launch, changes, sentence):
+    with pytest.raises(RuntimeFailure, match=sentence):
+        runtime.start(replace(launch, **changes))
 
-
-def test_without_an_engine_it_says_so(monkeypatch, tmp_path):
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    runtime = DockerRuntime("host-a")
-    with pytest.raises(RuntimeFailure, match="no engine answers"):
-        runtime.start(LAUNCH)
     assert runtime.known() == []
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch):
+def test_without_an_engine_a_start_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    runtime = DockerRuntime("host-a")
+    with pytest.raises(RuntimeFailure, match="no engine answers"):
+        runtime.start(Launch("box", ("true",), {}, ".", image="any"))
+    assert runtime.known() == []
+
+
+def test_without_the_package_a_start_says_what_to_install(monkeypatch):
     monkeypatch.setattr(runtimes.docker, "docker", None)
     with pytest.raises(RuntimeFailure, match=r"requirements-docker\.txt"):
-        DockerRuntime("host-a").start(LAUNCH)
+        DockerRuntime("host-a").start(Launch("box", ("true",), {}, ".", image="any"))
 
 
-@pytest.mark.skipif(
-    not os.path.exists("/var/run/docker.sock"),  # noqa: PTH110
-    reason="no Docker engine runs here: containers were not really started",
-)
-def test_a_real_engine_runs_one():
-    runtime = DockerRuntime("tests")
-    handle = runtime.start(Launch("real", ("sleep", "60"), {}, "/", image="busybox", ports={"AGENT_SERVER": 8000}))
-    try:
-        runtime.pause(handle)
-        assert runtime.observe(handle).state is State.PAUSED
-        runtime.resume(handle)
-        assert runtime.observe(handle).state is State.RUNNING
-    finally:
-        runtime.stop(handle)
+def test_a_handle_is_json(runtime, launch):
+    handle = runtime.start(launch)
+    assert json.loads(json.dumps(handle)) == handle

@@ -1,0 +1,185 @@
+"""A real Docker engine, and the server's image on it.
+
+As root in CI the tests start a private engine, one per machine, which all test processes share: the last one to leave
+stops it. Elsewhere they use the engine that answers. Without one they are skipped at home and fail in CI.
+
+No registry is asked in CI: debootstrap makes the base image, which stays in the private engine's folder for the next
+run on that machine, as do the layers of the builds.
+"""
+
+import ast
+import contextlib
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import docker
+import psutil
+import pytest
+from docker.models.containers import Container
+
+from runtimes import Handle
+from tests.servers import PROJECT, program, wait_until
+
+#: what the private engine keeps between runs, and its socket
+CACHE = Path("/var/cache/agent-server-ci")
+SOCKET = Path("/run/agent-server-ci.sock")
+
+#: the image that the private engine builds on instead of the Dockerfile's default
+BASE = "agent-server-ci/base"
+
+_PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+@dataclass
+class Engine:
+    url: str
+    build_args: list[str] = field(default_factory=list)  #: options of every `docker build`
+
+    def __post_init__(self) -> None:
+        self.env = {**os.environ, "DOCKER_HOST": self.url}
+        self.client = docker.DockerClient(base_url=self.url, timeout=120)
+
+    def run(self, *command: str, **options) -> str:
+        """What a command prints whose engine is this one; fails the test, with what it said, if the command fails."""
+        ran = subprocess.run(
+            command, env={**self.env, **options.pop("env", {})}, text=True, capture_output=True, cwd=PROJECT, **options
+        )
+        if ran.returncode:
+            pytest.fail(f"{' '.join(command)}: status {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}")
+        return ran.stdout.strip()
+
+    def build(self, tag: str, dockerfile: str | None = None) -> str:
+        """The id of the image that the project's Dockerfile, or this text, makes."""
+        source = ["."] if dockerfile is None else ["-"]
+        self.run("docker", "build", "--network=host", *self.build_args, "--tag", tag, *source, input=dockerfile)
+        return str(self.client.images.get(tag).id)
+
+    def container_of(self, handle: Handle) -> Container:
+        return self.client.containers.get(handle["container"])
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The engine that all tests of this machine share: each makes what it needs and removes it."""
+    program("docker")
+    if os.environ.get("CI") and os.geteuid() == 0:
+        with _private_engine() as private:
+            yield private
+        return
+    try:
+        docker.from_env().ping()
+    except docker.errors.DockerException as error:
+        reason = f"no Docker engine answers, and only root in CI starts one: {error}"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    yield Engine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+
+
+@pytest.fixture(scope="session")
+def image(engine) -> str:
+    """The id of the server's image, built from this checkout. It serves as a sandbox's image too."""
+    with _alone("build"):
+        return engine.build("agent-server-ci/server")
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """One block of that name at a time on this machine."""
+    with Path(tempfile.gettempdir(), f"agent-server-ci-{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _private_engine() -> Iterator[Engine]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "users").open("a") as users:
+        with _alone("engine"):
+            fcntl.flock(users, fcntl.LOCK_SH)  # held by every process that uses the engine
+            if not SOCKET.exists() or not _answers():
+                _start()
+            engine = Engine(f"unix://{SOCKET}", _build_args())
+            if not engine.client.images.list(name=BASE):
+                _make_base(engine)
+        yield engine
+        with _alone("engine"), contextlib.suppress(BlockingIOError):
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while another process uses the engine
+            _stop(engine)
+
+
+def _answers() -> bool:
+    try:
+        return bool(docker.DockerClient(base_url=f"unix://{SOCKET}").ping())
+    except docker.errors.DockerException:
+        return False
+
+
+def _start() -> None:
+    command = [program("dockerd"), "--data-root", f"{CACHE}/engine", "--exec-root", SOCKET.with_suffix(".exec")]
+    command += ["--pidfile", SOCKET.with_suffix(".pid"), "--host", f"unix://{SOCKET}"]
+    with (CACHE / "engine.log").open("wb") as log:
+        subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    wait_until(_answers, f"the private Docker engine (see {CACHE}/engine.log)")
+
+
+def _stop(engine: Engine) -> None:
+    """End the engine with all that tests left on it but recent images."""
+    for container in engine.client.containers.list(all=True):
+        container.remove(force=True, v=True)
+    for volume in engine.client.volumes.list():
+        volume.remove(force=True)
+    engine.client.networks.prune()
+    engine.client.images.prune({"until": "24h"})
+    dockerd = psutil.Process(int(SOCKET.with_suffix(".pid").read_text()))
+    dockerd.terminate()
+    dockerd.wait(60)
+    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        if line.split()[1].startswith((f"{CACHE}/engine", f"{SOCKET.with_suffix('.exec')}")):
+            subprocess.run(["umount", line.split()[1]], check=True)
+
+
+def _make_base(engine: Engine) -> None:
+    """Debian with Python, and with this machine's certificates and ways to packages, as an image."""
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        root = Path(folder, "root")
+        include = f"--include={_PACKAGES}"
+        engine.run(program("debootstrap"), "--variant=minbase", include, "trixie", str(root), _mirror())
+        settings = {
+            _CERTIFICATES: Path(_CERTIFICATES).read_text(),
+            "/etc/apt/apt.conf.d/99machine": "\n".join(
+                line for line in engine.run("apt-config", "dump").splitlines() if line.startswith("Acquire::")
+            ),
+            "/etc/pip.conf": _pip_settings(engine.run(sys.executable, "-m", "pip", "config", "list")),
+        }
+        for path, text in settings.items():
+            (root / path.lstrip("/")).write_text(text + "\n")
+        archive = Path(folder, "root.tar")
+        engine.run("tar", "--directory", str(root), "--create", "--file", str(archive), ".")
+        engine.run("docker", "import", str(archive), BASE)
+
+
+def _pip_settings(listing: str) -> str:
+    """The file that says to pip what this machine's files and environment say. listing: of `pip config list`."""
+    found = re.findall(r"^(?:global|:env:)\.([\w-]+)=(.*)$", listing, re.M)
+    settings = {name: " ".join(ast.literal_eval(value).split()) for name, value in reversed(found)}
+    return "\n".join(["[global]", *(f"{name} = {value}" for name, value in settings.items())])
+
+
+def _mirror() -> str:
+    """Where this machine gets Debian's packages."""
+    for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
+        if Path(path).exists() and (found := re.search(r"^(?:URIs:|deb)\s+(http\S+)", Path(path).read_text(), re.M)):
+            return found[1]
+    pytest.fail("neither debian.sources nor sources.list names a mirror of Debian")
+
+
+def _build_args() -> list[str]:
+    proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "no_proxy")]
+    return [f"--build-arg={name}" for name in proxies] + [f"--build-arg=PYTHON_IMAGE={BASE}"]

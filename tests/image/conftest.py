@@ -1,0 +1,3 @@
+from tests.engine import engine, image
+
+__all__ = ["engine", "image"]

@@ -1,0 +1,90 @@
+"""The image has every file that the server needs. No engine is asked."""
+
+import ast
+from pathlib import Path
+
+from docker.utils.build import exclude_paths
+
+from specs import BUNDLED
+from tests.servers import PROJECT
+
+#: what is started by name: by gunicorn, by the health check, by a command of the documentation, by `python -m` in ours
+STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "runtimes.launch"}
+
+#: what is read without being imported
+DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
+DATA += [path for path in (PROJECT / "assets").rglob("*") if path.is_file()]
+
+
+def admitted() -> set[Path]:
+    """The files that .dockerignore lets into a build, as Docker's own library reads it."""
+    patterns = [line for line in (PROJECT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
+    return {PROJECT / name for name in exclude_paths(str(PROJECT), patterns)}
+
+
+def files_of(module: str) -> list[Path]:
+    """The files of a module of ours and of the packages around it; none for any other module."""
+    if module == "gunicorn.conf":
+        return [PROJECT / "gunicorn.conf.py"]
+    path = PROJECT.joinpath(*module.split("."))
+    found = [path.with_suffix(".py"), *(folder / "__init__.py" for folder in [path, *path.parents])]
+    return [file for file in [*found, path / "__main__.py"] if file.is_relative_to(PROJECT) and file.is_file()]
+
+
+def mentioned(file: Path) -> set[str]:
+    """The modules that a file imports, or starts by `-m`."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Import(names=aliases):
+                names |= {alias.name for alias in aliases}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                names |= {module, *(f"{module}.{alias.name}" for alias in aliases)}
+            case ast.List(elts=words):
+                texts = [word.value if isinstance(word, ast.Constant) else None for word in words]
+                names |= {str(texts[n + 1]) for n, text in enumerate(texts[:-1]) if text == "-m"}
+    return names
+
+
+def needed() -> set[Path]:
+    """Every file of ours that is reached from what is started."""
+    files: set[Path] = set()
+    modules, seen = set(STARTED), set()
+    while modules:
+        module = modules.pop()
+        seen.add(module)
+        for file in set(files_of(module)) - files:
+            files.add(file)
+            modules |= mentioned(file) - seen
+    return files | set(DATA)
+
+
+def test_the_walk_reaches_what_is_started_by_name_and_what_is_imported():
+    names = {str(file.relative_to(PROJECT)) for file in needed()}
+
+    assert names >= {
+        "store/fake.py",
+        "store/keys.py",
+        "boot/lifeline.py",
+        "agents/reference/conversation.py",
+        "wire.py",
+    }
+    assert names >= {"gunicorn.conf.py", "specs.toml", "runtimes/launch.py", "store/scripts/append_events.lua"}
+    assert not {name for name in names if name.startswith("tests/")}
+
+
+def test_dockerignore_admits_every_file_that_the_server_needs():
+    assert sorted(str(file.relative_to(PROJECT)) for file in needed() - admitted()) == []
+
+
+def test_dockerignore_admits_no_tests_no_history_and_no_data():
+    names = {file.relative_to(PROJECT).parts[0] for file in admitted()}
+
+    assert not names & {"tests", "bench", "docs", "examples", "data", ".git", ".venv", ".ci", "README.md"}
+    assert not [file for file in admitted() if "__pycache__" in file.parts]
+
+
+def test_the_dockerfile_copies_what_dockerignore_admits_and_names_no_file_of_its_own():
+    copies = [line.split()[1:] for line in (PROJECT / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
+
+    assert [words for words in copies if not words[0].startswith("--from=")] == [["requirements.txt", "/"], [".", "."]]
