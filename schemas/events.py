@@ -24,6 +24,9 @@ from wire import bare_kind, json_elements, micros
 #: events in one batch; bytes of one event; characters of an id, a kind or a source
 MOST_EVENTS, MOST_EVENT_BYTES, MOST_NAME = 500, 1024 * 1024, 128
 
+#: bytes of each name that an observation of an action repeats
+MOST_CALL_BYTES = 4096
+
 #: ids in one batch get
 MOST_IDS = 100
 
@@ -249,6 +252,8 @@ def _read_event(event: Any, raw: bytes) -> WireEvent:
                 checked_text(event[name], least=1, most=MOST_NAME)
             except ValidationError as fault:
                 faults[name] = fault.messages
+    if not faults and bare_kind(event["kind"]) == "ActionEvent":
+        faults |= _call_faults(event)
     if not faults and not bare_kind(event["kind"]):
         faults["kind"] = refusal("A kind is a class name, not a dot at the end", "value_error").messages
     if "timestamp" not in faults:
@@ -261,3 +266,14 @@ def _read_event(event: Any, raw: bytes) -> WireEvent:
     if faults:
         raise ValidationError(faults)
     return WireEvent(event["id"], bare_kind(event["kind"]), event["source"], at, event, raw)
+
+
+def _call_faults(action: dict[str, Any]) -> dict[str, Any]:
+    """What is wrong with the names of a tool call, which the conversation keeps until the action is observed."""
+    faults = {}
+    for name in ("tool_name", "tool_call_id", "llm_response_id"):
+        value = action.get(name)
+        if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > MOST_CALL_BYTES:
+            fault = refusal(f"String should have at most {MOST_CALL_BYTES} bytes of UTF-8", "string_too_long")
+            faults[name] = fault.messages
+    return faults

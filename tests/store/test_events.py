@@ -167,3 +167,54 @@ def test_the_text_kept_by_a_worker_stays_within_its_bound(store):
         assert text._size == sum(len(chunk) for _, chunk in text._cached.values())
     finally:
         text._cache_bytes = bound
+
+
+def spoken(text: str, at: int, source: str = "agent") -> dict:
+    return {**message(text, source), "timestamp": event_time(at)}
+
+
+def finished(text: str, at: int, source: str = "agent") -> dict:
+    details = {"kind": "FinishAction", "message": text}
+    return {**event("ActionEvent", source, action=details), "timestamp": event_time(at)}
+
+
+word = st.tuples(st.sampled_from([spoken, finished]), instants, st.sampled_from(["agent", "user"]))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(word, min_size=1, max_size=12), st.integers(1, 4))
+def test_the_final_response_is_the_agents_last_word_by_time_then_by_appending(store, spoken_words, size):
+    conversation = str(uuid4())
+    log = [make(str(number), at, source) for number, (make, at, source) in enumerate(spoken_words)]
+    for start in range(0, len(log), size):
+        store.events.append(conversation, as_events(log[start : start + size]))
+    agents = [(at, number) for number, (_, at, source) in enumerate(spoken_words) if source == "agent"]
+
+    assert store.events.final_response(conversation) == (str(max(agents)[1]) if agents else "")
+    assert store.events.final_response(store.forks.fork(conversation)) == store.events.final_response(conversation)
+
+
+def test_the_final_response_of_a_copy_up_to_an_event_is_that_of_the_log_up_to_there(store, conversation):
+    first, second = finished("first", INSTANTS[0]), finished("second", INSTANTS[1])
+    store.events.append(conversation, as_events([first, second]))
+
+    assert store.events.final_response(store.forks.fork(conversation, from_event_id=first["id"])) == "first"
+
+
+@pytest.mark.parametrize("direction", [1, -1, 0], ids=["ascending", "descending", "disorder"])
+def test_the_cursor_before_a_time_lies_less_than_a_thousand_events_before_the_first_of_that_time(
+    store, conversation, direction
+):
+    # Given 3,500 events, a second apart or in disorder
+    seconds = [n * direction if direction else n * 7919 % 3500 for n in range(3500)]
+    times = [micros("2026-11-20T10:00") + second * 1_000_000 for second in seconds]
+    log = [event(timestamp=event_time(at)) for at in times]
+    for start in range(0, len(log), 500):
+        store.events.append(conversation, as_events(log[start : start + 500]))
+
+    # Then every time that some event bears or exceeds has a cursor
+    for since in (min(times) - 1, *times[::250], *(at + 1 for at in times[::250])):
+        first = next((seq for seq, at in enumerate(times, 1) if at >= since), None)
+        cursor = store.events.cursor_before(conversation, since)
+        assert cursor is None if first is None else 0 <= first - 1 - cursor < 1000
+    assert store.events.cursor_before(conversation, max(times) + 1) is None

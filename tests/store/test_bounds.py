@@ -1,0 +1,328 @@
+"""The bounds of one conversation: what no batch and no decision may make of it, or of the Redis that all share."""
+
+import json
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+
+from store import Limits
+from store.errors import ReasonTooLong, TooManyKinds, TooManyPending
+from store.keys import ConversationKeys
+from tests.conftest import BOUNDS, action, as_events, event, observation, status, store_of
+from tests.servers import redis_server
+
+ALWAYS, NEVER = {"kind": "AlwaysConfirm"}, {"kind": "NeverConfirm"}
+LIMITS = Limits(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+MOST = BOUNDS.pending_actions
+
+
+@pytest.fixture
+def append(store, conversation):
+    """Appends events to a conversation under AlwaysConfirm."""
+    store.conversations.create(conversation, confirmation_policy=ALWAYS)
+    return lambda *events, **members: store.events.append(conversation, as_events(list(events)), **members)
+
+
+def thoughts(number: int) -> list[dict]:
+    """Actions that never wait, as no other one comes with the same response."""
+    return [action(action={"kind": "ThinkAction", "thought": "hm"}) for _ in range(number)]
+
+
+def open_ids(store, conversation) -> set[str]:
+    stored = store.conversations._redis.hkeys(f"{ConversationKeys(conversation).root}:pending")
+    return {identity.decode() for identity in stored}
+
+
+def ids(events: list[dict]) -> list[str]:
+    return [one["id"] for one in events]
+
+
+def pending_ids(store, conversation) -> list[str]:
+    return ids(store.confirmations.pending(conversation))
+
+
+# the cost of an append, in commands that Redis ran
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """A store of its own, and a function that counts the commands that Redis ran, by name, while it calls another."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as (url, _), Redis.from_url(url) as redis:
+
+        def count(call) -> dict[str, int]:
+            redis.config_resetstat()
+            call()
+            stats = redis.info("commandstats")
+            return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
+
+        yield store_of(url, LIMITS), count
+
+
+@pytest.mark.parametrize("policy", [ALWAYS, NEVER], ids=["always", "never"])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param(lambda: thoughts(500), id="lone thoughts"),
+        pytest.param(lambda: [one | {"tool_call_id": "the same"} for one in thoughts(500)], id="one tool call"),
+        pytest.param(lambda: [one | {"llm_response_id": ""} for one in thoughts(500)], id="no response"),
+        pytest.param(
+            lambda: [event("AgentErrorEvent", "agent", tool_call_id="the same") for _ in range(500)], id="errors"
+        ),
+    ],
+)
+def test_the_fourth_batch_of_actions_costs_the_commands_of_the_first(counted, conversation, policy, batch):
+    store, count = counted
+    store.conversations.create(conversation, confirmation_policy=policy)
+
+    costs = [count(lambda: store.events.append(conversation, as_events(batch()))) for _ in range(4)]
+
+    assert sum(costs[3].values()) <= sum(costs[0].values()) + 2  # the oldest are forgotten
+    for cost in costs:
+        assert cost.get("hgetall", 0) <= 1  # the open actions are read once, not once per action
+        assert sum(cost.values()) <= 40
+
+
+def test_a_filter_by_source_asks_at_most_as_many_sorted_sets_as_there_may_be_pairs(counted, conversation):
+    store, count = counted
+    for start in range(0, 1000, 100):
+        batch = [event(f"Kind{number}", "user") for number in range(start, start + 100)]
+        try:
+            store.events.append(conversation, as_events(batch))
+        except TooManyKinds:
+            break
+
+    assert count(lambda: store.events.count(conversation, source="user"))["zcount"] <= BOUNDS.event_kinds
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        lambda store, conversation: store.events.final_response(conversation),
+        lambda store, conversation: store.events.cursor_before(conversation, 0),
+    ],
+    ids=["final response", "cursor before a time"],
+)
+def test_a_long_log_costs_no_more_commands_than_a_short_one(counted, conversation, find):
+    store, count = counted
+    store.conversations.create(conversation)
+    final = action(action={"kind": "FinishAction", "message": "done"})
+    store.events.append(conversation, as_events([final]))
+    find(store, conversation)  # loads the script
+    short = count(lambda: find(store, conversation))
+    for _ in range(12):
+        store.events.append(conversation, as_events([action() for _ in range(500)]))
+
+    assert count(lambda: find(store, conversation)) == short
+    assert sum(short.values()) <= 5
+
+
+# actions that wait
+
+
+def test_a_batch_that_would_make_too_many_actions_wait_is_refused_and_writes_nothing(store, conversation, append):
+    append(*(action() for _ in range(MOST)))
+    before = store.conversations.get(conversation), pending_ids(store, conversation)
+
+    with pytest.raises(TooManyPending, match=rf"At most {MOST} .*MAX_PENDING_ACTIONS"):
+        append(event(), status("running"), action(), event("NewKind"))
+
+    assert (store.conversations.get(conversation), pending_ids(store, conversation)) == before
+    assert store.events.count(conversation, kind="NewKind") == 0
+    assert store.events.count(conversation) == MOST + 1
+
+
+def test_one_batch_of_too_many_actions_is_refused_whole(store, conversation, append):
+    with pytest.raises(TooManyPending):
+        append(*(action() for _ in range(MOST + 1)))
+
+    assert store.events.count(conversation) == 0
+    assert store.conversations.get(conversation)["execution_status"] == "idle"
+
+
+def test_a_refused_batch_is_accepted_once_the_actions_that_wait_are_answered(store, conversation, append):
+    append(*(action() for _ in range(MOST)))
+    more = action()
+    with pytest.raises(TooManyPending):
+        append(more)
+
+    assert store.confirmations.answer(conversation, accept=True, reason="")
+    append(more)
+
+    assert pending_ids(store, conversation) == [more["id"]]
+
+
+def test_an_observation_in_the_same_batch_makes_room(store, conversation, append):
+    first, *others = [action() for _ in range(MOST)]
+    append(first, *others)
+    more = action()
+
+    append(observation(first), more)
+
+    assert pending_ids(store, conversation) == ids([*others, more])
+
+
+def test_lone_thoughts_never_wait_so_that_the_oldest_are_forgotten(store, conversation, append):
+    batches = [thoughts(200) for _ in range(3)]
+
+    for batch in batches:
+        append(*batch)
+
+    assert open_ids(store, conversation) == set(ids([one for batch in batches for one in batch][-MOST:]))
+    assert store.conversations.get(conversation)["execution_status"] == "idle"
+
+
+def test_an_action_that_waits_forgets_the_oldest_of_those_that_never_waited(store, conversation, append):
+    older = thoughts(MOST)
+    append(*older)
+    held = action()
+
+    append(held)
+
+    assert pending_ids(store, conversation) == ids([*older[1:], held])
+
+
+def test_a_policy_that_holds_nothing_forgets_the_oldest_whatever_the_status(store, conversation, append):
+    store.confirmations.set_policy(conversation, NEVER)
+    actions = [action() for _ in range(3 * 400)]
+
+    for start in range(0, len(actions), 400):
+        append(*actions[start : start + 400], status("waiting_for_confirmation"))
+
+    assert pending_ids(store, conversation) == ids(actions[-MOST:])
+
+
+def test_the_oldest_actions_of_a_sandbox_are_forgotten_and_its_batch_is_taken(store, conversation):
+    store.conversations.create(conversation, sandbox_id="box", app={}, confirmation_policy=ALWAYS)
+    actions = [action() for _ in range(400)]
+
+    store.events.append(conversation, as_events([*actions, status("waiting_for_confirmation")]), sandbox_id="box")
+
+    assert store.events.count(conversation) == 401
+    assert pending_ids(store, conversation) == ids(actions[-MOST:])
+
+
+def test_a_forgotten_action_that_is_observed_closes_no_other(store, conversation, append):
+    actions = thoughts(MOST + 10)
+    append(*actions)
+
+    append(observation(actions[0]), event("AgentErrorEvent", "agent", tool_call_id=actions[1]["tool_call_id"]))
+
+    assert open_ids(store, conversation) == set(ids(actions[10:]))
+
+
+def test_one_error_closes_all_open_actions_of_its_tool_call(store, conversation, append):
+    same = [action(tool_call_id="the same") for _ in range(5)]
+    other = action()
+    append(*same, other)
+
+    append(event("AgentErrorEvent", "agent", tool_call_id="the same"))
+
+    assert pending_ids(store, conversation) == [other["id"]]
+
+
+def test_a_thought_waits_beside_an_action_of_the_same_response_from_an_earlier_batch(store, conversation, append):
+    [thought], companion = thoughts(1), action(llm_response_id="r")
+    store.confirmations.set_policy(conversation, NEVER)
+    append(companion)
+    store.confirmations.set_policy(conversation, ALWAYS)
+
+    append(thought | {"llm_response_id": "r"})
+
+    assert pending_ids(store, conversation) == [companion["id"], thought["id"]]
+
+
+ODD = ["\x00", 'quote " and \\', "😀 é", "line\nbreak", "%s {conv} ]]", "/", "\x7f"]
+
+
+@pytest.mark.parametrize("name", [*ODD, "lone \ud800 surrogate"])
+def test_a_rejection_names_its_action_whatever_the_names_hold(store, conversation, append, name):
+    held = action(tool_name=name, tool_call_id=name, llm_response_id=name)
+    append(held)
+
+    assert store.confirmations.answer(conversation, accept=False, reason=ODD[2])
+
+    [rejection] = [json.loads(raw) for raw in store.events.search(conversation, kind="UserRejectObservation")[0]]
+    assert rejection["action_id"] == held["id"]
+    assert (rejection["tool_name"], rejection["tool_call_id"]) == (name, name)
+    assert rejection["rejection_reason"] == ODD[2]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_action_of_any_id_is_closed_by_its_observation(store, conversation, append, name):
+    held, other = action(), action()
+    held["id"] = f"{name}{uuid4()}"
+    append(held, other)
+
+    append(observation(held))
+
+    assert pending_ids(store, conversation) == [other["id"]]
+
+
+def test_pending_actions_of_many_megabytes_are_all_listed_in_log_order(store, conversation, append):
+    actions = [action("x" * 900_000) for _ in range(12)]
+    for start in range(0, 12, 4):
+        append(*actions[start : start + 4])
+
+    assert pending_ids(store, conversation) == ids(actions)
+
+
+# reasons
+
+
+def test_a_rejection_of_all_that_may_wait_writes_less_than_two_megabytes(store, conversation, append):
+    append(*(action() for _ in range(MOST)))
+
+    assert store.confirmations.answer(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
+
+    written = 0
+    page_id = None
+    while True:
+        found, page_id = store.events.search(conversation, kind="UserRejectObservation", page_id=page_id)
+        written += sum(map(len, found))
+        if page_id is None:
+            break
+    assert MOST * BOUNDS.reason_bytes < written < 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize("reason", ["r" * (BOUNDS.reason_bytes + 1), "é" * (BOUNDS.reason_bytes // 2 + 1)])
+def test_a_reason_that_is_too_long_is_refused_and_decides_nothing(store, conversation, append, reason):
+    held = action()
+    append(held)
+
+    with pytest.raises(ReasonTooLong, match="MAX_REASON_BYTES"):
+        store.confirmations.answer(conversation, accept=False, reason=reason)
+
+    assert pending_ids(store, conversation) == [held["id"]]
+
+
+# kinds and sources
+
+
+def test_a_batch_that_brings_too_many_pairs_is_refused_and_writes_nothing(store, conversation, append):
+    known = [event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds)]
+    append(*known)
+
+    with pytest.raises(TooManyKinds, match=rf"at most {BOUNDS.event_kinds} .*MAX_EVENT_KINDS"):
+        append(event("Kind0", "user"), event("Kind0", "agent"))
+
+    assert store.events.count(conversation) == len(known)
+    assert append(event("Kind0", "user")) == (1, len(known) + 1)
+
+
+def test_events_that_we_write_need_no_room_among_the_pairs(store, conversation, append):
+    append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
+    assert store.events.count(conversation) == BOUNDS.event_kinds + 1  # it waits
+
+    store.events.send(conversation, content=[], run=True)
+
+    assert store.events.count(conversation, kind="MessageEvent") == 1
+    assert store.events.count(conversation, kind="UserRejectObservation") == 1
+
+
+def test_a_copy_of_a_conversation_has_all_its_pairs(store, conversation, append):
+    append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
+
+    copy = store.forks.fork(conversation)
+
+    assert store.events.count(copy) == store.events.count(conversation)
