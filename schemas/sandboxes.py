@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from marshmallow import ValidationError, fields
+from marshmallow import ValidationError, fields, post_dump
 
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
@@ -80,24 +80,25 @@ class ExposedUrl(BaseSchema):
 
 
 class SandboxInfo(BaseSchema):
-    """A sandbox. Its key and its URLs are told only while it runs."""
+    """A sandbox. Its key and its URLs are null unless it is RUNNING."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
     sandbox_spec_id = fields.String(required=True, attribute="spec_id")
     status = fields.String(required=True, metadata={"enum": list(STATUSES)})
-    session_api_key = fields.Function(
-        lambda sandbox: running(sandbox, sandbox.session_api_key), metadata={"type": ["string", "null"]}
-    )
-    exposed_urls = fields.Function(
-        lambda sandbox: running(sandbox, sandbox.urls),
-        metadata={"anyOf": [{"type": "array", "items": {"$ref": "#/components/schemas/ExposedUrl"}}, {"type": "null"}]},
-    )
+    session_api_key = fields.String(allow_none=True)
+    exposed_urls = fields.List(fields.Nested(ExposedUrl), attribute="urls", allow_none=True)
     created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
     status_detail = fields.Function(
         lambda sandbox: sandbox.detail or None,
         metadata={"type": ["string", "null"], "description": "Why it failed or is missing."},
     )
+
+    @post_dump
+    def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if sandbox["status"] != "RUNNING":
+            sandbox |= {"session_api_key": None, "exposed_urls": None}
+        return sandbox
 
 
 def running(sandbox: Any, value: Any) -> Any:

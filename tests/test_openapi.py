@@ -31,6 +31,27 @@ def test_the_kept_document_is_true():
     assert make.OPENAPI.read_text() == make.openapi(), "run `make docs`"
 
 
+def references(node):
+    """Every `$ref` below a node."""
+    if isinstance(node, dict):
+        yield from (value for name, value in node.items() if name == "$ref")
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
+        yield from references(child)
+
+
+@pytest.mark.parametrize("origin", ["kept", "live"])
+def test_every_reference_leads_somewhere(document, origin):
+    document = document if origin == "live" else json.loads(make.OPENAPI.read_text())
+    found = set(references(document))
+
+    assert found
+    for reference in found:
+        node = document
+        for step in reference.removeprefix("#/").split("/"):
+            assert step in node, reference
+            node = node[step]
+
+
 def test_versions(document):
     assert document["openapi"].startswith("3.1")
     assert document["info"]["version"] == "0.1.0"
