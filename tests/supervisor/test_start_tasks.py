@@ -1,0 +1,265 @@
+"""The driver of start tasks, on a real store with a host of threads: what is READY stays, what fails leaves nothing."""
+
+import logging
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from agents.commands import Commands
+from agents.link import http_client
+from specs import Specs
+from store import Limits, start_tasks
+from store.errors import StoreError
+from store.sandboxes import SandboxId
+from store.start_tasks import MOST_ATTEMPTS
+from supervisor.start_tasks import StartDriver
+from tests.conftest import store_of
+
+LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+
+#: seconds of a lease here: none ends by itself while a test runs on a busy machine
+LEASE = 3000.0
+
+SPECS = """
+[[spec]]
+id = "good"
+command = ["agent"]
+created_at = 2026-11-21T00:00:00Z
+
+[[spec]]
+id = "unforeseen"  # an agent that is no object is nothing that the driver reckons with
+command = ["agent"]
+created_at = 2026-11-21T00:00:00Z
+[spec.conversation]
+agent = "none"
+"""
+
+
+class Agent(BaseHTTPRequestHandler):
+    """An agent server that takes every request."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def agent():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
+        server.daemon_threads = True
+        server.status = 201
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(redis_url, monkeypatch, agent):
+    """A store without sandboxes and start tasks, and a host that runs what is started and ends what is deleted."""
+    monkeypatch.setattr(start_tasks, "LEASE", LEASE)
+    store = store_of(redis_url, LIMITS, "a key for tests only")
+    for pattern in ("{starts}*", "{sandboxes}*"):
+        for key in store.start_tasks._redis.scan_iter(pattern):
+            store.start_tasks._redis.delete(key)
+    store.sandboxes.beat("h", "supervisor")
+    done = threading.Event()
+    url = f"http://127.0.0.1:{agent.server_address[1]}"
+
+    def host():
+        while not done.wait(0.01):
+            while claimed := store.sandboxes.claim("h"):
+                store.sandboxes.report(claimed, "h", "RUNNING", agent_url=url, urls=[], handle={})
+            for sandbox in store.sandboxes.of_host("h"):
+                if sandbox.wanted == "deleted":
+                    store.sandboxes.report(sandbox.id, "h", "GONE")
+
+    thread = threading.Thread(target=host)
+    thread.start()
+    yield store
+    done.set()
+    thread.join()
+
+
+@pytest.fixture
+def driver(store, tmp_path):
+    path = tmp_path / "specs.toml"
+    path.write_text(SPECS)
+    return StartDriver(store, Commands(store, http_client(10)), Specs.load(str(path)), shared=False, start_seconds=60)
+
+
+def started(store, driver, **request):
+    """The start task of a request after its first drive."""
+    task = store.start_tasks.create(request, echo={})
+    claimed, lease = store.start_tasks.claim()
+    assert claimed.id == task.id
+    driver.drive(claimed, lease)
+    return read(store, task)
+
+
+def read(store, task):
+    return store.start_tasks.get_many([task.id])[0]
+
+
+def until_gone(store, sandbox_id):
+    store.sandboxes.wait_until(SandboxId(sandbox_id), lambda sandbox: sandbox is None, 30)
+    assert store.sandboxes.get_many([sandbox_id]) == [None]
+
+
+def is_whole(store, task) -> bool:
+    """Whether the conversation and the sandbox of a start task are there for their client."""
+    sandbox = store.sandboxes.get(SandboxId(task.sandbox_id))
+    conversation = store.conversations.get(task.conversation_id)
+    return (sandbox.status, sandbox.wanted) == ("RUNNING", "running") and conversation["sandbox_id"] == sandbox.id
+
+
+def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation_and_sandbox(store, driver):
+    ready = started(store, driver)
+    assert (ready.status, ready.own_sandbox) == ("READY", True)
+    assert is_whole(store, ready)
+
+    store.start_tasks._redis.zadd("{starts}:due", {ready.id: 0})
+    while claimed := store.start_tasks.claim():
+        driver.drive(*claimed)
+    driver.clear_failed()
+
+    assert read(store, ready) == ready
+    assert is_whole(store, ready)
+
+
+def test_a_driver_that_was_late_leaves_what_another_one_has_made_ready(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    late = store.start_tasks.claim()
+    store.start_tasks._redis.zadd("{starts}:due", {task.id: 0})
+    driver.drive(*store.start_tasks.claim())
+    ready = read(store, task)
+    assert ready.status == "READY"
+
+    driver.drive(*late)
+
+    assert read(store, task) == ready
+    assert is_whole(store, ready)
+
+
+def test_what_a_late_driver_makes_of_a_failed_start_task_is_removed(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    late, lease = store.start_tasks.claim()
+    sandbox_id = f"{task.id[:10]}late"
+    store.start_tasks.advance(task.id, lease, sandbox_id=sandbox_id, own_sandbox="1")
+    store.start_tasks._redis.zadd("{starts}:due", {task.id: 0})
+    _, second = store.start_tasks.claim()
+    store.start_tasks.finish(task.id, second, "ERROR", "the second driver says so")
+    driver.clear_failed()
+
+    driver.drive(late._replace(sandbox_id=sandbox_id, own_sandbox=True), lease)
+
+    until_gone(store, sandbox_id)
+    assert store.conversations.get_many([task.conversation_id]) == [None]
+    assert read(store, task).detail == "the second driver says so"
+
+
+def test_a_start_task_that_fails_says_why_and_leaves_neither_sandbox_nor_conversation(store, driver, agent):
+    agent.status = 418
+
+    failed = started(store, driver)
+
+    assert failed.status == "ERROR"
+    assert "418" in failed.detail
+    until_gone(store, failed.sandbox_id)
+    assert store.conversations.get_many([failed.conversation_id]) == [None]
+    assert store.start_tasks.claim_failed() is None
+
+
+def test_what_a_failed_start_task_left_when_its_driver_died_is_removed_by_another_driver(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    _, lease = store.start_tasks.claim()
+    sandbox = store.sandboxes.start("good")
+    store.start_tasks.advance(task.id, lease, sandbox_id=sandbox.id, own_sandbox="1")
+    store.conversations.create(task.conversation_id, sandbox_id=sandbox.id, app={"start_id": task.id})
+    store.start_tasks.finish(task.id, lease, "ERROR", "and then it died")
+
+    driver.clear_failed()
+
+    until_gone(store, sandbox.id)
+    assert store.conversations.get_many([task.conversation_id]) == [None]
+
+
+def test_a_failed_start_task_leaves_the_conversation_of_another_one_in_its_sandbox(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    _, lease = store.start_tasks.claim()
+    sandbox = store.sandboxes.start("good")
+    store.start_tasks.advance(task.id, lease, sandbox_id=sandbox.id, own_sandbox="1")
+    ready = started(store, driver, sandbox_id=sandbox.id)
+    assert ready.status == "READY"
+
+    store.start_tasks.finish(task.id, lease, "ERROR", "it failed")
+    driver.clear_failed()
+
+    assert is_whole(store, ready)
+
+
+def test_an_id_that_is_taken_fails_and_leaves_its_conversation(store, driver):
+    ready = started(store, driver)
+    failed = started(store, driver, conversation_id=ready.conversation_id)
+    assert failed.status == "ERROR"
+    assert "exists" in failed.detail
+    assert is_whole(store, ready)
+
+
+def test_an_unforeseen_error_is_logged_retried_with_backoff_and_then_ends_the_start_task(store, driver, caplog):
+    task = store.start_tasks.create({"sandbox_spec_id": "unforeseen"}, echo={})
+    due = []
+    with caplog.at_level(logging.ERROR, "supervisor"):
+        for _ in range(MOST_ATTEMPTS - 1):
+            driver.drive(*store.start_tasks.claim())
+            assert store.start_tasks.claim() is None
+            assert read(store, task).status == "STARTING_CONVERSATION"
+            due.append(store.start_tasks._redis.zscore("{starts}:due", task.id) / 1e6)
+            store.start_tasks._redis.zadd("{starts}:due", {task.id: 0})
+        driver.drive(*store.start_tasks.claim())
+        assert store.start_tasks.claim() is None
+
+    assert [record.exc_info[0] for record in caplog.records] == [AttributeError] * MOST_ATTEMPTS
+    assert due[1] - due[0] > 1
+    failed = read(store, task)
+    assert failed.status == "ERROR"
+    assert "unforeseen error" in failed.detail
+    driver.clear_failed()
+    until_gone(store, failed.sandbox_id)
+
+
+def test_a_failure_without_a_text_is_told_by_its_kind(store, driver, monkeypatch, caplog):
+    class Wordless(StoreError):
+        pass
+
+    def refuse(*_):
+        raise Wordless
+
+    monkeypatch.setattr(driver._specs, "get", refuse)
+    with caplog.at_level(logging.WARNING, "supervisor"):
+        failed = started(store, driver)
+
+    assert failed.detail == "Wordless"
+    assert f"start task {failed.id}: Wordless" in caplog.text
+
+
+def test_renewals_beside_the_work_never_bring_a_finished_start_task_back(store, driver, monkeypatch):
+    monkeypatch.setattr("supervisor.start_tasks.LEASE", 0.003)  # a renewal every millisecond
+    ids = []
+    for _ in range(10):
+        ids.append(started(store, driver).id)
+        assert store.start_tasks._redis.zcard("{starts}:due") == 0
+    time.sleep(0.05)
+    assert store.start_tasks.claim() is None
+    assert [task.status for task in store.start_tasks.get_many(ids)] == ["READY"] * 10
