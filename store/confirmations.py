@@ -46,15 +46,14 @@ class Confirmations:
         self._scripts = scripts
         self._listing = listing
 
-    def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str, stamp: Stamp | None = None) -> bool:
-        """Accept or reject everything that waits. True only for the answer that took effect.
+    def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
+        """Accept or reject what waits in a detached conversation. True only for the decision that took effect.
 
         Raises ConversationNotFound. Source: docs/wire.md, 2.
         """
-        stamp = stamp or Stamp.now()
         verb = "accept" if accept else "reject"
-        args = [*stamp.args, verb, json.dumps(reason)]
-        return bool(self._listing.write(self._scripts.answer_pending, conversation_id, args) == b"won")
+        args = [*Stamp.now().args, verb, json.dumps(reason), "", ""]
+        return bool(self._listing.write(self._scripts.decide_pending, conversation_id, args) == b"won")
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The actions that wait for an answer, in log order. Raises ConversationNotFound."""

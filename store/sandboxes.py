@@ -121,6 +121,13 @@ class Sandboxes:
         while not reached(self.get_many([sandbox_id])[0]) and time.monotonic() < deadline:
             time.sleep(_LOOK)
 
+    def use(self, sandbox_id: SandboxId) -> Sandbox | None:
+        """A sandbox, which is in use by that; None if there is none."""
+        [sandbox] = self.get_many([sandbox_id])
+        if sandbox is not None:
+            self.touch(sandbox_id)
+        return sandbox
+
     def touch(self, sandbox_id: SandboxId) -> None:
         """Note that a sandbox is in use: it is not idle."""
         now = time.monotonic()

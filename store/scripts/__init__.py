@@ -40,7 +40,7 @@ class Scripts:
     page_events: Script
     locate_event: Script
     get_events: Script
-    answer_pending: Script
+    decide_pending: Script
     list_pending: Script
     create_conversation: Script
     change_status: Script
@@ -51,7 +51,12 @@ class Scripts:
     note_conversation: Script
     page_conversations: Script
     delete_conversation: Script
-    settle_answer: Script
+    open_delivery: Script
+    claim_delivery: Script
+    renew_delivery: Script
+    close_delivery: Script
+    read_delivery: Script
+    settle_delivery: Script
     start_sandbox: Script
     ask_sandbox: Script
     claim_sandbox: Script
