@@ -1,5 +1,10 @@
-"""What clients tell agents: written into the log where a conversation is detached, passed on where it has a sandbox."""
+"""What clients tell agents: written into the log where a conversation is detached, passed on where it has a sandbox.
 
+A decision is taken in Redis and then delivered. An agent server would approve what waits by a run or a message, so
+neither is passed on before the agent has received every decision about what it proposed earlier.
+"""
+
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -7,11 +12,20 @@ import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from store import Store
-from store.answers import Answer
 from store.confirmations import SUPERSEDED
-from store.errors import SandboxNotFound, SandboxRefuses
+from store.deliveries import Claim, Delivery
+from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses
 from store.sandboxes import SandboxId
 from wire import ConversationId
+
+#: seconds that a lease is longer than the calls which it covers
+_LEASE_MARGIN = 5.0
+
+#: seconds to wait for an agent that has another delivery in hand, and between two polls of its lease
+_LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
+
+#: seconds until a delivery that got no response is retried, and until it is seen what an acceptance has led to
+RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
 
 
 class NotReachable(Exception):
@@ -30,6 +44,9 @@ class Commands:
     def __init__(self, store: Store, client: httpx.Client) -> None:
         self._store = store
         self._client = client
+        timeout = client.timeout
+        #: length of a delivery's lease: a call that is tried twice, and a margin
+        self.lease_seconds = 2 * ((timeout.connect or 0) + (timeout.read or 0)) + _LEASE_MARGIN
 
     def agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
         """The agent server that a conversation lives on; None if it is detached."""
@@ -44,45 +61,52 @@ class Commands:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
-        """Give the agent a user's message. What waits for an answer is rejected first, never approved by it."""
-        agent = self.agent_of(conversation_id)
-        if agent is None:
-            self._store.events.send(conversation_id, content=content, run=run)
-            return
-        _, rejection = self._store.answers.decide(conversation_id, accept=False, reason=SUPERSEDED)
-        if rejection:
-            self._deliver(agent, conversation_id, rejection)
-        elif earlier := self._store.answers.get(conversation_id):
-            self.redeliver(conversation_id, earlier)
-        agent.send(conversation_id, content, run)
+        """Give the agent a user's message. What waits for a decision is rejected first, never approved by it.
 
-    def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
-        """Accept or reject what waits; True only for the answer that took effect.
-
-        It has taken effect when it is decided: an agent that does not hear it now is told again until it has.
+        A message whose rejection the agent did not receive is not sent. The agent may have a message that got no
+        response, so it is never repeated here.
         """
-        if self._store.conversations.sandbox_of(conversation_id) is None:
-            return self._store.confirmations.answer(conversation_id, accept=accept, reason=reason)
-        won, answer = self._store.answers.decide(conversation_id, accept=accept, reason=reason)
-        if answer is not None:
-            try:
-                agent = self.agent_of(conversation_id)
-                assert agent is not None
-                self._deliver(agent, conversation_id, answer)
-            except (NotReachable, AgentUnreachable, AgentRefused):
-                pass  # `supervisor/answers.py` goes on with it
-        return won
+        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        if sandbox_id is None:
+            self._store.events.send(conversation_id, content=content, run=run)
+        else:
+            self._send(conversation_id, sandbox_id, content, run)
+
+    def send_to_agent(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
+        """As `send`; of a detached conversation it raises ConversationNotFound."""
+        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        if sandbox_id is None:
+            raise ConversationNotFound
+        self._send(conversation_id, sandbox_id, content, run)
+
+    def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
+        """Accept or reject what waits; True only for the decision that took effect.
+
+        It has taken effect when it is decided: `supervisor/deliveries.py` retries until the agent has received it.
+        """
+        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        if sandbox_id is None:
+            return self._store.confirmations.decide(conversation_id, accept=accept, reason=reason)
+        claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        delivery = self._store.deliveries.decide(claim, accept=accept, reason=reason)
+        if delivery is None or not claim.is_of(delivery):
+            self._store.deliveries.close(claim)
+            return False
+        self._deliver(claim, delivery)
+        return True
 
     def change_status(self, conversation_id: ConversationId, verb: str) -> None:
-        """Run, pause or interrupt. To run what waits for an answer is to accept it. Raises IllegalMove."""
-        agent = self.agent_of(conversation_id)
-        if agent is None:
+        """Run, pause or interrupt. To run what waits for a decision is to accept it. Raises IllegalMove."""
+        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        if sandbox_id is None:
             self._store.conversations.change_status(conversation_id, verb)
-        elif verb != "run" or not self.answer(conversation_id, accept=True, reason=""):
-            agent.tell(conversation_id, verb, {}, repeatable=verb != "run")
+        elif verb == "run":
+            self._run(conversation_id, sandbox_id)
+        else:
+            self.agent_in(SandboxId(sandbox_id)).tell(conversation_id, verb, {}, repeatable=True)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
-        """Set which actions wait for an answer from now on."""
+        """Set which actions wait for a decision from now on."""
         if agent := self.agent_of(conversation_id):
             agent.tell(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
         self._store.confirmations.set_policy(conversation_id, policy)
@@ -107,38 +131,113 @@ class Commands:
         """
         sandbox_id = self._store.conversations.sandbox_of(conversation_id)
         with suppress(NotReachable, AgentUnreachable, AgentRefused):  # it is gone here; what its agent sends is refused
-            if agent := self.agent_of(conversation_id):
-                agent.delete(conversation_id)
+            if sandbox_id:
+                self.agent_in(SandboxId(sandbox_id)).delete(conversation_id)
         self._store.conversations.delete(conversation_id)
         if sandbox_id and not self._store.app_conversations.in_sandbox(SandboxId(sandbox_id)):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
 
-    def redeliver(self, conversation_id: ConversationId, answer: Answer) -> None:
-        """Tell an agent an answer once more, unless it has heard it.
+    def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send an agent a decision once more, unless it has received it; whether the delivery is settled by that.
 
-        An agent that no longer waits has heard it, and one that waits for the answer to another action too: to it this
-        answer would be one to that action. Our own state is looked at first: one that works may not answer for long.
+        An agent that no longer waits has received it, and one that waits for a decision about another action too: it
+        would take this decision for that action's. Our own state comes first: an agent at work may be slow to respond.
         """
-        known = self._store.conversations.get(conversation_id)
-        if known["execution_status"] != "waiting_for_confirmation":
-            self._store.answers.settle(conversation_id, answer)
-            return
-        agent = self.agent_of(conversation_id)
-        if agent is None:
-            return
-        state = agent.state(conversation_id)
-        waits = state.get("execution_status") == "waiting_for_confirmation"
-        if waits and agent.latest_action(conversation_id) in answer.actions:
-            self._deliver(agent, conversation_id, answer)
-        else:
-            self._store.answers.settle(conversation_id, answer)
+        if delivery.awaited:
+            agent = self._agent(claim)
+            waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
+            self._renew(claim)
+            if waits and agent.latest_action(claim.conversation_id) in delivery.actions:
+                self._renew(claim)
+                return self._tell(claim, delivery)
+        self._store.deliveries.settle(claim.conversation_id, delivery)
+        return True
 
-    def _deliver(self, agent: AgentServer, conversation_id: ConversationId, answer: Answer) -> None:
-        agent.answer(conversation_id, answer.accept, answer.reason)
-        if answer.accept:
-            # An agent server that says it waits, but is not quite at the end of its run, takes an acceptance for a run
-            # that is going on already, and drops it: whether it has moved is looked at a little later.
-            self._store.answers.look_again(conversation_id)
-        else:
-            self._store.answers.settle(conversation_id, answer)
+    def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
+        agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED)
+        again_in = RETRY_SECONDS if claim.is_of(delivery) else None
+        try:
+            if delivery:
+                self._catch_up(claim, delivery)
+            again_in = None
+            agent.send(conversation_id, content, run)
+        finally:
+            self._store.deliveries.close(claim, again_in=again_in)
+
+    def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=True, reason="")
+        if delivery and claim.is_of(delivery):
+            self._deliver(claim, delivery)
+            return
+        try:
+            if delivery is None or self._catch_up(claim, delivery):  # else the agent runs by an earlier acceptance
+                agent.tell(conversation_id, "run", {}, repeatable=False)
+        finally:
+            self._store.deliveries.close(claim)
+
+    def _overtake(
+        self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str
+    ) -> tuple[AgentServer, Claim, Delivery | None]:
+        """Decide what waits where the agent can be reached, and nothing elsewhere; the delivery that is outstanding."""
+        claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        try:
+            agent = self._agent(claim)
+        except NotReachable:
+            self._store.deliveries.close(claim)
+            raise
+        return agent, claim, self._store.deliveries.decide(claim, accept=accept, reason=reason)
+
+    def _deliver(self, claim: Claim, delivery: Delivery) -> None:
+        """Send the agent what was decided just now. Whatever fails: the delivery is due again."""
+        again_in: float | None = RETRY_SECONDS
+        with suppress(NotReachable, AgentUnreachable, AgentRefused, *UNAVAILABLE):
+            self._await_lease(claim)
+            again_in = None if self._tell(claim, delivery) else ACCEPTED_SECONDS
+        with suppress(*UNAVAILABLE):  # it is due when its lease ends
+            self._store.deliveries.close(claim, again_in=again_in)
+
+    def _catch_up(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send the agent the decision that is outstanding, before anything else; whether that settles it."""
+        if claim.is_of(delivery):
+            self._await_lease(claim)
+            return self._tell(claim, delivery)
+        if not claim.has_lease:
+            self._await_lease(claim)
+            known = self._store.deliveries.get(claim.conversation_id)
+            if known is None:
+                return True
+            delivery = known
+        return self.redeliver(claim, delivery)
+
+    def _tell(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send the agent a decision; whether that settles it.
+
+        An agent server that says it waits, but is not quite at the end of its run, takes an acceptance for a run that
+        is going on already, and drops it. So an acceptance stays due until the agent is seen to move.
+        """
+        self._agent(claim).answer(claim.conversation_id, delivery.accept, delivery.reason)
+        if not delivery.accept:
+            self._store.deliveries.settle(claim.conversation_id, delivery)
+        return not delivery.accept
+
+    def _agent(self, claim: Claim) -> AgentServer:
+        """Raises NotReachable."""
+        if claim.status == "RUNNING":
+            return AgentServer(self._client, claim.agent_url, claim.session_api_key)
+        return self.agent_in(SandboxId(claim.sandbox_id))
+
+    def _renew(self, claim: Claim) -> None:
+        """Raises AgentUnreachable: its responses took so long that another driver may have the delivery."""
+        if not self._store.deliveries.renew(claim):
+            raise AgentUnreachable("The agent server took longer than the lease of its delivery")
+
+    def _await_lease(self, claim: Claim) -> None:
+        """Wait a little while the agent has another delivery in hand. Raises NotReachable, AgentUnreachable."""
+        self._agent(claim)
+        deadline = time.monotonic() + _LEASE_TIMEOUT
+        while not claim.has_lease:
+            if time.monotonic() > deadline:
+                raise AgentUnreachable("The agent server has not responded to an earlier decision yet")
+            time.sleep(_LEASE_POLL)
+            claim = self._store.deliveries.reopen(claim)

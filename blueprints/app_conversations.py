@@ -9,7 +9,6 @@ from uuid import UUID
 
 from flask import Response, jsonify, request
 
-from agents.commands import NotReachable
 from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, repeated, repeated_parameter
 from blueprints.events import events_page
@@ -197,11 +196,8 @@ def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @app_conversations.response(200, SendAppMessageResult)
 def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Send a user's message to the agent of an app conversation."""
-    state = current_store.app_conversations.get(conversation_id)
-    if state["sandbox"] is None:
-        raise NotReachable(state["sandbox_id"], "MISSING")
-    current_commands.send(conversation_id, content=message["content"], run=message["run"])
-    return {"success": True, "sandbox_status": state["sandbox"].status, "message": None}
+    current_commands.send_to_agent(conversation_id, content=message["content"], run=message["run"])
+    return {"success": True, "sandbox_status": "RUNNING", "message": None}
 
 
 @app_events.get("/<conversation_id:conversation_id>/events/search")

@@ -112,9 +112,9 @@ def send_message(message: dict[str, Any], conversation_id: ConversationId) -> di
 @events.fails(404, 413, 415)
 @events.arguments(ConfirmationResponse())
 @events.response(200, ConfirmationResult)
-def respond_to_confirmation(answer: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Accept or reject what waits for an answer; the first answer wins."""
-    return {"success": current_commands.answer(conversation_id, **answer)}
+def respond_to_confirmation(decision: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+    """Accept or reject what waits for a decision; the first decision wins."""
+    return {"success": current_commands.decide(conversation_id, **decision)}
 
 
 @events.get("/pending_actions")

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from store.answers import Answers
 from store.app_conversations import AppConversations
 from store.bounds import Bounds
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
+from store.deliveries import Deliveries
 from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
@@ -31,7 +31,7 @@ class Store:
     conversations: Conversations
     events: EventLog
     confirmations: Confirmations
-    answers: Answers
+    deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
     start_tasks: StartTasks
@@ -67,7 +67,7 @@ def open_store(
         conversations=conversations,
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,
-        answers=Answers(clients.commands, scripts, confirmations),
+        deliveries=Deliveries(scripts, bounds, limits.host_seconds),
         app_conversations=AppConversations(conversations, sandboxes),
         sandboxes=sandboxes,
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),

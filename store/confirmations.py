@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from store.bounds import Bounds
-from store.errors import ConversationNotFound, ReasonTooLong
+from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.listing import Listing
 from store.scripts import Scripts
@@ -51,17 +51,15 @@ class Confirmations:
         self._listing = listing
         self._bounds = bounds
 
-    def answer(self, conversation_id: ConversationId, *, accept: bool, reason: str, stamp: Stamp | None = None) -> bool:
-        """Accept or reject everything that waits. True only for the answer that took effect.
+    def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
+        """Accept or reject what waits in a detached conversation. True only for the decision that took effect.
 
-        Raises ConversationNotFound, ReasonTooLong. Source: docs/wire.md, 2.
+        Raises ConversationNotFound. Source: docs/wire.md, 2.
         """
-        if len(reason.encode()) > self._bounds.reason_bytes:
-            raise ReasonTooLong(self._bounds.reason_bytes)
-        stamp = stamp or Stamp.now()
+        self._bounds.check_reason(reason)
         verb = "accept" if accept else "reject"
-        args = [*stamp.args, verb, json.dumps(reason)]
-        [outcome] = self._listing.write(self._scripts.answer_pending, conversation_id, args)
+        args = [*Stamp.now().args, verb, json.dumps(reason), "", ""]
+        [outcome] = self._listing.write(self._scripts.decide_pending, conversation_id, args)
         return bool(outcome == "won")
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:

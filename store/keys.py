@@ -2,7 +2,7 @@
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
-| conv:{ID}                | hash       | the conversation's state; see below               | 25 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 29 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -19,8 +19,6 @@
 |                          |            | is not kept; `0` when all is deleted              |                      |
 | follower:PROCESS         | channel    | what a process says to its own subscriber         |                      |
 | conv:{ID}:fork:FORK…     | as above   | a copy while it is made, then renamed             | an hour              |
-| answers                  | sorted set | conversations whose agent has not heard an answer | one per such         |
-|                          |            | yet, score when the next try is due, µs           |                      |
 | conversations:{all}:…    |            | the listing, see `store/listing.py`:              |                      |
 |   …:revisions            | hash       | id → revision, status and groups                  | one per conversation |
 |   …:created, …:updated   | sorted set | member id, score time in µs                       | one per conversation |
@@ -38,6 +36,12 @@
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
+| {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
+|                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
+|                          |            | next attempt is due, or when its lease ends, µs   |                      |
+| {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: who      | the lease            |
+|                          |            | delivers to it now                                |                      |
+| {sandboxes}:claim:TOKEN  | string     | what a claim has got, should it be repeated       | the lease            |
 | {sandboxes}:signal       | channel    | id of a sandbox of which something is wanted      |                      |
 | {sandboxes}:reply:ID     | list       | what a supervisor answers to a request for a log  | ten seconds          |
 | {starts}:task:ID         | hash       | a start task; see below                           | 16 fields            |
@@ -59,7 +63,8 @@ six as JSON), `held` (the risks that the policy holds back, joined by commas), `
 greatest time of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyond a conversation), `groups` (joined by
-commas), `answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
+commas), and a decision that the agent may not have received: `delivery_id` (id prefix of the request that decided),
+`delivery_verb` (`accept`, `reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
 the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
@@ -143,6 +148,7 @@ class SandboxKeys:
 
     root = "{sandboxes}"
     signal = f"{root}:signal"
+    deliveries = f"{root}:deliveries"
 
     @classmethod
     def box(cls, sandbox_id: str) -> str:
@@ -151,6 +157,10 @@ class SandboxKeys:
     @classmethod
     def log(cls, sandbox_id: str) -> str:
         return f"{cls.root}:log:{sandbox_id}"
+
+    @classmethod
+    def agent(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:agent:{sandbox_id}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:
@@ -172,10 +182,6 @@ class StartKeys:
     def created(cls, conversation_id: ConversationId | None = None) -> str:
         """The order of creation, of all or of one conversation's."""
         return f"{cls.root}:created:{conversation_id}" if conversation_id else f"{cls.root}:created"
-
-
-#: conversations of which an agent has not heard an answer
-ANSWERS = "answers"
 
 
 def followers_channel(process: str) -> str:

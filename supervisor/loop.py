@@ -12,7 +12,7 @@ from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import SandboxId
 from store.start_tasks import StartTask
-from supervisor.answers import deliver_next
+from supervisor.deliveries import DeliveryDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 
@@ -52,7 +52,7 @@ class Loop:
         most_starts: sandboxes that may be starting here at once.
         """
         self._store = store
-        self._commands = commands
+        self._deliveries = DeliveryDriver(store, commands)
         self._reconciler = reconciler
         self._driver = driver
         self._host, self._identity, self._most_starts = host, identity, most_starts
@@ -98,7 +98,7 @@ class Loop:
             self._driven.add(lease)
             self._drivers.submit(self._drive, start, lease)
         self._submit("failed start tasks", self._driver.clear_failed)
-        self._submit("answers", self._deliver)
+        self._submit("deliveries", self._deliveries.drive_due)
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:
@@ -139,10 +139,6 @@ class Loop:
 
     def _tell_log(self, asked: dict[str, Any]) -> None:
         _logged(self._reconciler.tell_log, SandboxId(asked["log"]), asked["tail"], asked["reply"])
-
-    def _deliver(self) -> None:
-        while deliver_next(self._store, self._commands):
-            pass
 
 
 def _logged(act: Callable[..., None], *args: Any) -> None:

@@ -59,7 +59,7 @@ class Scripts:
     locate_event: DecidingScript
     get_events: Script
     get_final_event: Script
-    answer_pending: DecidingScript
+    decide_pending: DecidingScript
     list_pending: Script
     create_conversation: DecidingScript
     change_status: DecidingScript
@@ -70,7 +70,12 @@ class Scripts:
     note_conversation: DecidingScript
     page_conversations: Script
     delete_conversation: DecidingScript
-    settle_answer: Script
+    open_delivery: Script
+    claim_delivery: Script
+    renew_delivery: Script
+    close_delivery: Script
+    read_delivery: DecidingScript
+    settle_delivery: Script
     start_sandbox: Script
     ask_sandbox: Script
     use_sandbox: Script

@@ -1,0 +1,125 @@
+"""A scripted agent server, on real sockets, and a sandbox that it serves."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from store import Store
+from store.deliveries import Claim
+from store.keys import SandboxKeys
+from store.sandboxes import Sandbox
+from tests.conftest import action, as_events, status
+
+
+class Scripted(ThreadingHTTPServer):
+    """Responds as the test says and keeps what it was asked. A status of 0 closes the connection without a response."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, object]] = []
+        self.keys: set[str] = set()
+        self.statuses: list[int] = []  #: of the next responses; 200 when there is none
+        self.state = {"execution_status": "waiting_for_confirmation"}
+        self.latest = ""
+        self.when_asked: Callable[[str], None] = lambda _path: None  #: called before the response
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def posted(self, end: str) -> list[object]:
+        return [body for path, body in self.asked if path.startswith("POST") and path.endswith(end)]
+
+    @property
+    def decisions(self) -> list[object]:
+        return self.posted("/respond_to_confirmation")
+
+    def handle_error(self, request, client_address):
+        """A client that hangs up while it waits is part of the script."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        path = self.path.partition("?")[0]
+        self.server.asked.append((f"{self.command} {path}", body))
+        self.server.keys.add(self.headers["X-Session-API-Key"])
+        code = self.server.statuses.pop(0) if self.server.statuses else 200
+        self.server.when_asked(path)
+        if not code:
+            self.close_connection = True
+            return
+        reply = {"detail": "as scripted"} if code >= 400 else self.server.state
+        if path.endswith("/events/search"):
+            reply = {"items": [{"id": self.server.latest}]}
+        raw = json.dumps(reply).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    do_POST = do_DELETE = do_GET
+
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def scripted_agent() -> Iterator[Scripted]:
+    agent = Scripted()
+    try:
+        yield agent
+    finally:
+        agent.shutdown()
+        agent.server_close()
+
+
+@contextmanager
+def running_sandbox(store: Store, url: str) -> Iterator[Sandbox]:
+    """A sandbox that runs, as its supervisor has said, with the agent of that URL in it."""
+    store.sandboxes.beat("scripted", "supervisor")
+    sandbox = store.sandboxes.start("spec")
+    while store.sandboxes.get(sandbox.id).host != "scripted":
+        assert store.sandboxes.claim("scripted")
+    store.sandboxes.report(sandbox.id, "scripted", "RUNNING", agent_url=url, urls=[], handle={})
+    try:
+        yield store.sandboxes.get(sandbox.id)
+    finally:
+        store.sandboxes.report(sandbox.id, "scripted", "GONE")
+
+
+def propose(store: Store, conversation: str, sandbox_id: str) -> dict:
+    """Have the agent of a conversation wait for a decision about one action, which it returns."""
+    proposed = action("uname")
+    store.conversations.create(conversation, sandbox_id=sandbox_id, app={})
+    batch = as_events([status("running"), proposed, status("waiting_for_confirmation")])
+    store.events.append(conversation, batch, sandbox_id=sandbox_id)
+    return proposed
+
+
+def end_leases(store: Store, conversation: str) -> None:
+    """Let the time pass in which nobody else may claim the deliveries of a conversation."""
+    redis = store.events._redis
+    for entry in redis.zrange(SandboxKeys.deliveries, 0, -1):
+        _, of, sandbox_id = entry.decode().split(" ")
+        if of == conversation:
+            redis.delete(SandboxKeys.agent(sandbox_id))
+            redis.zadd(SandboxKeys.deliveries, {entry: 0})
+
+
+def claimed(store: Store, conversation: str, seconds: float = 30.0) -> Claim | None:
+    """The claim of a conversation's delivery, if one is due; those of others are due again at once."""
+    others = []
+    while (claim := store.deliveries.claim(seconds)) is not None and claim.conversation_id != conversation:
+        others.append(claim)
+    for other in others:
+        store.deliveries.close(other, again_in=0)
+    return claim

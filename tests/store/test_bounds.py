@@ -146,7 +146,7 @@ def test_a_refused_batch_is_accepted_once_the_actions_that_wait_are_answered(sto
     with pytest.raises(TooManyPending):
         append(more)
 
-    assert store.confirmations.answer(conversation, accept=True, reason="")
+    assert store.confirmations.decide(conversation, accept=True, reason="")
     append(more)
 
     assert pending_ids(store, conversation) == [more["id"]]
@@ -240,7 +240,7 @@ def test_a_rejection_names_its_action_whatever_the_names_hold(store, conversatio
     held = action(tool_name=name, tool_call_id=name, llm_response_id=name)
     append(held)
 
-    assert store.confirmations.answer(conversation, accept=False, reason=ODD[2])
+    assert store.confirmations.decide(conversation, accept=False, reason=ODD[2])
 
     [rejection] = [json.loads(raw) for raw in store.events.search(conversation, kind="UserRejectObservation")[0]]
     assert rejection["action_id"] == held["id"]
@@ -273,7 +273,7 @@ def test_pending_actions_of_many_megabytes_are_all_listed_in_log_order(store, co
 def test_a_rejection_of_all_that_may_wait_writes_less_than_two_megabytes(store, conversation, append):
     append(*(action() for _ in range(MOST)))
 
-    assert store.confirmations.answer(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
+    assert store.confirmations.decide(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
 
     written = 0
     page_id = None
@@ -291,7 +291,7 @@ def test_a_reason_that_is_too_long_is_refused_and_decides_nothing(store, convers
     append(held)
 
     with pytest.raises(ReasonTooLong, match="MAX_REASON_BYTES"):
-        store.confirmations.answer(conversation, accept=False, reason=reason)
+        store.confirmations.decide(conversation, accept=False, reason=reason)
 
     assert pending_ids(store, conversation) == [held["id"]]
 

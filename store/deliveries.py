@@ -1,0 +1,156 @@
+"""Deliveries: the decisions of people that the agent of a sandbox may not have received yet.
+
+A worker opens a delivery (an entry of the due index, and the lease of the agent), decides in the conversation's slot,
+calls the agent, and closes. Each step leaves what the next one needs: a delivery whose worker is killed is due when its
+lease ends, and a supervisor claims it, calls the agent, and closes. An entry without a decision is forgotten when it is
+claimed; a decision is never taken after the lease of its entry has ended.
+
+An agent (the agent server of a sandbox) has one delivery in hand at a time: its lease is a key that expires.
+All times are those of Redis' clock.
+"""
+
+import json
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from redis.exceptions import TimeoutError
+
+import wire
+from store.bounds import Bounds
+from store.errors import ConversationNotFound, ReasonTooLong
+from store.keys import ConversationKeys, SandboxKeys
+from store.scripts import Scripts
+from store.stamps import Stamp
+from wire import ConversationId, Micros
+
+#: seconds before the end of a lease after which no decision is taken: the nodes of a cluster have a clock each
+_MARGIN = 3.0
+
+
+class Delivery(NamedTuple):
+    """A decision that must reach the agent. id is that of the request that decided; actions are the ids decided."""
+
+    id: str
+    accept: bool
+    reason: str
+    actions: list[str]
+    age: float  #: seconds since the decision
+    awaited: bool  #: whether the conversation waits for a decision, as far as its log says
+
+
+class Claim(NamedTuple):
+    """One attempt to deliver, and its sandbox as it was when the attempt began."""
+
+    delivery_id: str
+    conversation_id: ConversationId
+    sandbox_id: str
+    token: str
+    seconds: float  #: length of the lease
+    has_lease: bool  #: False: the agent has another delivery in hand
+    lease_end: Micros
+    status: str
+    agent_url: str
+    session_api_key: str
+    status_seconds: float  #: for how long the sandbox has had its status
+
+    @property
+    def entry(self) -> str:
+        """Its member of the due index."""
+        return f"{self.delivery_id} {self.conversation_id} {self.sandbox_id}"
+
+    def is_of(self, delivery: Delivery | None) -> bool:
+        """Whether it was opened for this delivery; what is outstanding may be an earlier one."""
+        return delivery is not None and delivery.id == self.delivery_id
+
+
+class Deliveries:
+    """All deliveries."""
+
+    def __init__(self, scripts: Scripts, bounds: Bounds, host_seconds: float) -> None:
+        """host_seconds: of silence, after which a host is lost."""
+        self._scripts = scripts
+        self._bounds = bounds
+        self._host_span = round(host_seconds * 1e6)
+
+    def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
+        """Begin a delivery that is about to be decided, with a lease of so many seconds unless another one has it."""
+        identity = (Stamp.now().id_prefix, conversation_id, sandbox_id, uuid4().hex)
+        return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0))
+
+    def reopen(self, claim: Claim) -> Claim:
+        """Try again to take the lease that another delivery had."""
+        args = [claim.entry, claim.token, round(claim.seconds * 1000), self._host_span]
+        taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
+        return claim._replace(has_lease=bool(taken), **_agent(rest))
+
+    def decide(self, claim: Claim, *, accept: bool, reason: str) -> Delivery | None:
+        """Accept or reject everything that waits; the delivery that is outstanding now, which `claim.is_of` if this
+        decision took effect.
+
+        Nothing that the listing shows changes: status and observations come from the agent.
+        Raises ReasonTooLong, ConversationNotFound, and TimeoutError if the lease ended before; then nothing was
+        decided, and the claim is closed.
+        """
+        try:
+            self._bounds.check_reason(reason)
+        except ReasonTooLong:
+            self.close(claim)
+            raise
+        stamp = Stamp(wire.now(), claim.delivery_id)
+        latest = claim.lease_end - round(_MARGIN * 1e6)
+        verb = "accept" if accept else "reject"
+        args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest]
+        reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
+        if reply is None or reply[0] == "late":
+            self.close(claim)
+            raise ConversationNotFound if reply is None else TimeoutError("The lease ended before the decision")
+        _, _, status, _, _, _, *outstanding = reply
+        return _delivery(status, outstanding) if outstanding else None
+
+    def get(self, conversation_id: ConversationId) -> Delivery | None:
+        """The decision that a conversation's agent may not have received."""
+        reply = self._scripts.read_delivery([ConversationKeys(conversation_id).root], [])
+        return _delivery(reply[0], list(reply[1:])) if reply else None
+
+    def claim(self, seconds: float) -> Claim | None:
+        """Take the delivery that has been due for longest and whose agent has no other one in hand."""
+        token = uuid4().hex
+        args = [token, round(seconds * 1000), self._host_span]
+        reply = self._scripts.claim_delivery([SandboxKeys.root], args)
+        if reply is None:
+            return None
+        delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
+        identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
+        return Claim(*identity, seconds, has_lease=True, **_agent(reply[1:]))
+
+    def renew(self, claim: Claim) -> bool:
+        """Prolong the lease; False if it has ended."""
+        args = [claim.entry, claim.token, round(claim.seconds * 1000)]
+        return bool(self._scripts.renew_delivery([SandboxKeys.root], args))
+
+    def settle(self, conversation_id: ConversationId, delivery: Delivery) -> None:
+        """Forget a decision that the agent has received, or never will."""
+        self._scripts.settle_delivery([ConversationKeys(conversation_id).root], [delivery.id])
+
+    def close(self, claim: Claim, *, again_in: float | None = None) -> None:
+        """End an attempt; the delivery is due again in so many seconds, or (None) never."""
+        again = "" if again_in is None else round(again_in * 1000)
+        self._scripts.close_delivery([SandboxKeys.root], [claim.entry, claim.token, again])
+
+
+def _agent(words: list[Any]) -> dict[str, Any]:
+    """The fields of a claim that tell of the sandbox."""
+    lease_end, status, url, session_api_key, micros = (word.decode() for word in words)
+    return {
+        "lease_end": Micros(int(lease_end)),
+        "status": status,
+        "agent_url": url,
+        "session_api_key": session_api_key,
+        "status_seconds": int(micros) / 1e6,
+    }
+
+
+def _delivery(status: str, words: list[str]) -> Delivery:
+    identity, verb, reason, actions, age = words
+    awaited = status == "waiting_for_confirmation"
+    return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), int(age) / 1e6, awaited)

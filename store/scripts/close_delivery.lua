@@ -1,0 +1,18 @@
+-- close_delivery: end an attempt: give back the lease of the agent, and have the delivery due again or forget it. A lease
+-- that is another's by now, and an entry that is no longer there, stay as they are.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 entry   2 token of the lease   3 ms until the delivery is due again ("" it is settled, or was not decided)
+-- Returns  1 | 0: the lease was lost before
+-- Cost  O(log d): d deliveries that are due or will be
+-- Idempotent  by token: a repeat finds no lease of its own
+-- include: _clock.lua
+-- include: _delivery.lua
+local entry, token, again = unpack(ARGV)
+if again == '' then
+  redis.call('ZREM', root .. ':deliveries', entry)
+else
+  redis.call('ZADD', root .. ':deliveries', 'XX', string.format('%.0f', now + again * 1000), entry)
+end
+local key = root .. ':agent:' .. sandbox_of(entry)
+if redis.call('GET', key) ~= token then return 0 end
+return redis.call('DEL', key)

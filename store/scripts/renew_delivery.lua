@@ -1,0 +1,13 @@
+-- renew_delivery: prolong the lease of an agent. A lease that has ended is lost, also where nobody has taken it since:
+-- another driver may have delivered meanwhile.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 entry   2 token of the lease   3 lease, ms
+-- Returns  1 | 0: the lease is lost, or the delivery is no longer due
+-- Cost  O(log d): d deliveries that are due or will be
+-- Idempotent  by token: a repeat prolongs the same lease
+-- include: _clock.lua
+-- include: _delivery.lua
+local entry, token, lease = unpack(ARGV)
+if redis.call('GET', root .. ':agent:' .. sandbox_of(entry)) ~= token then return 0 end
+if not redis.call('ZSCORE', root .. ':deliveries', entry) then return 0 end
+return (take(entry, token, lease))

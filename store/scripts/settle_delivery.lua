@@ -1,0 +1,10 @@
+-- settle_delivery: forget a decision that the agent has received, or never will. Another decision stays.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 delivery id
+-- Returns  1 | 0: another decision is outstanding, or none
+-- Cost  O(1)
+-- Idempotent  by delivery id
+local root = KEYS[1]
+if redis.call('HGET', root, 'delivery_id') ~= ARGV[1] then return 0 end
+redis.call('HDEL', root, 'delivery_id', 'delivery_verb', 'delivery_reason', 'delivery_actions', 'delivery_at')
+return 1

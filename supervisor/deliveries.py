@@ -1,0 +1,96 @@
+"""Deliveries that are due: each is sent to its agent again, until that has received it or the conversation says that it
+never will. Many agents at once, one thread each; a hung agent takes a thread and holds up no other."""
+
+import json
+import logging
+import threading
+from uuid import uuid4
+
+import wire
+from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands, NotReachable
+from agents.link import AgentRefused, AgentUnreachable
+from store import Store
+from store.deliveries import Claim, Delivery
+from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
+from wire import read_event
+
+log = logging.getLogger("supervisor")
+
+#: seconds of silence after which an agent that runs is given up
+GIVEN_UP = 600.0
+
+#: agents that one supervisor delivers to at once
+MOST_AGENTS = 64
+
+
+class DeliveryDriver:
+    """Drives deliveries. Its threads end with the process: what they leave is due when its lease ends."""
+
+    def __init__(self, store: Store, commands: Commands) -> None:
+        self._store = store
+        self._commands = commands
+        self._driven: set[str] = set()  #: tokens of the leases that a thread has
+
+    def drive_due(self) -> None:
+        """Give each delivery that is due to a thread, as many as may be driven at once."""
+        while len(self._driven) < MOST_AGENTS and (claim := self._store.deliveries.claim(self._commands.lease_seconds)):
+            self._driven.add(claim.token)
+            threading.Thread(target=self._drive, args=(claim,), name="delivery", daemon=True).start()
+
+    def _drive(self, claim: Claim) -> None:
+        try:
+            deliver(self._store, self._commands, claim)
+        except UNAVAILABLE as error:
+            log.warning("the store does not answer: %s", error)
+        finally:
+            self._driven.discard(claim.token)
+
+
+def deliver(store: Store, commands: Commands, claim: Claim) -> None:
+    """Try one delivery. Whatever fails: it is due again, or given up."""
+    delivery = store.deliveries.get(claim.conversation_id)
+    if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
+        store.deliveries.close(claim)
+        return
+    again_in, hopeless = RETRY_SECONDS, False
+    try:
+        if commands.redeliver(claim, delivery):
+            store.deliveries.close(claim)
+            return
+        again_in, reason = ACCEPTED_SECONDS, "it goes on to wait"
+    except NotReachable as error:
+        hopeless, reason = error.status in ("ERROR", "MISSING"), str(error)
+    except AgentRefused as error:
+        hopeless, reason = error.status < 500, str(error)
+    except AgentUnreachable as error:
+        reason = str(error)
+    except UNAVAILABLE:
+        raise
+    except Exception as error:  # a fault of ours must not be retried for ever
+        log.exception("a delivery to conversation %s failed", claim.conversation_id)
+        reason = f"unforeseen {type(error).__name__}"
+    if hopeless or min(delivery.age, claim.status_seconds) > GIVEN_UP:
+        _give_up(store, claim, delivery, reason)
+    else:
+        store.deliveries.close(claim, again_in=again_in)
+
+
+def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> None:
+    """Say in the log that a decision never reached its agent."""
+    verb = "accepted" if delivery.accept else "rejected"
+    fields = {
+        "id": str(uuid4()),
+        "timestamp": wire.event_time(wire.now()),
+        "source": "environment",
+        "code": "AnswerNotDelivered",  # clients know it by this name. Source: docs/wire.md, 11
+        "detail": f"The pending action was {verb}, but its agent did not receive the decision: {reason}",
+        "kind": "ConversationErrorEvent",
+    }
+    log.warning("conversation %s: %s", claim.conversation_id, fields["detail"])
+    try:
+        event = read_event(json.dumps(fields).encode())
+        store.events.append(claim.conversation_id, [event], sandbox_id=claim.sandbox_id)
+    except (ConversationNotFound, NotItsSandbox):
+        pass
+    store.deliveries.settle(claim.conversation_id, delivery)
+    store.deliveries.close(claim)

@@ -1,0 +1,32 @@
+"""One agent server, one sandbox, one conversation that waits."""
+
+import pytest
+
+from agents.commands import Commands
+from agents.link import http_client
+from tests.agents import propose, running_sandbox, scripted_agent
+
+
+@pytest.fixture
+def agent():
+    with scripted_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def commands(store):
+    return Commands(store, http_client(2))
+
+
+@pytest.fixture
+def sandbox(store, agent):
+    """A sandbox that runs, with that agent in it."""
+    with running_sandbox(store, agent.url) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def waiting(store, conversation, sandbox, agent):
+    """A conversation whose agent waits for a decision about one action."""
+    agent.latest = propose(store, conversation, sandbox.id)["id"]
+    return conversation

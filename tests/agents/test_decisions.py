@@ -1,0 +1,295 @@
+"""What becomes of a decision that a worker delivers: a scripted agent server, real sockets."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agents.commands import Commands, NotReachable
+from agents.link import AgentRefused, AgentUnreachable, http_client
+from store.keys import SandboxKeys
+from supervisor.deliveries import deliver
+from tests.agents import claimed, end_leases, propose
+from tests.conftest import action, as_events, status
+from tests.servers import wait_until
+
+
+def drive(store, commands, conversation):
+    """What a supervisor does about the delivery of a conversation once its lease has ended."""
+    end_leases(store, conversation)
+    claim = claimed(store, conversation)
+    if claim is not None:
+        deliver(store, commands, claim)
+
+
+def entries(store, conversation):
+    """When the deliveries of a conversation are due."""
+    stored = store.events._redis.zrange(SandboxKeys.deliveries, 0, -1, withscores=True)
+    return [at for entry, at in stored if conversation.encode() in entry]
+
+
+def lease(store, sandbox):
+    return store.events._redis.get(SandboxKeys.agent(sandbox.id))
+
+
+def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
+    assert commands.decide(waiting, accept=True, reason="fine")
+    assert not commands.decide(waiting, accept=True, reason="fine")
+    assert agent.decisions == [{"accept": True, "reason": "fine"}]
+    store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
+    drive(store, commands, waiting)  # a moment later: it has moved
+    assert len(agent.decisions) == 1
+    assert store.deliveries.get(waiting) is None
+    assert lease(store, sandbox) is None
+
+
+def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_once(store, waiting, sandbox, agent):
+    # Given an agent that responds when a supervisor has looked for what is due
+    commands, looked = Commands(store, http_client(60)), threading.Event()
+    agent.when_asked = lambda _: looked.wait(30)
+    with ThreadPoolExecutor(1) as pool:
+        deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
+        wait_until(lambda: agent.decisions, "the call of the agent")
+
+        # When it looks seconds later
+        seconds, micros = store.events._redis.time()
+        [due_at] = entries(store, waiting)
+        left = due_at / 1e6 - seconds - micros / 1e6
+
+        # Then it is not due before the call would have ended
+        assert left > 60
+        assert claimed(store, waiting) is None
+        looked.set()
+        assert deciding.result(30) is True
+    assert agent.decisions == [{"accept": False, "reason": "no"}]
+    assert store.deliveries.get(waiting) is None
+
+
+def test_the_lease_of_a_delivery_is_longer_than_a_call_that_is_tried_twice(store):
+    for seconds in (0.1, 10, 600):
+        timeout = http_client(seconds).timeout
+        assert Commands(store, http_client(seconds)).lease_seconds > 2 * (timeout.connect + timeout.read)
+
+
+def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_it(store, commands, waiting, agent):
+    sandbox_id = store.conversations.sandbox_of(waiting)
+    claim = store.deliveries.open(waiting, sandbox_id, commands.lease_seconds)
+    store.deliveries.decide(claim, accept=False, reason="no")
+
+    drive(store, commands, waiting)
+
+    assert agent.decisions == [{"accept": False, "reason": "no"}]
+    assert store.deliveries.get(waiting) is None
+
+
+def test_a_delivery_whose_worker_was_killed_before_it_decided_is_forgotten(store, commands, waiting, sandbox, agent):
+    store.deliveries.open(waiting, sandbox.id, commands.lease_seconds)
+
+    drive(store, commands, waiting)
+
+    assert agent.asked == []
+    assert len(store.confirmations.pending(waiting)) == 1
+    assert commands.decide(waiting, accept=True, reason="")
+
+
+def test_an_acceptance_that_the_agent_took_and_dropped_is_delivered_again(store, commands, waiting, sandbox, agent):
+    """A published agent server does that between its word that it waits and the end of its run."""
+    commands.decide(waiting, accept=True, reason="")
+
+    drive(store, commands, waiting)
+
+    assert len(agent.decisions) == 2
+    assert store.deliveries.get(waiting) is not None
+    store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
+    drive(store, commands, waiting)
+    assert len(agent.decisions) == 2
+    assert store.deliveries.get(waiting) is None
+
+
+@pytest.mark.parametrize("failure", [0, 500, 503])
+def test_a_decision_that_the_agent_did_not_take_is_delivered_again(store, commands, waiting, sandbox, agent, failure):
+    agent.statuses = [failure]
+
+    assert commands.decide(waiting, accept=False, reason="no")
+
+    assert store.deliveries.get(waiting) is not None
+    assert lease(store, sandbox) is None
+    agent.statuses = [200, 200, failure]  # the state, the latest action, and no success once more
+    drive(store, commands, waiting)
+    assert store.deliveries.get(waiting) is not None
+    drive(store, commands, waiting)
+    assert store.deliveries.get(waiting) is None
+    assert agent.decisions == [{"accept": False, "reason": "no"}] * 3
+
+
+@pytest.mark.parametrize("moved_on", ["no longer waits", "waits for another action"])
+def test_a_decision_that_was_received_is_not_given_to_what_came_later(store, commands, waiting, agent, moved_on):
+    agent.statuses = [0]  # received, but the response was lost
+    commands.decide(waiting, accept=True, reason="")
+    if moved_on == "no longer waits":
+        agent.state = {"execution_status": "running"}
+    else:
+        agent.latest = "another"
+
+    drive(store, commands, waiting)
+
+    assert len(agent.decisions) == 1
+    assert store.deliveries.get(waiting) is None
+
+
+def test_a_driver_whose_lease_ends_while_the_agent_responds_delivers_nothing(store, commands, waiting, sandbox, agent):
+    agent.statuses = [500]
+    commands.decide(waiting, accept=False, reason="no")
+    agent.when_asked = lambda _: store.events._redis.delete(SandboxKeys.agent(sandbox.id))
+
+    drive(store, commands, waiting)
+
+    assert len(agent.decisions) == 1
+    assert store.deliveries.get(waiting) is not None
+
+
+def test_conversations_of_one_agent_that_are_decided_at_once_are_delivered_one_after_the_other(
+    store, commands, waiting, sandbox, agent
+):
+    others = [f"{waiting[:-1]}{digit:x}" for digit in range(16) if not waiting.endswith(f"{digit:x}")][:5]
+    for conversation in others:
+        propose(store, conversation, sandbox.id)
+    inside, most, guard = 0, 0, threading.Lock()
+
+    def count(_):
+        nonlocal inside, most
+        with guard:
+            inside += 1
+            most = max(most, inside)
+        time.sleep(0.02)
+        with guard:
+            inside -= 1
+
+    agent.when_asked = count
+    with ThreadPoolExecutor(6) as pool:
+        won = pool.map(lambda one: commands.decide(one, accept=False, reason=""), [waiting, *others])
+
+    assert list(won) == [True] * 6
+    for conversation in (waiting, *others):
+        drive(store, commands, conversation)
+    assert most == 1
+    assert len(agent.decisions) == 6
+
+
+# Messages and runs: an agent server approves what waits by either
+
+
+def test_a_message_rejects_what_waits_before_it_arrives(commands, waiting, agent):
+    commands.send(waiting, content=[], run=True)
+    paths = [path.rpartition("/")[2] for path, _ in agent.asked]
+    assert paths == ["respond_to_confirmation", "events"]
+    assert agent.decisions[0]["accept"] is False
+
+
+def test_a_message_after_an_acceptance_accepts_no_later_action(commands, waiting, agent):
+    commands.decide(waiting, accept=True, reason="")
+    agent.latest = "another"
+
+    commands.send(waiting, content=[], run=True)
+
+    assert [body["accept"] for body in agent.decisions] == [True]
+    assert len(agent.posted("/events")) == 1
+
+
+@pytest.mark.parametrize("failure", [0, 500])
+def test_a_message_whose_rejection_the_agent_did_not_receive_is_not_sent(store, commands, waiting, agent, failure):
+    # Nor is the next one: the agent still waits, and would take it for an approval.
+    for statuses in ([failure], [200, 200, failure]):  # the state and the latest action come first
+        agent.statuses = statuses
+        with pytest.raises((AgentUnreachable, AgentRefused)):
+            commands.send(waiting, content=[], run=True)
+        assert agent.posted("/events") == []
+
+    commands.send(waiting, content=[], run=True)
+
+    assert [body["accept"] for body in agent.decisions] == [False] * 3
+    assert len(agent.posted("/events")) == 1
+    assert store.deliveries.get(waiting) is None
+
+
+@pytest.mark.parametrize("act", ["run", "message"])
+def test_neither_a_run_nor_a_message_approves_what_was_rejected(store, commands, waiting, agent, act):
+    agent.statuses = [500]
+    commands.decide(waiting, accept=False, reason="no")  # which the agent has not received
+
+    if act == "run":
+        commands.change_status(waiting, "run")
+    else:
+        commands.send(waiting, content=[], run=True)
+
+    paths = [path.rpartition("/")[2] for path, _ in agent.asked if path.startswith("POST")]
+    assert paths == ["respond_to_confirmation", "respond_to_confirmation", "run" if act == "run" else "events"]
+    assert [body["accept"] for body in agent.decisions] == [False, False]
+    assert store.deliveries.get(waiting) is None
+
+
+@pytest.mark.parametrize("act", ["run", "message"])
+def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, waiting, agent, monkeypatch, act):
+    monkeypatch.setattr("agents.commands._LEASE_TIMEOUT", 60)
+    commands = Commands(store, http_client(30))
+    go_on = threading.Event()
+    agent.when_asked = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(30)
+    with ThreadPoolExecutor(2) as pool:
+        deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
+        wait_until(lambda: agent.decisions, "the call of the agent")
+        if act == "run":
+            acting = pool.submit(commands.change_status, waiting, "run")
+        else:
+            acting = pool.submit(commands.send, waiting, content=[], run=True)
+        wait_until(lambda: len(entries(store, waiting)) == 2, "the second to wait for the agent")
+        assert len(agent.asked) == 1
+
+        go_on.set()
+
+        assert deciding.result(30) is True
+        acting.result(30)
+    assert [path.rpartition("/")[2] for path, _ in agent.asked] == [
+        "respond_to_confirmation",
+        "run" if act == "run" else "events",
+    ]
+
+
+def test_to_run_what_waits_is_to_accept_it(store, commands, waiting, agent):
+    commands.change_status(waiting, "run")
+    assert [path.rpartition("/")[2] for path, _ in agent.asked] == ["respond_to_confirmation"]
+    assert agent.decisions[0]["accept"] is True
+
+
+def test_a_run_after_an_acceptance_that_was_dropped_accepts_again_and_runs_nothing_else(commands, waiting, agent):
+    commands.decide(waiting, accept=True, reason="")
+    commands.change_status(waiting, "run")
+    assert [body["accept"] for body in agent.decisions] == [True, True]
+    assert agent.posted("/run") == []
+
+
+def test_a_message_to_a_sandbox_that_is_paused_rejects_nothing(store, commands, waiting, sandbox, agent):
+    store.sandboxes.ask(sandbox.id, "pause")
+    store.sandboxes.report(sandbox.id, "scripted", "PAUSED")
+    for act in (lambda: commands.send(waiting, content=[], run=True), lambda: commands.change_status(waiting, "run")):
+        with pytest.raises(NotReachable, match="PAUSED"):
+            act()
+    assert len(store.confirmations.pending(waiting)) == 1
+    assert agent.asked == []
+
+
+def test_an_action_that_follows_is_decided_while_the_delivery_of_an_older_one_is_due(
+    store, commands, waiting, sandbox, agent
+):
+    commands.decide(waiting, accept=True, reason="")
+    following = action("next")
+    agent.latest = following["id"]
+    batch = as_events([status("running"), following, status("waiting_for_confirmation")])
+    store.events.append(waiting, batch, sandbox_id=sandbox.id)
+
+    assert commands.decide(waiting, accept=False, reason="no")
+
+    drive(store, commands, waiting)
+    drive(store, commands, waiting)
+    assert [body["accept"] for body in agent.decisions] == [True, False]
+    assert store.deliveries.get(waiting) is None

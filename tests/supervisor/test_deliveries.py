@@ -1,0 +1,204 @@
+"""A supervisor's deliveries: many agents at once, each given up when it never receives what was decided."""
+
+import json
+import threading
+from contextlib import ExitStack
+from uuid import uuid4
+
+import pytest
+
+from agents.commands import Commands
+from agents.link import http_client
+from store.keys import ConversationKeys, SandboxKeys
+from supervisor.deliveries import DeliveryDriver, deliver
+from tests.agents import claimed, end_leases, propose, running_sandbox, scripted_agent
+from tests.servers import wait_until
+
+
+@pytest.fixture
+def agent():
+    with scripted_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def sandbox(store, agent):
+    with running_sandbox(store, agent.url) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def commands(store):
+    return Commands(store, http_client(2))
+
+
+def decided(store, agent, sandbox_id, conversation=None, *, accept=False) -> str:
+    """A conversation of which the agent has not received what was decided."""
+    conversation = conversation or str(uuid4())
+    agent.latest = propose(store, conversation, sandbox_id)["id"]
+    claim = store.deliveries.open(conversation, sandbox_id, 30)
+    assert claim.is_of(store.deliveries.decide(claim, accept=accept, reason="no"))
+    store.deliveries.close(claim, again_in=0)
+    return conversation
+
+
+def drive(store, commands, conversation):
+    end_leases(store, conversation)
+    deliver(store, commands, claimed(store, conversation))
+
+
+def errors(store, conversation) -> list[dict]:
+    found, _ = store.events.search(conversation, kind="ConversationErrorEvent")
+    return [json.loads(raw) for raw in found]
+
+
+def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for: float):
+    """Let a decision be so many seconds old, and the sandbox have run for so many."""
+    redis = store.events._redis
+    for key, field, seconds in (
+        (ConversationKeys(conversation).root, "delivery_at", decided_for),
+        (SandboxKeys.box(sandbox_id), "changed_at", running_for),
+    ):
+        redis.hset(key, field, int(redis.hget(key, field)) - round(seconds * 1e6))
+
+
+def test_an_agent_that_hangs_holds_up_no_other(store):
+    commands, go_on = Commands(store, http_client(60)), threading.Event()
+    with scripted_agent() as hung, scripted_agent() as quick, running_sandbox(store, hung.url) as box:
+        hung.when_asked = lambda _: go_on.wait(60)
+        stuck = [decided(store, hung, box.id) for _ in range(3)]
+        driver = DeliveryDriver(store, commands)
+        driver.drive_due()
+        wait_until(lambda: hung.asked, "the call of the agent that hangs")
+
+        for _ in range(5):
+            with running_sandbox(store, quick.url) as other:
+                conversation = decided(store, quick, other.id)
+                driver.drive_due()
+                wait_until(lambda one=conversation: store.deliveries.get(one) is None, "a delivery meanwhile")
+
+        assert len(quick.decisions) == 5
+        assert len(hung.asked) == 1  # its other deliveries wait for the first
+        go_on.set()
+        for conversation in stuck:
+
+            def is_settled(one=conversation):
+                end = store.deliveries.get(one) is None
+                driver.drive_due()
+                return end
+
+            hung.latest = store.deliveries.get(conversation).actions[0] if store.deliveries.get(conversation) else ""
+            wait_until(is_settled, "the deliveries of the agent that hung")
+
+
+def test_as_many_agents_are_called_at_once_as_may(store, monkeypatch):
+    monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
+    commands, go_on = Commands(store, http_client(60)), threading.Event()
+    with scripted_agent() as hung, ExitStack() as stack:
+        hung.when_asked = lambda _: go_on.wait(60)
+        boxes = [stack.enter_context(running_sandbox(store, hung.url)) for _ in range(3)]
+        conversations = [decided(store, hung, box.id) for box in boxes]
+        driver = DeliveryDriver(store, commands)
+
+        wait_until(lambda: driver.drive_due() or len(hung.asked) == 2, "the calls of two agents")
+        for _ in range(5):
+            driver.drive_due()
+        assert len(hung.asked) == 2
+
+        go_on.set()
+        hung.state = {"execution_status": "running"}  # they have moved
+
+        def are_settled():
+            driver.drive_due()
+            return not any(store.deliveries.get(one) for one in conversations)
+
+        wait_until(are_settled, "the deliveries of all three")
+
+
+def test_a_delivery_that_another_supervisor_died_with_is_driven_when_its_lease_ends(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id)
+    assert claimed(store, conversation) is not None  # by the one that died
+
+    drive(store, commands, conversation)
+
+    assert agent.decisions == [{"accept": False, "reason": "no"}]
+    assert store.deliveries.get(conversation) is None
+
+
+def test_two_supervisors_deliver_a_decision_once(store, commands, agent, sandbox):
+    drivers = [DeliveryDriver(store, commands) for _ in range(2)]
+    for number in range(1, 11):
+        conversation = decided(store, agent, sandbox.id)
+
+        def is_settled(one=conversation):
+            threads = [threading.Thread(target=driver.drive_due) for driver in drivers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return store.deliveries.get(one) is None
+
+        wait_until(is_settled, "the delivery")
+        assert len(agent.decisions) == number
+
+
+def test_an_agent_that_goes_on_to_wait_is_given_up_and_the_log_says_so(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id, accept=True)
+    let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
+
+    drive(store, commands, conversation)
+
+    assert store.deliveries.get(conversation) is None
+    assert claimed(store, conversation) is None
+    [error] = errors(store, conversation)
+    assert "goes on to wait" in error["detail"]
+
+
+def test_the_time_in_which_the_sandbox_was_paused_is_no_silence(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id, accept=True)
+    let_pass(store, conversation, sandbox.id, decided_for=100_000, running_for=0)
+
+    drive(store, commands, conversation)
+
+    assert len(agent.decisions) == 1
+    assert store.deliveries.get(conversation) is not None
+    assert errors(store, conversation) == []
+
+
+@pytest.mark.parametrize("why", ["refused", "gone", "forgotten"])
+def test_a_decision_that_can_never_be_delivered_is_told_in_the_log(store, commands, agent, sandbox, why):
+    conversation = decided(store, agent, sandbox.id, accept=True)
+    if why == "refused":
+        agent.statuses = [404]
+    else:
+        store.sandboxes.report(sandbox.id, "scripted", "ERROR" if why == "gone" else "GONE", detail="it ended")
+
+    drive(store, commands, conversation)
+
+    assert store.deliveries.get(conversation) is None
+    [error] = errors(store, conversation)
+    assert error["code"] == "AnswerNotDelivered"
+    assert "accepted" in error["detail"]
+
+
+def test_a_fault_of_ours_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
+    conversation = decided(store, agent, sandbox.id)
+    monkeypatch.setattr(commands, "redeliver", lambda *_: {}["absent"])
+
+    drive(store, commands, conversation)
+    assert store.deliveries.get(conversation) is not None
+    let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
+    drive(store, commands, conversation)
+
+    assert store.deliveries.get(conversation) is None
+    assert "KeyError" in errors(store, conversation)[0]["detail"]
+
+
+def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id)
+    store.conversations.delete(conversation)
+
+    drive(store, commands, conversation)
+
+    assert agent.asked == []
+    assert claimed(store, conversation) is None
