@@ -139,10 +139,15 @@ def _stop(engine: Engine) -> None:
     engine.client.images.prune({"until": "24h"})
     dockerd = psutil.Process(int(SOCKET.with_suffix(".pid").read_text()))
     dockerd.terminate()
-    dockerd.wait(60)
+    wait_until(lambda: _has_ended(dockerd), "the end of the private Docker engine")
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
         if line.split()[1].startswith((f"{CACHE}/engine", f"{SOCKET.with_suffix('.exec')}")):
             subprocess.run(["umount", line.split()[1]], check=True)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether it is gone, or waits for its parent, which may be another process that tests, to notice."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def _make_base(engine: Engine) -> None:
