@@ -18,7 +18,7 @@ BUNDLED = Path(__file__).parent / "specs.toml"
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One template. Times are in seconds, 0 for never; a limit that is None is the runtime's affair."""
+    """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides."""
 
     id: str
     command: tuple[str, ...]
