@@ -18,7 +18,7 @@ BUNDLED = Path(__file__).parent / "specs.toml"
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One template. Times are in seconds, 0 for never; what is None has no limit."""
+    """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides."""
 
     id: str
     command: tuple[str, ...]
@@ -29,12 +29,23 @@ class Spec:
     image: str | None
     ports: Mapping[str, int]
     isolated: bool
+    network: str | None
+    capabilities: tuple[str, ...]
+    new_privileges: bool
+    read_only: bool
     idle_pause_seconds: float
     max_seconds: float
     memory_bytes: int | None
     cpus: float | None
     processes: int | None
     conversation: Mapping[str, Any]
+
+
+#: keys that loosen the hardening of a container, and what each is where it is absent
+_OF_CONTAINERS: dict[str, Any] = {"network": None, "capabilities": [], "new_privileges": False, "read_only": True}
+
+#: the least memory that an engine gives to a container
+_LEAST_MEMORY_MB = 6
 
 
 class _Strict(Schema):
@@ -64,6 +75,21 @@ class _Spec(_Strict):
         load_default=lambda: {"AGENT_SERVER": 8000},
     )
     isolated = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    network = fields.String(
+        load_default=None,
+        validate=[
+            validate.Regexp(re.compile(r"[\w.-]+\Z"), error="Must be the name of a network of the engine."),
+            validate.NoneOf(["host", "none"], error="Must be a network that publishes ports: neither host nor none."),
+        ],
+    )
+    capabilities = fields.List(
+        fields.String(
+            validate=validate.Regexp(r"[A-Z][A-Z_]*\Z", error="Must be the name of a capability, such as NET_RAW.")
+        ),
+        load_default=list,
+    )
+    new_privileges = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    read_only = fields.Boolean(truthy={True}, falsy={False}, load_default=True)
     idle_pause_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
     max_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
     limits = fields.Nested(_Limits, load_default=dict)
@@ -73,8 +99,11 @@ class _Spec(_Strict):
     def _consistent(self, spec: dict[str, Any], **_: Any) -> None:
         if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
             raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
-        if spec["runtime"] == "docker" and not spec["image"]:
-            raise ValidationError("Missing: the docker runtime needs one.", "image")
+        if spec["runtime"] == "docker":
+            _check_container(spec)
+        for key, absent in _OF_CONTAINERS.items():
+            if spec["runtime"] != "docker" and spec[key] != absent:
+                raise ValidationError("Only for the docker runtime.", key)
         if "AGENT_SERVER" not in spec["ports"]:
             raise ValidationError("AGENT_SERVER must be among them.", "ports")
 
@@ -83,12 +112,24 @@ class _Spec(_Strict):
         limits, created_at = spec.pop("limits"), spec.pop("created_at").astimezone(UTC)
         memory = limits.get("memory_mb")
         return Spec(
-            **{**spec, "command": tuple(spec["command"])},
+            **{**spec, "command": tuple(spec["command"]), "capabilities": tuple(spec["capabilities"])},
             created_at=created_at,
             memory_bytes=memory and memory * 1024 * 1024,
             cpus=limits.get("cpus"),
             processes=limits.get("processes"),
         )
+
+
+def _check_container(spec: Mapping[str, Any]) -> None:
+    folder, memory = spec["working_dir"], spec["limits"].get("memory_mb", _LEAST_MEMORY_MB)
+    if not spec["image"]:
+        raise ValidationError("Missing: the docker runtime needs one.", "image")
+    if folder != "." and not (folder.startswith("/") and folder.strip("/")):
+        raise ValidationError('Must be "." (the image\'s own) or an absolute path but /.', "working_dir")
+    if spec["isolated"]:
+        raise ValidationError("Only for the process runtime: a container is isolated.", "isolated")
+    if memory < _LEAST_MEMORY_MB:
+        raise ValidationError({"memory_mb": [f"Must be at least {_LEAST_MEMORY_MB} for a container."]}, "limits")
 
 
 class SpecNotFound(LookupError):

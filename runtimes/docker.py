@@ -12,12 +12,12 @@ What is enforced, unless the launch says otherwise:
 - limits of memory, cpus and processes
 - a network whose containers cannot reach each other: NETWORK, which the first start makes and later ones share. It is
   also the name of the bridge on the host, for firewall rules; `docker network rm` ends it
-- no link-local address: each container has the addresses of METADATA itself, so that a call of one is refused inside
-  the container, and 169.254.0.0/16 lies on its own bridge, so that no router is asked for the rest. Without
-  capabilities a container cannot change that
+- no metadata service: each container has the addresses of METADATA itself, so that a call of one is refused inside
+  the container, and 169.254.0.0/16 lies on its own bridge, so that the host routes no other link-local address for
+  it. Only NET_ADMIN (routes) or NET_RAW (frames of its own making) gets around that
 
-What is not enforced: a container reaches the internet, the host's other networks, and every port of the host that is
-not bound to loopback. Rules of the host's firewall (chain DOCKER-USER, `-i agent-server`) can.
+What is not enforced: a container reaches the internet, the host's other networks, and every port that the host binds
+to an address other than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce that.
 """
 
 import contextlib

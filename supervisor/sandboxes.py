@@ -223,4 +223,8 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         cpus=spec.cpus,
         processes=spec.processes,
         isolated=spec.isolated,
+        network=spec.network,
+        capabilities=spec.capabilities,
+        new_privileges=spec.new_privileges,
+        read_only=spec.read_only,
     )

@@ -85,12 +85,12 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def image(engine) -> str:
     """The id of the server's image, built from this checkout. It serves as a sandbox's image too."""
-    with _alone("build"):
+    with alone("build"):
         return engine.build("agent-server-ci/server")
 
 
 @contextlib.contextmanager
-def _alone(name: str) -> Iterator[None]:
+def alone(name: str) -> Iterator[None]:
     """One block of that name at a time on this machine."""
     with Path(tempfile.gettempdir(), f"agent-server-ci-{name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,7 +101,7 @@ def _alone(name: str) -> Iterator[None]:
 def _private_engine() -> Iterator[Engine]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "users").open("a") as users:
-        with _alone("engine"):
+        with alone("engine"):
             fcntl.flock(users, fcntl.LOCK_SH)  # held by every process that uses the engine
             if not SOCKET.exists() or not _answers():
                 _start()
@@ -109,7 +109,7 @@ def _private_engine() -> Iterator[Engine]:
             if not engine.client.images.list(name=BASE):
                 _make_base(engine)
         yield engine
-        with _alone("engine"), contextlib.suppress(BlockingIOError):
+        with alone("engine"), contextlib.suppress(BlockingIOError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while another process uses the engine
             _stop(engine)
 
@@ -139,10 +139,15 @@ def _stop(engine: Engine) -> None:
     engine.client.images.prune({"until": "24h"})
     dockerd = psutil.Process(int(SOCKET.with_suffix(".pid").read_text()))
     dockerd.terminate()
-    dockerd.wait(60)
+    wait_until(lambda: _has_ended(dockerd), "the end of the private Docker engine")
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
         if line.split()[1].startswith((f"{CACHE}/engine", f"{SOCKET.with_suffix('.exec')}")):
             subprocess.run(["umount", line.split()[1]], check=True)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether it is gone, or waits for its parent, which may be another process that tests, to notice."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def _make_base(engine: Engine) -> None:

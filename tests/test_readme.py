@@ -94,13 +94,18 @@ def test_the_agent_does_what_is_shown(server):
 
 
 def test_an_agent_in_a_sandbox_prints_what_is_shown(tmp_path):
+    with supervised_server(tmp_path) as (client, _):
+        check_the_sandbox_lines(str(client.base_url))
+
+
+def check_the_sandbox_lines(url: str) -> None:
+    """Run them against a server, and compare what they print with what is shown."""
     program("curl")
     [script] = re.findall(r"## Run an agent in a sandbox\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", TOUR, re.DOTALL)
+    script = script.replace("http://127.0.0.1:8000", url.rstrip("/"))
 
-    with supervised_server(tmp_path) as (client, _):
-        script = script.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
-        ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=90, check=True)
+    ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=90, check=True)
 
     assert lasting(ran.stdout) == lasting(shown)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from config import ConfigError
-from specs import BUNDLED, SpecNotFound, Specs
+from specs import BUNDLED, SpecNotFound, Specs, _Spec
 
 GOOD = {"id": '"a"', "command": '["run", "{AGENT_SERVER}"]', "created_at": "2026-11-21T10:00:00+02:00"}
 
@@ -29,8 +29,7 @@ def test_the_bundled_file_runs_the_reference_agent():
 
 def test_every_key_is_explained_in_the_bundled_file():
     explained = {line[2:].split(" ")[0] for line in BUNDLED.read_text().splitlines() if line.startswith("# ")}
-    keys = {"id", "command", "created_at", "runtime", "image", "working_dir", "initial_env", "ports", "isolated"}
-    assert keys | {"idle_pause_seconds", "max_seconds", "limits", "conversation"} <= explained
+    assert explained >= set(_Spec().fields)
 
 
 def test_what_is_absent_has_its_default(tmp_path):
@@ -40,6 +39,21 @@ def test_what_is_absent_has_its_default(tmp_path):
     assert (spec.idle_pause_seconds, spec.max_seconds) == (0, 0)
     assert (spec.memory_bytes, spec.cpus, spec.processes, spec.image) == (None, None, None, None)
     assert spec.created_at == datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def a_container(**members: str) -> str:
+    return one(runtime='"docker"', image='"some/image:1"', **members)
+
+
+def test_a_container_is_hardened_where_its_spec_does_not_say_otherwise(tmp_path):
+    [spec] = Specs.load(written(tmp_path, a_container())).all
+    assert (spec.read_only, spec.capabilities, spec.new_privileges, spec.network) == (True, (), False, None)
+
+
+def test_a_spec_can_loosen_each_hardening_of_a_container(tmp_path):
+    loose = {"read_only": "false", "capabilities": '["NET_RAW"]', "new_privileges": "true", "network": '"mine"'}
+    [spec] = Specs.load(written(tmp_path, a_container(**loose, working_dir='"/workspace"'))).all
+    assert (spec.read_only, spec.capabilities, spec.new_privileges, spec.network) == (False, ("NET_RAW",), True, "mine")
 
 
 def test_limits_are_read(tmp_path):
@@ -68,6 +82,25 @@ def test_the_first_one_is_the_default_and_an_unknown_one_is_not_found(tmp_path):
         (one(created_at="2026-11-21T10:00:00"), r"created_at: "),
         (one(runtime='"vm"'), r"runtime: Must be one of: process, docker"),
         (one(runtime='"docker"'), r"image: Missing"),
+        (a_container(isolated="true"), r"isolated: Only for the process runtime"),
+        (
+            a_container(working_dir='"src"'),
+            r"working_dir: Must be \"\.\" \(the image's own\) or an absolute",
+        ),
+        (a_container(working_dir='"/"'), r"working_dir: Must be"),
+        (a_container(read_only='"no"'), r"read_only: "),
+        (a_container(capabilities='"NET_RAW"'), r"capabilities: "),
+        (
+            a_container(capabilities='["net raw"]'),
+            r"capabilities\.0: Must be the name of a capability",
+        ),
+        (a_container(network='"host"'), r"network: Must be a network that publishes ports: neither host nor none"),
+        (a_container(network='"container:x"'), r"network: Must be the name of a network of the engine"),
+        (a_container(limits="{ memory_mb = 5 }"), r"limits\.memory_mb: Must be at least 6"),
+        (one(read_only="false"), r"read_only: Only for the docker runtime"),
+        (one(capabilities='["NET_RAW"]'), r"capabilities: Only for the docker runtime"),
+        (one(new_privileges="true"), r"new_privileges: Only for the docker runtime"),
+        (one(network='"mine"'), r"network: Only for the docker runtime"),
         (one(initial_env="{ A = 1 }"), r"initial_env\.A\.value: "),
         (one(ports="{ VSCODE = 8001 }"), r"ports: AGENT_SERVER"),
         (one(ports="{ AGENT_SERVER = 0 }"), r"ports\.AGENT_SERVER\.value: "),

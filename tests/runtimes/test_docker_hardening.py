@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,14 +14,20 @@ import pytest
 
 from runtimes import RuntimeFailure
 from runtimes.docker import METADATA, NETWORK, DockerRuntime
+from tests.servers import running, wait_until
 
-#: tells of one connection: what came, or why nothing did
+#: prints what one connection brought, or why there is none; from an address of its own or bound to a device, if named
 CONNECT = """
 import socket, sys
-socket.setdefaulttimeout(3)
-source = (sys.argv[3], 0) if sys.argv[3:] else None
+connection = socket.socket()
+connection.settimeout(3)
 try:
-    print("got", socket.create_connection((sys.argv[1], int(sys.argv[2])), source_address=source).recv(99).decode())
+    if sys.argv[3:] == ["eth0"]:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+    elif sys.argv[3:]:
+        connection.bind((sys.argv[3], 0))
+    connection.connect((sys.argv[1], int(sys.argv[2])))
+    print("got", connection.recv(99).decode())
 except OSError as error:
     print("refused" if isinstance(error, ConnectionRefusedError) else "no way", error)
 """
@@ -129,6 +136,8 @@ def test_sandboxes_cannot_reach_each_other(started, launch):
 
     assert "got hello" in connected(two, address, 8000)  # it listens
     assert "no way" in connected(one, address, 8000)
+    interfaces = {line.split()[-1] for line in said(one, "cat", "/proc/net/if_inet6").splitlines()}
+    assert interfaces <= {"lo"}  # nor by IPv6
 
 
 def test_sandboxes_of_a_network_that_their_spec_names_can_reach_each_other(started, launch, engine):
@@ -152,13 +161,45 @@ def test_a_sandbox_cannot_reach_a_metadata_service(started, engine, image, addre
         assert b"got hello" in elsewhere  # a container of the engine's own network reaches it
 
         own = sandbox.attrs["NetworkSettings"]["Networks"][NETWORK]["IPAddress"]
-        for words in [(), (own,), (address,)]:
+        for words in [(), (own,), (address,), ("eth0",)]:
             assert "refused" in connected(sandbox, address, port, *words)
 
 
-def test_a_sandbox_routes_no_link_local_address(started):
-    with address_of_this_machine("169.254.7.7"), listener("169.254.7.7") as port:
-        assert "no way" in connected(started(), "169.254.7.7", port)
+@pytest.fixture
+def router():
+    """Run `ip` on this machine and on another one, a network namespace, to which it routes 169.254.7.7."""
+    if os.geteuid():
+        pytest.skip("only root can make a network namespace")
+    name = f"t{uuid4().hex[:8]}"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+    ip("netns", "add", name)
+    try:
+        ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("address", "add", "198.18.7.1/30", "dev", name)
+        ip("link", "set", name, "up")
+        ip("-n", name, "address", "add", "198.18.7.2/30", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        ip("-n", name, "address", "add", "169.254.7.7/32", "dev", "eth0")
+        ip("-n", name, "route", "add", "default", "via", "198.18.7.1")
+        ip("route", "add", "169.254.7.7/32", "via", "198.18.7.2")
+        yield name
+    finally:
+        ip("netns", "delete", name)
+
+
+def test_a_sandbox_reaches_no_link_local_address_that_its_host_routes(started, router, engine, image):
+    address, sandbox = ("169.254.7.7", "8000"), started()
+    with running(["ip", "netns", "exec", router, sys.executable, "-c", GREETS]):
+        wait_until(lambda: socket.create_connection(address, 1).recv(5) == b"hello", "the other machine")
+        elsewhere = engine.client.containers.run(image, ["python", "-c", CONNECT, *address], remove=True)
+        assert b"got hello" in elsewhere  # a container of the engine's own network reaches it
+
+        own = sandbox.attrs["NetworkSettings"]["Networks"][NETWORK]["IPAddress"]
+        for words in [(own,), (), ("eth0",)]:
+            assert "no way" in connected(sandbox, *address, *words)
 
 
 def test_a_sandbox_reaches_the_host_as_host_docker_internal(started):

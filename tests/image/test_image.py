@@ -1,0 +1,101 @@
+"""The image, built and run on a real Docker engine."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import httpx
+import pytest
+from docker.models.containers import Container
+
+from tests.image import NO_KEEPALIVE
+from tests.servers import wait_until
+from tests.test_readme import check_the_sandbox_lines
+from tests.v1 import Api
+
+
+@dataclass
+class Server:
+    container: Container
+    client: httpx.Client
+
+    @property
+    def api(self) -> Api:
+        return Api(self.client)
+
+
+@contextlib.contextmanager
+def served(engine, image: str, **options) -> Iterator[Server]:
+    """A container of the image, whose server answers."""
+    container = engine.client.containers.run(image, detach=True, ports={"8000/tcp": ("127.0.0.1", None)}, **options)
+    try:
+        container.reload()
+        [binding] = container.ports["8000/tcp"]
+        url = f"http://127.0.0.1:{binding['HostPort']}"
+        with httpx.Client(base_url=url, timeout=20, headers=NO_KEEPALIVE) as client:
+            wait_until(lambda: client.get("/ready").status_code == 200, "the server in the container")
+            yield Server(container, client)
+    finally:
+        print(container.logs(tail=200).decode(errors="replace"))
+        container.remove(force=True, v=True)
+
+
+@pytest.fixture(scope="module")
+def server(engine, image) -> Iterator[Server]:
+    with served(engine, image, healthcheck={"interval": 10**9}) as server:
+        yield server
+
+
+@pytest.fixture
+def volume(engine):
+    volume = engine.client.volumes.create(f"data-{uuid4().hex[:8]}")
+    yield volume.name
+    volume.remove()
+
+
+def test_every_process_of_the_image_runs_as_its_own_user(server):
+    server.api.running_sandbox()
+
+    processes = server.container.top(ps_args="-eo pid,uid,args")["Processes"]
+
+    commands = " ".join(command for *_, command in processes)
+    assert all(name in commands for name in ("gunicorn", "redis-server", "supervisor", "agents.reference"))
+    assert {uid for _, uid, _ in processes} == {"10001"}
+    server.api.clean()
+
+
+def test_the_images_health_check_turns_healthy(server):
+    def status() -> str:
+        server.container.reload()
+        return server.container.health
+
+    wait_until(lambda: status() == "healthy", "the health check")
+
+
+def test_the_readme_s_sandbox_lines_print_what_is_shown_also_from_the_image(server):
+    check_the_sandbox_lines(str(server.client.base_url))
+
+
+def test_sigterm_ends_the_server_and_its_sandboxes_and_data_survive_in_a_new_container(engine, image, volume):
+    options = {"volumes": {volume: {"bind": "/data"}}}
+    with served(engine, image, **options) as first:
+        conversation = first.api.app_conversation(title="Survives")
+        first.api.send(conversation["id"], "Please stay")
+        first.api.until(conversation["id"], "finished")
+        events = first.api.events(conversation["id"])
+
+        first.container.stop(timeout=60)  # then the engine kills, and the exit code is 137
+
+        assert first.container.wait()["StatusCode"] == 0
+
+    with served(engine, image, **options) as second:
+        assert second.api.sandbox(conversation["sandbox_id"])["status_detail"] == "It ended with its supervisor"
+        assert second.api.events(conversation["id"]) == events
+        assert second.api.conversation(conversation["id"])["title"] == "Survives"
+
+
+def test_the_image_runs_with_a_read_only_root_and_without_capabilities(engine, image):
+    hardened = {"read_only": True, "tmpfs": {"/tmp": ""}, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
+    with served(engine, image, **hardened) as server:
+        server.api.running_sandbox()

@@ -1,0 +1,121 @@
+"""Sandboxes as containers behind the whole server: gunicorn, a supervisor, a real Docker engine."""
+
+from uuid import uuid4
+
+import pytest
+
+from tests.servers import supervised_server, wait_until
+from tests.v1 import Api
+from tests.v1.test_faults import supervisor_of
+
+SPEC = """
+[[spec]]
+id = "container"
+created_at = 2026-11-21T00:00:00Z
+runtime = "docker"
+image = "{image}"
+working_dir = "/workspace"
+command = ["python", "-m", "agents.reference", "--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
+initial_env = {{ PYTHONPATH = "/app" }}
+limits = {{ memory_mb = 300, cpus = 0.75, processes = 99 }}
+conversation = {{ confirmation_policy = {{ kind = "AlwaysConfirm" }} }}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(engine, image, tmp_path_factory):
+    """A server whose sandboxes are containers: its api, its master process, the name of its host."""
+    folder, host = tmp_path_factory.mktemp("containers"), f"tests-{uuid4().hex[:8]}"
+    (folder / "specs.toml").write_text(SPEC.format(image=image))
+    settings = {"SANDBOX_SPECS": f"{folder}/specs.toml", "HOST_ID": host, "HOST": "0.0.0.0", "DOCKER_HOST": engine.url}
+    with supervised_server(folder, **settings) as (client, master):
+        yield Api(client), master, host
+    assert containers(engine, host) == []
+
+
+@pytest.fixture
+def api(server, engine):
+    """Calls of that server; what a test has left is removed, and no container of it is left."""
+    api, _, host = server
+    yield api
+    api.clean()
+    wait_until(lambda: containers(engine, host) == [], "the end of every container")
+
+
+def containers(engine, host: str):
+    return engine.client.containers.list(all=True, filters={"label": f"agent-server.host={host}"})
+
+
+def container_of(engine, sandbox_id: str):
+    return engine.client.containers.get(f"agent-server-{sandbox_id}")
+
+
+def test_an_app_conversation_works_in_a_container(api, engine):
+    conversation = api.app_conversation(title="In a container")
+    api.send(conversation["id"], "run: pwd; id -u; echo kept > note && cat note")
+    api.until(conversation["id"], "waiting_for_confirmation")
+    api.answer(conversation["id"], True)
+    api.until(conversation["id"], "finished")
+
+    [observation] = api.events(conversation["id"], kind__eq="ObservationEvent")
+    assert observation["observation"]["content"][0]["text"].split() == ["/workspace", "10001", "kept"]
+    sandbox = api.sandbox(conversation["sandbox_id"])
+    assert sandbox["status"] == "RUNNING"
+    limits = container_of(engine, sandbox["id"]).attrs["HostConfig"]
+    assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (300 << 20, 750_000_000, 99)
+
+
+def test_a_container_is_paused_and_resumed_and_its_log_can_be_read(api, engine):
+    sandbox = api.running_sandbox()
+    path = f"/v1/sandboxes/{sandbox['id']}"
+
+    api.call("POST", f"{path}/pause")
+    assert api.sandbox(sandbox["id"])["status"] == "PAUSED"
+    assert container_of(engine, sandbox["id"]).status == "paused"
+    assert "serving on" in api.call("GET", f"{path}/logs")["log"]
+
+    api.call("POST", f"{path}/resume")
+    assert api.wait_for(sandbox["id"], "RUNNING") == sandbox
+
+
+def test_a_container_that_is_killed_from_outside_is_an_error_that_says_so(api, engine):
+    sandbox = api.running_sandbox()
+
+    container_of(engine, sandbox["id"]).kill()
+
+    detail = api.wait_for(sandbox["id"], "ERROR")["status_detail"]
+    assert "exit code 137" in detail
+    assert "serving on" in detail
+
+
+def test_a_supervisor_adopts_the_containers_of_a_killed_one(server, api, engine):
+    _, master, host = server
+    running, paused = api.running_sandbox(), api.running_sandbox()
+    api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
+    before = {container.id for container in containers(engine, host)}
+
+    supervisor_of(master).kill()
+
+    wait_until(
+        lambda: api.client.post(f"/api/v1/sandboxes/{running['id']}/pause").json() == {"success": True}, "a pause"
+    )
+    api.wait_for(running["id"], "PAUSED")
+    api.call("POST", f"/v1/sandboxes/{paused['id']}/resume")
+    api.wait_for(paused["id"], "RUNNING")
+    assert {container.id for container in containers(engine, host)} == before
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_deletion_leaves_no_container_and_no_volume(server, api, engine, paused):
+    sandbox = api.running_sandbox()
+    mounts = container_of(engine, sandbox["id"]).attrs["Mounts"]
+    volumes = {mount["Name"] for mount in mounts if mount["Type"] == "volume"}
+    if paused:
+        api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause")
+
+    api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}")
+
+    wait_until(lambda: api.sandbox(sandbox["id"]) is None, "the end of the sandbox")
+    assert containers(engine, server[2]) == []
+    assert volumes
+    assert not volumes & {volume.name for volume in engine.client.volumes.list()}
