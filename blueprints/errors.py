@@ -11,7 +11,7 @@
 | NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR) |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused       | 422, at the member that it is about |
-| TooManyFollowers, Stopping, NoSupervisor          | 503 with `Retry-After`              |
+| TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
 | anything else                                     | 500 with an `error_id` for the log  |
@@ -38,6 +38,7 @@ from store.errors import (
     IdInUse,
     IllegalMove,
     NoSupervisor,
+    NotDoneYet,
     NotItsSandbox,
     SandboxNotFound,
     SandboxRefuses,
@@ -79,7 +80,7 @@ def register_errors(app: Flask) -> None:
     )
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
-    for busy in (TooManyFollowers, Stopping, NoSupervisor):
+    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet):
         app.register_error_handler(busy, lambda error: _try_again(str(error)))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)

@@ -7,7 +7,7 @@ import json
 import secrets
 import string
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, NewType
@@ -16,7 +16,7 @@ from uuid import uuid4
 from redis import Redis
 
 import wire
-from store.errors import NoSupervisor, SandboxNotFound, SandboxRefuses, TooManySandboxes
+from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.keys import SandboxKeys
 from store.scripts import Scripts
 from wire import Micros
@@ -60,6 +60,9 @@ class Sandbox(NamedTuple):
     detail: str
     log: str
 
+    def __repr__(self) -> str:
+        return f"Sandbox(id={self.id!r}, status={self.status!r}, wanted={self.wanted!r}, host={self.host!r})"
+
 
 class Sandboxes:
     """All sandboxes of all hosts."""
@@ -95,9 +98,11 @@ class Sandboxes:
             time.sleep(_LOOK)
 
     def ask(self, sandbox_id: SandboxId, verb: str, *, wait: float = 0) -> None:
-        """Pause, resume or delete, as `_sandbox.lua` has it; waits so many seconds for a supervisor to see to it.
+        """Pause, resume or delete, as `_sandbox.lua` has it.
 
-        A resume is not waited for. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes.
+        wait: seconds in which the supervisor must have paused or deleted it; a resume is not waited for. Without, the
+        request alone is noted. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes and, of a pause or a deletion
+        that takes longer and goes on, NotDoneYet.
         """
         most, policy = self.limits.most, "pause" if self.limits.pause_idlest else "refuse"
         reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, wire.now(), most, policy])
@@ -108,17 +113,27 @@ class Sandboxes:
             raise SandboxRefuses(verb, status.decode())
         if outcome == b"full":
             raise TooManySandboxes(number, most)
-        reached: dict[str, Callable[[Sandbox | None], bool]] = {
-            "pause": lambda sandbox: sandbox is None or sandbox.status != "RUNNING" or sandbox.wanted != "paused",
-            "delete": lambda sandbox: sandbox is None,
-        }
-        if verb in reached:
-            self.wait_until(sandbox_id, reached[verb], wait)
+        if wait and verb == "delete":
+            self._wait_for_deletion(sandbox_id, wait)
+        elif wait and verb == "pause":
+            self._wait_for_pause(sandbox_id, wait)
 
-    def wait_until(self, sandbox_id: SandboxId, reached: Callable[[Sandbox | None], bool], seconds: float) -> None:
-        """Wait until a sandbox (None: there is none) is as it should be, or for that long."""
+    def _wait_for_deletion(self, sandbox_id: SandboxId, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not reached(self.get_many([sandbox_id])[0]) and time.monotonic() < deadline:
+        while (sandbox := self.get_many([sandbox_id])[0]) is not None:
+            if time.monotonic() > deadline:
+                raise NotDoneYet("deleted", sandbox.detail)
+            time.sleep(_LOOK)
+
+    def _wait_for_pause(self, sandbox_id: SandboxId, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (sandbox := self.get(sandbox_id)).status != "PAUSED":
+            if sandbox.status != "RUNNING":  # it ended, or its host was lost
+                raise SandboxRefuses("pause", sandbox.status)
+            if sandbox.wanted != "paused":
+                raise SandboxRefuses("pause", "being deleted" if sandbox.wanted == "deleted" else "being resumed")
+            if time.monotonic() > deadline:
+                raise NotDoneYet("paused", sandbox.detail)
             time.sleep(_LOOK)
 
     def touch(self, sandbox_id: SandboxId) -> None:
