@@ -84,7 +84,8 @@ def _run(config: Config, specs: Specs, host: str, folder: Path) -> None:
     store = open_store_of(config)
     client = http_client(config.agent_seconds)
     commands = Commands(store, client)
-    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(folder), "docker": DockerRuntime(host)}
+    process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
+    runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(host)}
     reconciler = Reconciler(
         store,
         specs,
