@@ -3,6 +3,7 @@
 Every field bears its help text; the table in the README is made from them (`make docs`).
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -109,6 +110,17 @@ class Config:
         least=0,
         most=1,
     )
+    orphan_seconds: float = _setting(
+        3600.0,
+        "Seconds without a living supervisor after which a process sandbox ends; one that starts before adopts it.",
+        least=1,
+        most=365 * 86400,
+    )
+    sandbox_ports: str = _setting(
+        "20000-29999",
+        "First and last port of process sandboxes; those that the kernel takes by itself (`ip_local_port_range`) are "
+        "left out.",
+    )
     host_id: str = _setting("", "Name of this host among those that share a Redis; unset: the system's host name.")
     host_seconds: float = _setting(
         10.0, "Seconds of silence after which a host's sandboxes are MISSING.", least=2, most=3600
@@ -143,9 +155,20 @@ class Config:
                 raise ConfigError(f"{name.upper()} must be {words}, not {getattr(self, name)!r}")
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
+        self.sandbox_port_range  # noqa: B018 - which refuses a wrong one
         if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
+
+    @property
+    def sandbox_port_range(self) -> range:
+        """The ports of process sandboxes. Raises ConfigError."""
+        match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", self.sandbox_ports)
+        if match is None or not 1024 <= int(match[1]) <= int(match[2]) <= 65535:
+            raise ConfigError(
+                f"SANDBOX_PORTS must be FIRST-LAST, two ports from 1024 to 65535, not {self.sandbox_ports!r}"
+            )
+        return range(int(match[1]), int(match[2]) + 1)
 
     @property
     def webhook_base(self) -> str:

@@ -12,7 +12,7 @@
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, at the member that it is about |
 | TooManyKinds                                      | 422, at the body                    |
-| TooManyFollowers, Stopping, NoSupervisor          | 503 with `Retry-After`              |
+| TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
 | BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
@@ -43,6 +43,7 @@ from store.errors import (
     IdInUse,
     IllegalMove,
     NoSupervisor,
+    NotDoneYet,
     NotItsSandbox,
     ReasonTooLong,
     SandboxNotFound,
@@ -89,7 +90,7 @@ def register_errors(app: Flask) -> None:
     )
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
-    for busy in (TooManyFollowers, Stopping, NoSupervisor):
+    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet):
         app.register_error_handler(busy, lambda error: _try_again(str(error)))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)

@@ -26,8 +26,8 @@ sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
 
 _DONE = {"success": True}
 
-#: seconds that a pause or a deletion is waited for; what takes longer goes on
-PATIENCE = 8.0
+#: seconds in which a pause or a deletion must be done; one that takes longer is 503 and goes on
+DONE_TIMEOUT = 8.0
 
 
 @sandboxes.get("/search")
@@ -66,7 +66,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
     """Freeze every process of a sandbox; of a paused one: nothing."""
-    current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=PATIENCE)
+    current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=DONE_TIMEOUT)
     return _DONE
 
 
@@ -84,11 +84,11 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.arguments(DeleteSandbox(), location="query")
 @sandboxes.response(200, Success)
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
-    """End a sandbox and remove all that it has on its host. Its conversations stay, to be read."""
+    """End a sandbox and remove all that it has on its host; its conversations stay, to be read."""
     if query["sandbox_id"] not in (None, sandbox_id):
         fault = Fault(f"sandbox_id must be that of the path, {sandbox_id}, or absent", "value_error")
         raise InvalidInput("query", {"sandbox_id": [fault]})
-    current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=PATIENCE)
+    current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=DONE_TIMEOUT)
     return _DONE
 
 

@@ -46,7 +46,8 @@ class Launch:
 
     sandbox_id: str
     command: tuple[str, ...]
-    env: Mapping[str, str]  #: all of it: nothing of the server's own environment reaches a sandbox
+    #: all of it: nothing of the server's own environment reaches a sandbox; it has secrets, so no repr shows it
+    env: Mapping[str, str] = field(repr=False)
     working_dir: str  #: relative: inside the sandbox's own folder
     ports: Mapping[str, int] = field(default_factory=lambda: {"AGENT_SERVER": 8000})  #: name → port in a container
     image: str | None = None

@@ -5,19 +5,22 @@ there, which the kernel refuses to a cgroup that holds processes of its own, exc
 """
 
 import contextlib
+import hashlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from runtimes import Launch, RuntimeFailure
-from runtimes.tree import LOOK, PATIENCE
+from runtimes.tree import SIGNAL_POLL, SIGNAL_TIMEOUT
 
 #: microseconds: the period of which a sandbox gets `cpus` times as much
 _CPU_PERIOD = 100_000
 
-#: tasks that a launcher itself takes: its process has a second thread
+#: tasks of a launcher that may not leave its sandbox's cgroup: its process has a second thread
 _LAUNCHER_TASKS = 2
 
 
@@ -45,11 +48,15 @@ class Cgroup:
         (folder / "cgroup.freeze").write_text("0")
         return cls(folder)
 
-    def limit(self, launch: Launch) -> set[str]:
-        """Set a launch's limits; the names of those that hold now. The launcher's own memory counts."""
+    def limit(self, launch: Launch, *, with_launcher: bool) -> set[str]:
+        """Set a launch's limits; the names of those that hold now.
+
+        with_launcher: its launcher could not leave, and counts.
+        """
+        tasks = launch.processes and launch.processes + (_LAUNCHER_TASKS if with_launcher else 0)
         wanted = {
             "memory_bytes": ("memory", "memory.max", launch.memory_bytes),
-            "processes": ("pids", "pids.max", launch.processes and launch.processes + _LAUNCHER_TASKS),
+            "processes": ("pids", "pids.max", tasks),
             "cpus": ("cpu", "cpu.max", launch.cpus and f"{round(launch.cpus * _CPU_PERIOD)} {_CPU_PERIOD}"),
         }
         held = set()
@@ -66,13 +73,8 @@ class Cgroup:
         return held
 
     def add(self, pid: int) -> None:
+        """Move a process here, 0 for the caller's own. Raises OSError."""
         (self.folder / "cgroup.procs").write_text(str(pid))
-
-    @property
-    def meant_to_freeze(self) -> bool:
-        with contextlib.suppress(OSError):
-            return (self.folder / "cgroup.freeze").read_text().strip() == "1"
-        return False
 
     def is_frozen(self) -> bool:
         with contextlib.suppress(OSError):
@@ -80,14 +82,13 @@ class Cgroup:
         return False
 
     def freeze(self) -> None:
-        """Freeze every process; returns when the kernel says so. Raises RuntimeFailure; then everything goes on."""
+        """Freeze every process; returns when the kernel says so. Raises RuntimeFailure."""
         self._write("cgroup.freeze", "1")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SIGNAL_TIMEOUT
         while not self.is_frozen():
             if time.monotonic() > deadline:
-                self.thaw()
                 raise RuntimeFailure("a process of the sandbox would not freeze")
-            time.sleep(LOOK)
+            time.sleep(SIGNAL_POLL)
 
     def thaw(self) -> None:
         """Let every process go on."""
@@ -110,7 +111,7 @@ class Cgroup:
 
     def remove(self) -> None:
         """Remove it, once it is empty. Raises RuntimeFailure if it does not become so."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SIGNAL_TIMEOUT
         while self.folder.exists():
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):
@@ -120,10 +121,69 @@ class Cgroup:
                 return
             if time.monotonic() > deadline:
                 raise RuntimeFailure(f"the cgroup {self.folder} cannot be removed")
-            time.sleep(LOOK)
+            time.sleep(SIGNAL_POLL)
 
     def _write(self, file: str, value: str) -> None:
         try:
             (self.folder / file).write_text(value)
         except OSError as error:
             raise RuntimeFailure(f"the cgroup {self.folder} refuses {file}: {error.strerror}") from error
+
+
+class Cgroups:
+    """The cgroups of a folder's sandboxes: `sandbox-FOLDER-ID` below one parent, both parts hashed."""
+
+    def __init__(self, folder: Path, parent: Path | Literal["own"] | None) -> None:
+        """parent: "own" is this process's cgroup; None: sandboxes get none."""
+        self._folder = folder
+        self._parent = own() if parent == "own" else parent
+
+    def of(self, folder: Path) -> Path | None:
+        """The cgroup that a sandbox's folder gets; None where none may be made."""
+        if self._parent is None or not os.access(self._parent, os.W_OK):
+            return None
+        return self._parent / f"sandbox-{_hashed(self._folder)}-{_hashed(folder)}"
+
+    def confine(self, launch: Launch, folder: Path, launcher: int) -> tuple[Path | None, dict[str, str]]:
+        """Make a sandbox's cgroup, where that is possible; it, and how each limit is enforced.
+
+        The launcher is moved in, which shows that moving is allowed, and out again: its command joins by itself. A
+        launcher that may not leave is frozen with its sandbox.
+        """
+        wanted = {name for name in ("memory_bytes", "cpus", "processes") if getattr(launch, name)}
+        limits = dict.fromkeys(wanted, "not enforced")
+        if launch.memory_bytes:
+            limits["memory_bytes"] = "each process"
+        group, home = self.of(folder), own()
+        if group is None:
+            return None, limits
+        try:
+            made = Cgroup.below(group.parent, group.name)
+            made.add(launcher)
+            with contextlib.suppress(OSError):
+                if home is not None:
+                    Cgroup(home).add(launcher)
+            inside = launcher in [each.pid for each in made.processes()]
+            limits |= dict.fromkeys(made.limit(launch, with_launcher=inside), "cgroup")
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            return None, limits
+        return group, limits
+
+    def remove_stale(self) -> None:
+        """Remove the cgroups of sandboxes whose folder is gone: nobody else knows of them any more."""
+        if self._parent is None:
+            return
+        living = {self.of(folder) for folder in self._folder.glob("*/")}
+        for group in self._parent.glob(f"sandbox-{_hashed(self._folder)}-*"):
+            if group not in living:
+                with contextlib.suppress(RuntimeFailure):
+                    stale = Cgroup(group)
+                    stale.thaw()
+                    stale.kill()
+                    stale.remove()
+
+
+def _hashed(path: Path) -> str:
+    return hashlib.sha256(str(path).encode()).hexdigest()[:16]

@@ -2,10 +2,13 @@
 
     python -m runtimes.launch LOCK        the order, as JSON, on standard input
 
-It inherits the sandbox's lock as the open file LOCK and gives it up when it has answered: until then nobody can
-start the sandbox a second time, also when the supervisor has died. An order that breaks off is not obeyed.
+It inherits the sandbox's lock as the open file LOCK and releases it after its reply: until then nobody can start the
+sandbox a second time, also when the supervisor has died. An order that breaks off is not obeyed. It also inherits
+the files that hold the sandbox's ports, and keeps them open until it ends.
+
 It writes who it is before it runs the command, and how the command ended before it ends itself. In between it waits
-for signals and copies output, nothing else: SIGTERM, or the end of the command, ends all that runs below it.
+for signals, copies output and polls for its supervisor. SIGTERM, the end of the command, or the absence of every
+supervisor for `orphan_seconds` ends all that runs below it, also what is frozen: the launcher itself never is.
 """
 
 import contextlib
@@ -13,16 +16,21 @@ import ctypes
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runtimes import RuntimeFailure, tree
+from runtimes.cgroup import Cgroup
+from runtimes.freezer import PAUSED, gate
+from runtimes.orphans import OrphanWatch
 
 #: the files of a sandbox's folder: its handle, how it ended, what it printed last and before
 HANDLE, ENDING, LOG, OLDER_LOG = "handle.json", "ending.json", "log", "log.1"
@@ -31,7 +39,10 @@ HANDLE, ENDING, LOG, OLDER_LOG = "handle.json", "ending.json", "log", "log.1"
 _CHUNK = 65536
 
 #: seconds for which a writer that is no longer ours may keep the log open
-_LOG_PATIENCE = 2.0
+_LOG_TIMEOUT = 2.0
+
+#: seconds between two polls of a copier whose sandbox stands still
+_PAUSED_POLL = 0.1
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -44,11 +55,20 @@ class Order:
 
     handle: dict[str, Any]
     command: list[str]
-    env: dict[str, str]
+    env: dict[str, str] = field(repr=False)  #: it has secrets
     working_dir: str
     log_bytes: int  #: of each of the two files
     address_space: int | None  #: bytes, of each process
     grace: float  #: seconds between SIGTERM and SIGKILL
+    orphan_seconds: float  #: for which no supervisor may live
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.handle["folder"])
+
+    @property
+    def group(self) -> Cgroup | None:
+        return Cgroup(Path(self.handle["cgroup"])) if self.handle["cgroup"] else None
 
 
 def write(path: Path, value: object) -> None:
@@ -68,7 +88,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def main(lock: int) -> int:
     """Run one order to its end. Returns the exit status: 1 if there was none, or it could not be obeyed."""
-    # Blocked, for all threads: `sigwait` takes them one by one, and none is lost between two looks.
+    # Blocked, for all threads: `sigtimedwait` takes them one by one, and none is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_ORDERS_TO_END})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
@@ -77,7 +97,7 @@ def main(lock: int) -> int:
         return 1
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     handle = {**order.handle, "pid": os.getpid(), "started": tree.started(os.getpid())}
-    folder = Path(order.handle["folder"])
+    folder = order.folder
     write(folder / HANDLE, handle)
     output, end_of_output = os.pipe()
     try:
@@ -91,9 +111,14 @@ def main(lock: int) -> int:
     os.close(lock)
     copier = threading.Thread(target=_copy, args=(output, folder, order.log_bytes), daemon=True)
     copier.start()
-    code = _outlive(command, order.grace)
-    copier.join(_LOG_PATIENCE)
-    write(folder / ENDING, {"pid": handle["pid"], "started": handle["started"], "code": code})
+    watch = OrphanWatch(folder.parent, order.orphan_seconds)
+    ended = _wait(command.pid, watch)
+    ended |= _end_all(order)
+    command.returncode = ended.get(command.pid)
+    (folder / PAUSED).unlink(missing_ok=True)  # what has ended stands still no more: its last output is due
+    copier.join(_LOG_TIMEOUT)
+    ending = {"code": command.returncode, "orphan_seconds": order.orphan_seconds if watch.is_orphan() else None}
+    write(folder / ENDING, {"pid": handle["pid"], "started": handle["started"], **ending})
     return 0
 
 
@@ -107,12 +132,16 @@ def _run(order: Order, output: int) -> subprocess.Popen[bytes]:
         stdout=output,
         stderr=output,
         start_new_session=True,
-        preexec_fn=_preparation(os.getpid(), order.address_space),
+        preexec_fn=_preparation(os.getpid(), order),
     )
 
 
-def _preparation(launcher: int, address_space: int | None) -> Callable[[], None]:
+def _preparation(launcher: int, order: Order) -> Callable[[], None]:
+    group, address_space = order.group, order.address_space
+
     def prepare() -> None:
+        if group is not None:
+            group.add(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != launcher:  # it died before it could be asked for that
@@ -128,7 +157,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _answer(answer: dict[str, Any]) -> None:
-    """Tell the supervisor, if it still lives, and let go of what is shared with it."""
+    """Reply to the supervisor, if it still lives, and close what is shared with it."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(answer), flush=True)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -137,20 +166,37 @@ def _answer(answer: dict[str, Any]) -> None:
     os.close(nothing)
 
 
-def _outlive(command: subprocess.Popen[bytes], grace: float) -> int | None:
-    """Wait for the end of the command or the order to end it, then end what runs below; the command's exit code."""
+def _wait(command: int, watch: OrphanWatch) -> dict[int, int]:
+    """Wait for the end of the command, an order to end it or the loss of the supervisor; exit codes of what ended."""
     ended: dict[int, int] = {}
-    while command.pid not in ended and signal.sigwait({signal.SIGCHLD, *_ORDERS_TO_END}) not in _ORDERS_TO_END:
+    while command not in ended and not watch.is_orphan():
+        received = signal.sigtimedwait({signal.SIGCHLD, *_ORDERS_TO_END}, watch.seconds_left)
+        if received is not None and received.si_signo in _ORDERS_TO_END:
+            break
         ended |= _reaped()
-    with contextlib.suppress(RuntimeFailure):  # whoever stops the sandbox looks again, and can say so
-        tree.end(lambda: tree.descendants(os.getpid()), grace=grace)
-    ended |= _reaped()
-    command.returncode = ended.get(command.pid)
-    return command.returncode
+    return ended
+
+
+def _end_all(order: Order) -> dict[int, int]:
+    """End all that runs below, frozen or not, and remove its cgroup; the exit codes of what ended.
+
+    What survives is left to whoever stops the sandbox, who can say so.
+    """
+    group = order.group
+    with contextlib.suppress(RuntimeFailure):
+        if group is not None:
+            group.thaw()
+        tree.end(lambda: tree.descendants(os.getpid()), grace=order.grace)
+    ended = _reaped()
+    if group is not None and os.getpid() not in [each.pid for each in group.processes()]:
+        with contextlib.suppress(RuntimeFailure):
+            group.kill()
+            group.remove()
+    return ended
 
 
 def _reaped() -> dict[int, int]:
-    """Take leave of every child and adopted orphan that has ended; their exit codes, negative for a signal."""
+    """Reap every child and adopted orphan that has ended; their exit codes, negative for a signal."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -161,15 +207,29 @@ def _reaped() -> dict[int, int]:
 def _copy(output: int, folder: Path, log_bytes: int) -> None:
     """Append output to the log until every writer has closed it; a full log takes the place of the older one.
 
-    What cannot be written is lost: a full disk must not stop the sandbox.
+    While the sandbox stands still nothing is copied. What cannot be written is lost: a full disk must not stop the
+    sandbox.
     """
+    while True:
+        select.select([output], [], [])
+        with gate(folder):
+            is_paused = (folder / PAUSED).exists()
+            if not is_paused:
+                text = os.read(output, min(log_bytes, _CHUNK))
+                if not text:
+                    return
+                with contextlib.suppress(OSError):
+                    _append(text, folder, log_bytes)
+        if is_paused:
+            time.sleep(_PAUSED_POLL)
+
+
+def _append(text: bytes, folder: Path, log_bytes: int) -> None:
     log = folder / LOG
-    while text := os.read(output, min(log_bytes, _CHUNK)):
-        with contextlib.suppress(OSError):
-            if log.exists() and log.stat().st_size + len(text) > log_bytes:
-                log.replace(folder / OLDER_LOG)
-            with log.open("ab", buffering=0) as file:
-                file.write(text)
+    if log.exists() and log.stat().st_size + len(text) > log_bytes:
+        log.replace(folder / OLDER_LOG)
+    with log.open("ab", buffering=0) as file:
+        file.write(text)
 
 
 if __name__ == "__main__":

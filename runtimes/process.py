@@ -3,14 +3,15 @@
 FOLDER/ID/           a sandbox's folder; `stop` removes it
     work/            its working directory and HOME
     handle.json      who its launcher is: written by the launcher itself, before it runs the command
-    ports.json       the ports that it was given
     ending.json      how its command ended
     log, log.1       what it printed
-    paused           there while it is to stand still, where there is no cgroup
+    paused           there while it is to stand still
 FOLDER/.ID.lock      held by whoever changes the sandbox, and by its launcher until the command runs
+FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
 
 A launcher (`launch.py`) of its own stands between the supervisor and each sandbox, so nothing ends when the supervisor
-does, and nothing is lost of what a sandbox prints: the last one to two times `log_bytes`.
+does, and nothing is lost of what a sandbox prints: the last one to two times `log_bytes`. A launcher whose supervisors
+have all been gone for `orphan_seconds` ends its sandbox, also a paused one; the folder stays for the next supervisor.
 
 What is enforced. With a cgroup v2 below which we may make others (see `cgroup.py`): freezing in the kernel, and
 limits of memory, processes and cpus where it has those controllers. Without: freezing by SIGSTOP to every process,
@@ -25,7 +26,6 @@ those of other sandboxes, and writes only its working directory. The network is 
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -43,18 +43,18 @@ from typing import Any, Literal
 import psutil
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, cgroup, tree
-from runtimes.command import PATH, composed, free_ports
+from runtimes.command import PATH, composed
 from runtimes.folder import failing, lock_of, locked, remove
+from runtimes.freezer import PAUSED, Freezer
 from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
+from runtimes.orphans import supervise
+from runtimes.ports import DEFAULT_RANGE, HeldPorts, held_ports
 
 #: seconds in which a launcher must say whether the command runs
-_START_PATIENCE = 30.0
+_START_TIMEOUT = 30.0
 
 #: seconds that a launcher may need beyond its grace to end everything
-_END_PATIENCE = 3.0
-
-#: the file that is there while a sandbox without a cgroup is to stand still
-_PAUSED = "paused"
+_END_TIMEOUT = 3.0
 
 #: what may name a folder: not another one, and no lock
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -72,13 +72,20 @@ class ProcessRuntime:
         log_bytes: int = 1 << 20,
         grace: float = 5.0,
         parent_cgroup: Path | Literal["own"] | None = "own",
+        ports: range = DEFAULT_RANGE,
+        orphan_seconds: float = 3600.0,
     ) -> None:
         """grace is the seconds between SIGTERM and SIGKILL. parent_cgroup: where sandboxes get a cgroup each;
-        "own" is this process's, if that is allowed; None is to freeze by signals."""
+        "own" is this process's, if that is allowed; None is to freeze by signals. ports: from which sandboxes get
+        theirs. orphan_seconds: after which a sandbox ends when no process has a ProcessRuntime of this folder."""
         self._folder = folder.resolve()
         self._log_bytes = log_bytes
         self._grace = grace
-        self._parent_cgroup = parent_cgroup
+        self._cgroups = cgroup.Cgroups(self._folder, parent_cgroup)
+        self._ports = ports
+        self._orphan_seconds = orphan_seconds
+        self._supervised = supervise(self._folder)
+        self._cgroups.remove_stale()
 
     def start(self, launch: Launch) -> Handle:
         """Start a sandbox, once per id. What an earlier one of the id left in its working directory stays."""
@@ -92,9 +99,10 @@ class ProcessRuntime:
             new = not folder.exists()
             _clear(folder, Path(handle["cgroup"]) if handle.get("cgroup") else None)
             try:
-                return self._start(launch, folder, lock)
+                with held_ports(launch.ports, self._ports) as held:
+                    return self._start(launch, folder, lock, held)
             except BaseException:
-                _clear(folder, self._cgroup_of(folder))
+                _clear(folder, self._cgroups.of(folder))
                 if new:
                     remove(folder)
                 raise
@@ -104,14 +112,14 @@ class ProcessRuntime:
         if tree.found(handle["pid"], handle["started"]) is None:
             return Observation(State.GONE, _ending(handle))
         freezer = _freezer(handle)
-        if freezer.meant_to_freeze and not freezer.is_frozen():
+        if freezer.is_wanted and not freezer.is_frozen():
             with contextlib.suppress(RuntimeFailure), _living(handle):
-                if freezer.meant_to_freeze:
+                if freezer.is_wanted:
                     freezer.freeze()
-        return Observation(State.PAUSED if freezer.meant_to_freeze else State.RUNNING)
+        return Observation(State.PAUSED if freezer.is_wanted else State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Freeze every process, the launcher too: a paused sandbox prints nothing, also not what it printed before."""
+        """Freeze every process and the log: a paused sandbox prints nothing, also not what it printed before."""
         with failing(f"sandbox {handle['sandbox_id']} cannot be paused"), _living(handle) as freezer:
             freezer.freeze()
 
@@ -133,9 +141,12 @@ class ProcessRuntime:
             lock_of(folder).unlink()
 
     def known(self) -> list[Handle]:
-        """Every sandbox that was started under this folder and not stopped."""
-        handles = [read(folder / HANDLE) for folder in self._folder.glob("*/")]
-        return [Handle(handle) for handle in handles if handle]
+        """Every sandbox that was started under this folder and not stopped, or not stopped whole.
+
+        A folder without a handle is what a start or a stop left that its caller did not live to finish.
+        """
+        folders = [folder for folder in self._folder.glob("*/") if _ID.fullmatch(folder.name)]
+        return [Handle(read(folder / HANDLE) or self._unfinished(folder)) for folder in folders]
 
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that it printed, of the last one to two times `log_bytes`."""
@@ -149,14 +160,16 @@ class ProcessRuntime:
         lines = text.decode(errors="replace").splitlines()
         return "\n".join(lines[-tail:] if tail > 0 else [])
 
-    def _start(self, launch: Launch, folder: Path, lock: int) -> Handle:
-        """Start a launcher and give it its order; its answer."""
-        for left in (ENDING, HANDLE, _PAUSED):
+    def _unfinished(self, folder: Path) -> dict[str, Any]:
+        """The handle of a folder that has none: of a sandbox without a launcher."""
+        return _described(folder, {}, self._cgroups.of(folder)) | {"limits": {}, "pid": 0, "started": ""}
+
+    def _start(self, launch: Launch, folder: Path, lock: int, held: HeldPorts) -> Handle:
+        """Start a launcher and send it its order; its reply."""
+        for left in (ENDING, HANDLE, PAUSED):
             (folder / left).unlink(missing_ok=True)
-        work = folder / "work"
-        work.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(folder, launch.ports)
-        command, env, working_dir = composed(launch, folder, ports)
+        (folder / "work").mkdir(parents=True, exist_ok=True)
+        command, env, working_dir = composed(launch, folder, held.ports)
         process = subprocess.Popen(
             [sys.executable, "-m", "runtimes.launch", str(lock)],
             stdin=subprocess.PIPE,
@@ -165,71 +178,52 @@ class ProcessRuntime:
             cwd=_PROJECT,
             env={"PATH": PATH, tree.MARK: str(folder)},
             start_new_session=True,
-            pass_fds=[lock],
+            pass_fds=[lock, *held.files],
         )
         threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay a zombie
-        group, limits = self._confined(launch, folder, process.pid)
-        handle = {
-            "runtime": "process",
-            "sandbox_id": launch.sandbox_id,
-            "folder": str(folder),
-            "ports": ports,
-            "cgroup": group,
-            "limits": limits,
-        }
+        group, limits = self._cgroups.confine(launch, folder, process.pid)
         in_group = limits.get("memory_bytes") == "cgroup"
         order = Order(
-            handle=handle,
+            handle=_described(folder, held.ports, group) | {"limits": limits},
             command=command,
             env=env,
             working_dir=str(working_dir),
             log_bytes=self._log_bytes,
             address_space=None if in_group else launch.memory_bytes,
             grace=self._grace,
+            orphan_seconds=self._orphan_seconds,
         )
         return Handle(_answer(process, json.dumps(asdict(order))))
 
-    def _confined(self, launch: Launch, folder: Path, pid: int) -> tuple[str | None, dict[str, str]]:
-        """Put a launcher into a cgroup where that is possible: its folder, and how each limit is enforced."""
-        wanted = {name for name in ("memory_bytes", "cpus", "processes") if getattr(launch, name)}
-        limits = dict.fromkeys(wanted, "not enforced") | (
-            {"memory_bytes": "each process"} if launch.memory_bytes else {}
-        )
-        group = self._cgroup_of(folder)
-        if group is None:
-            return None, limits
-        try:
-            made = cgroup.Cgroup.below(group.parent, group.name)
-            limits |= dict.fromkeys(made.limit(launch), "cgroup")
-            made.add(pid)
-        except OSError:
-            return None, limits
-        return str(group), limits
-
-    def _cgroup_of(self, folder: Path) -> Path | None:
-        parent = cgroup.own() if self._parent_cgroup == "own" else self._parent_cgroup
-        name = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
-        return parent / f"sandbox-{name}" if parent and os.access(parent, os.W_OK) else None
-
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
-        """Have a launcher end its sandbox, and see that it does."""
+        """Have a launcher end its sandbox; kill it when it does not."""
         _freezer(handle).thaw()
         with contextlib.suppress(psutil.Error):
             launcher.terminate()
-            deadline = time.monotonic() + self._grace + _END_PATIENCE
+            deadline = time.monotonic() + self._grace + _END_TIMEOUT
             while tree.found(handle["pid"], handle["started"]) and time.monotonic() < deadline:
-                time.sleep(tree.LOOK)
+                time.sleep(tree.SIGNAL_POLL)
             launcher.kill()
 
 
-def _freezer(handle: Handle) -> cgroup.Cgroup | tree.Tree:
-    if handle["cgroup"]:
-        return cgroup.Cgroup(Path(handle["cgroup"]))
-    return tree.Tree(handle["pid"], Path(handle["folder"]) / _PAUSED)
+def _described(folder: Path, ports: dict[str, int], group: Path | None) -> dict[str, Any]:
+    """What a handle says of a sandbox beside its launcher and its limits."""
+    return {
+        "runtime": "process",
+        "sandbox_id": folder.name,
+        "folder": str(folder),
+        "ports": ports,
+        "cgroup": str(group) if group else None,
+    }
+
+
+def _freezer(handle: Handle) -> Freezer:
+    processes = cgroup.Cgroup(Path(handle["cgroup"])) if handle["cgroup"] else tree.Tree(handle["pid"])
+    return Freezer(Path(handle["folder"]), processes)
 
 
 @contextlib.contextmanager
-def _living(handle: Handle) -> Iterator[cgroup.Cgroup | tree.Tree]:
+def _living(handle: Handle) -> Iterator[Freezer]:
     """The freezer of a sandbox that nobody else changes meanwhile. Raises RuntimeFailure if it has ended."""
     with locked(lock_of(Path(handle["folder"]))):
         if tree.found(handle["pid"], handle["started"]) is None:
@@ -242,6 +236,8 @@ def _ending(handle: Handle) -> str:
     ending = read(Path(handle["folder"]) / ENDING)
     if (ending.get("pid"), ending.get("started")) != (handle["pid"], handle["started"]):
         return "it was killed from outside"
+    if ending.get("orphan_seconds"):
+        return f"its supervisor was gone for {ending['orphan_seconds']:g} s (ORPHAN_SECONDS)"
     code = ending["code"]
     if code is None:
         return "it was told to"
@@ -249,7 +245,7 @@ def _ending(handle: Handle) -> str:
 
 
 def _clear(folder: Path, group: Path | None) -> None:
-    """End whatever still runs of a sandbox, also what escaped from its launcher."""
+    """End whatever still runs of a sandbox, also what escaped from its launcher, and remove its cgroup."""
     if group is not None and group.exists():
         remaining = cgroup.Cgroup(group)
         remaining.thaw()
@@ -260,20 +256,22 @@ def _clear(folder: Path, group: Path | None) -> None:
 
 
 def _answer(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
-    """Give a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run."""
+    """Send a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run."""
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdout, contextlib.suppress(BrokenPipeError):
         with process.stdin:
             process.stdin.write(order.encode())
-        if not select.select([process.stdout], [], [], _START_PATIENCE)[0]:
+        if not select.select([process.stdout], [], [], _START_TIMEOUT)[0]:
             process.kill()
-            raise RuntimeFailure(f"its launcher said nothing for {_START_PATIENCE:g} s")
+            raise RuntimeFailure(f"its launcher did not reply within {_START_TIMEOUT:g} s")
         text = process.stdout.readline()
     try:
         answer: dict[str, Any] = json.loads(text)
     except ValueError:
-        raise RuntimeFailure(f"its launcher broke off: {text.decode(errors='replace').strip() or 'no word'}") from None
+        raise RuntimeFailure(
+            f"its launcher broke off: {text.decode(errors='replace').strip() or 'it printed nothing'}"
+        ) from None
     if "error" in answer:
         raise RuntimeFailure(answer["error"])
     handle: dict[str, Any] = answer["handle"]

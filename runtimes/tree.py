@@ -1,8 +1,8 @@
-"""The processes of a sandbox without a cgroup: which they are, how they freeze, how they end. Linux only.
+"""The processes of a sandbox: which they are, how they end, and how they freeze without a cgroup. Linux only.
 
 A process is named by its id and its start, never by its id alone. A sandbox's launcher adopts every orphan of its
-sandbox, so while it lives the sandbox is the launcher and all that descends from it, also what called setsid or
-forked twice. Once it was killed, a mark tells: a variable of the environment that every process inherits.
+sandbox, so while it lives the sandbox is all that descends from it, also what called setsid or forked twice. Once the
+launcher was killed, a mark names them: a variable of the environment that every process inherits.
 """
 
 import contextlib
@@ -20,8 +20,11 @@ from runtimes import RuntimeFailure
 #: the variable that names a sandbox's folder to all that runs in it
 MARK = "AGENT_SANDBOX"
 
-#: seconds between two looks at processes that were sent a signal, and until one that does not obey is a failure
-LOOK, PATIENCE = 0.01, 10.0
+#: seconds between two polls of processes that were sent a signal, and until one that does not obey is a failure
+SIGNAL_POLL, SIGNAL_TIMEOUT = 0.01, 10.0
+
+#: a file that is there where the kernel lists the children of a thread (CONFIG_PROC_CHILDREN)
+_CHILDREN = Path("/proc/thread-self/children")
 
 #: the states of a thread, as the kernel letters them: stopped or traced, a zombie or dead
 _STILL, _DEAD = set("TtZX"), set("ZX")
@@ -75,18 +78,18 @@ def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0) -> None:
     if grace:
         for process in find():
             _send(process, signal.SIGTERM)
-            _send(process, signal.SIGCONT)  # else a stopped one would not hear it
+            _send(process, signal.SIGCONT)  # else a stopped one would not act on it
         deadline = time.monotonic() + grace
         while find() and time.monotonic() < deadline:
-            time.sleep(LOOK)
-    deadline, empty = time.monotonic() + PATIENCE, 0
+            time.sleep(SIGNAL_POLL)
+    deadline, empty = time.monotonic() + SIGNAL_TIMEOUT, 0
     while empty < 2:  # twice: in the middle of an exec a process shows no environment
         remaining = find()
         empty = 0 if remaining else empty + 1
         _kill(remaining)
         if time.monotonic() > deadline:
             raise RuntimeFailure(f"processes {[each.pid for each in remaining]} outlive SIGKILL")
-        time.sleep(LOOK)
+        time.sleep(SIGNAL_POLL)
 
 
 def _kill(processes: list[psutil.Process]) -> None:
@@ -123,53 +126,38 @@ def _states(pid: int) -> set[str]:
 
 @dataclass(frozen=True)
 class Tree:
-    """A launcher and all below it, frozen by signals. `marker` is a file that is there from before the first
-    process is stopped until after the last one goes on: so a caller that dies in between leaves no doubt."""
+    """All that descends from a launcher, frozen by signals. The launcher itself goes on: it forks nothing."""
 
     launcher: int
-    marker: Path
-
-    @property
-    def meant_to_freeze(self) -> bool:
-        return self.marker.exists()
 
     def is_frozen(self) -> bool:
-        return all(_stands_still(each.pid) for each in self._processes())
+        """Whether everything stands still. Cost: a few files per process of the sandbox, whatever else runs."""
+        return all(_stands_still(pid) for pid in _ids_below(self.launcher))
 
     def freeze(self) -> None:
         """Stop every process; returns when two passes found nothing that moves.
 
-        One pass is not enough: what it finds still may have forked between the look at the tree and the look at it.
-        Raises RuntimeFailure if the launcher ends meanwhile or something does not stop; then everything goes on.
+        One pass is not enough: what it finds still may have forked after the tree was listed and before it was read.
+        Raises RuntimeFailure if the sandbox ends meanwhile or something does not stop.
         """
-        self.marker.touch()
-        deadline, quiet = time.monotonic() + PATIENCE, 0
+        deadline, quiet = time.monotonic() + SIGNAL_TIMEOUT, 0
         while quiet < 2:
             if self._stop_what_moves():
                 quiet += 1
                 continue
             quiet = 0
             if time.monotonic() > deadline or started(self.launcher) is None:
-                self.thaw()
                 raise RuntimeFailure("the sandbox ended, or one of its processes would not stop")
-            time.sleep(LOOK)
+            time.sleep(SIGNAL_POLL)
 
     def thaw(self) -> None:
         """Let every process go on: children first, so that no parent finds a stopped child and takes it for a job."""
-        if not self.meant_to_freeze:
-            return
         for _ in range(_PASSES):
-            stopped = [each for each in self._processes() if "T" in _states(each.pid)]
+            stopped = [each for each in descendants(self.launcher) if "T" in _states(each.pid)]
             for process in reversed(stopped):
                 _send(process, signal.SIGCONT)
             if not stopped:
                 break
-        self.marker.unlink(missing_ok=True)
-
-    def _processes(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.Error):
-            return [psutil.Process(self.launcher), *descendants(self.launcher)]
-        return []
 
     def _stop_what_moves(self) -> bool:
         """One pass; whether everything stood still already.
@@ -177,19 +165,39 @@ class Tree:
         Parents first: one that stands still forks no more. Its children follow only then, because a parent that
         waits for its child to exec (vfork) cannot stop before the child did.
         """
-        still: set[int] = set()
-        processes = self._processes()
+        still = {self.launcher}
+        processes = descendants(self.launcher)
         for process in processes:
             with contextlib.suppress(psutil.Error):
-                if process.pid == self.launcher or process.ppid() in still:
+                if process.ppid() in still:
                     if _stands_still(process.pid):
                         still.add(process.pid)
                     else:
                         _send(process, signal.SIGSTOP)
-        return bool(processes) and len(still) == len(processes)
+        return bool(processes) and len(still) == len(processes) + 1
+
+
+def _ids_below(pid: int) -> list[int]:
+    """The ids of all that descends from a process, for a poll that may miss one and is repeated.
+
+    The kernel's lists of children are exact only while none of the children ends; they cost nothing per process of
+    others. Where the kernel has none, all processes of the system are read.
+    """
+    if not _CHILDREN.exists():
+        return [each.pid for each in descendants(pid)]
+    found, parents = [], [pid]
+    while parents:
+        children: list[int] = []
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{parents.pop()}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    children += map(int, (thread / "children").read_text().split())
+        found += children
+        parents += children
+    return found
 
 
 def _stands_still(pid: int) -> bool:
-    """Whether every thread is stopped or has ended. One that is gone does not count: it may have left a child."""
+    """Whether every thread is stopped or has ended. A process that is gone does not count: it may have left a child."""
     states = _states(pid)
     return bool(states) and states <= _STILL

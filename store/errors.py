@@ -12,6 +12,7 @@ StoreError
 ├── SandboxNotFound
 ├── SandboxRefuses
 ├── TooManySandboxes
+├── NotDoneYet
 ├── NoSupervisor
 ├── NotItsSandbox
 ├── IdInUse
@@ -111,6 +112,13 @@ class TooManySandboxes(StoreError):
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(f"{number} sandboxes run and {most} may: pause or delete one first")
+
+
+class NotDoneYet(StoreError):
+    """A pause or a deletion of a sandbox takes longer than a request waits; the supervisor goes on with it."""
+
+    def __init__(self, done: str, reason: str) -> None:
+        super().__init__(f"The sandbox is not {done} yet; this goes on. {reason}".strip())
 
 
 class NoSupervisor(StoreError):

@@ -7,7 +7,7 @@ import json
 import secrets
 import string
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NewType
@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from redis import Redis
 
-from store.errors import NoSupervisor, SandboxNotFound, SandboxRefuses, TooManySandboxes
+from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.keys import SandboxKeys
 from store.scripts import Scripts
 from wire import Micros
@@ -101,9 +101,11 @@ class Sandboxes:
             _wait_for_a_host(deadline)
 
     def ask(self, sandbox_id: SandboxId, verb: str, *, wait: float = 0) -> None:
-        """Pause, resume or delete, as `_sandbox.lua` has it; waits so many seconds until its supervisor has done it.
+        """Pause, resume or delete, as `_sandbox.lua` has it.
 
-        A resume is not waited for. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes.
+        wait: seconds in which the supervisor must have paused or deleted it; a resume is not waited for. Without, the
+        request alone is noted. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes and, of a pause or a deletion
+        that takes longer and goes on, NotDoneYet.
         """
         reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, *self._room])
         if reply is None:
@@ -113,17 +115,27 @@ class Sandboxes:
             raise SandboxRefuses(verb, status.decode())
         if outcome == b"full":
             raise TooManySandboxes(number, self.limits.most)
-        reached: dict[str, Callable[[Sandbox | None], bool]] = {
-            "pause": lambda sandbox: sandbox is None or sandbox.status != "RUNNING" or sandbox.wanted != "paused",
-            "delete": lambda sandbox: sandbox is None,
-        }
-        if verb in reached:
-            self.wait_until(sandbox_id, reached[verb], wait)
+        if wait and verb == "delete":
+            self._wait_for_deletion(sandbox_id, wait)
+        elif wait and verb == "pause":
+            self._wait_for_pause(sandbox_id, wait)
 
-    def wait_until(self, sandbox_id: SandboxId, reached: Callable[[Sandbox | None], bool], seconds: float) -> None:
-        """Wait until a sandbox (None: there is none) is as it should be, or for that long."""
+    def _wait_for_deletion(self, sandbox_id: SandboxId, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not reached(self.get_many([sandbox_id])[0]) and time.monotonic() < deadline:
+        while (sandbox := self.get_many([sandbox_id])[0]) is not None:
+            if time.monotonic() > deadline:
+                raise NotDoneYet("deleted", sandbox.detail)
+            time.sleep(_POLL)
+
+    def _wait_for_pause(self, sandbox_id: SandboxId, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (sandbox := self.get(sandbox_id)).status != "PAUSED":
+            if sandbox.status != "RUNNING":  # it ended, or its host was lost
+                raise SandboxRefuses("pause", sandbox.status)
+            if sandbox.wanted != "paused":
+                raise SandboxRefuses("pause", "being deleted" if sandbox.wanted == "deleted" else "being resumed")
+            if time.monotonic() > deadline:
+                raise NotDoneYet("paused", sandbox.detail)
             time.sleep(_POLL)
 
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:

@@ -24,6 +24,7 @@ from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.process import ProcessRuntime
 from specs import Specs
+from supervisor.log_lines import LogLines
 from supervisor.loop import HostTaken, Loop
 from supervisor.sandboxes import Host, Reconciler
 from supervisor.start_tasks import StartDriver
@@ -50,7 +51,9 @@ def main() -> int:
     except ConfigError as error:
         print(f"supervisor: {error}", file=sys.stderr)
         return _WRONG
-    logging.basicConfig(level=config.log_level.upper(), format="[%(process)d] [supervisor] %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogLines("[%(process)d] [supervisor] %(message)s"))
+    logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     host = config.host_id or socket.gethostname()
     folder = Path(config.sandbox_dir or f"{config.data_dir}/sandboxes") / host
@@ -81,7 +84,8 @@ def _run(config: Config, specs: Specs, host: str, folder: Path) -> None:
     store = open_store_of(config)
     client = http_client(config.agent_seconds)
     commands = Commands(store, client)
-    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(folder), "docker": DockerRuntime(host)}
+    process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
+    runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(host)}
     reconciler = Reconciler(
         store,
         specs,

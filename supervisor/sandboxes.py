@@ -1,13 +1,18 @@
-"""From what is wanted of a host's sandboxes to what is: one look at each, again and again."""
+"""Brings each sandbox of a host from its observed state to the desired one, a step at a time.
+
+A step that fails is retried with backoff. A sandbox whose deletion fails is ERROR, with the reason as its detail, until
+a retry succeeds: it is never reported as gone before its processes and its folder are.
+"""
 
 import logging
 import re
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -15,12 +20,17 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from runtimes import Handle, Launch, Runtime, RuntimeFailure, State, filled
 from specs import Spec, Specs
 from store import Store
+from store.errors import UNAVAILABLE
 from store.sandboxes import Sandbox, SandboxId
+from wire import one_line, plain
 
 log = logging.getLogger("supervisor")
 
-#: lines of the log that a failure tells, and that are kept of a sandbox that failed
-_TOLD_LINES, _KEPT_LINES = 20, 1000
+#: lines of the log that the detail of a failed sandbox ends with, and that are kept of its log
+_DETAIL_LINES, _KEPT_LINES = 20, 1000
+
+#: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
+_SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 
 _PROJECT = Path(__file__).parent.parent
 
@@ -38,6 +48,15 @@ class Host:
     start_seconds: float
 
 
+class _Retry(NamedTuple):
+    """A step that failed. at is when it is repeated, in seconds of the reconciler's clock."""
+
+    wanted: str
+    at: float
+    backoff: float
+    reason: str
+
+
 class Reconciler:
     """Looks at one sandbox at a time. Any number of threads may use it, each for another sandbox."""
 
@@ -48,28 +67,63 @@ class Reconciler:
         runtimes: Mapping[str, Runtime],
         host: Host,
         client: httpx.Client,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """runtimes: by their names in specs. client: for the agent servers."""
+        """runtimes: by their names in specs. client: for the agent servers. clock: seconds, for backoff."""
         self._store = store
         self._specs = specs
         self._runtimes = runtimes
         self._host = host
         self._client = client
+        self._clock = clock
+        self._retries: dict[SandboxId, _Retry] = {}
 
     def look_at(self, sandbox: Sandbox) -> None:
-        """Do what is wanted, and report what is."""
+        """Take the step that brings a sandbox to its desired state, and report what is observed.
+
+        After a failure nothing happens until the retry is due or another state is desired. Raises UNAVAILABLE alone.
+        """
+        retry = self._retries.get(sandbox.id)
+        if retry and retry.wanted == sandbox.wanted and self._clock() < retry.at:
+            return
         try:
             self._look_at(sandbox)
-        except RuntimeFailure as failure:
-            log.warning("sandbox %s: %s", sandbox.id, failure)
-            if sandbox.status == "STARTING" and sandbox.wanted != "deleted" and sandbox.handle is None:
-                self._report(sandbox, "ERROR", detail=str(failure))
+        except UNAVAILABLE:
+            raise
+        except Exception as error:
+            self._postpone(sandbox, error)
+            self._report_failure(sandbox, one_line(str(error)) or type(error).__name__)
+        else:
+            self._retries.pop(sandbox.id, None)
+
+    def _postpone(self, sandbox: Sandbox, error: Exception) -> None:
+        """Have the step retried later. An error that nobody foresaw is logged with its traceback, once."""
+        now, reason = self._clock(), repr(error)
+        earlier = self._retries.get(sandbox.id)
+        backoff = min(2 * earlier.backoff, LONGEST_BACKOFF) if earlier else _SHORTEST_BACKOFF
+        is_new = earlier is None or earlier.reason != reason
+        trace = is_new and not isinstance(error, RuntimeFailure)
+        log.warning("sandbox %s: %s; retry in %g s", sandbox.id, error, backoff, exc_info=error if trace else None)
+        # A sandbox that was deleted meanwhile is never looked at again: its retry is forgotten when it is long overdue.
+        known = [(key, retry) for key, retry in list(self._retries.items()) if now - retry.at < 10 * LONGEST_BACKOFF]
+        self._retries = dict(known) | {sandbox.id: _Retry(sandbox.wanted, now + backoff, backoff, reason)}
+
+    def _report_failure(self, sandbox: Sandbox, reason: str) -> None:
+        """Show a failure where the sandbox's status would otherwise promise what is not so."""
+        if sandbox.wanted == "deleted":
+            self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
+        elif sandbox.status == "STARTING" and sandbox.handle is None:
+            self._report(sandbox, "ERROR", detail=reason)
 
     def _look_at(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
             self._end(sandbox)
             return
         if sandbox.status == "ERROR":
+            if sandbox.handle is not None:  # it could not be cleared away when it failed
+                self._runtime_of(sandbox).stop(_handle(sandbox))
+                self._report(sandbox, "", handle=None)
             return
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
@@ -81,7 +135,7 @@ class Reconciler:
         handle = _handle(sandbox)
         seen = runtime.observe(handle)
         if seen.state is State.GONE:
-            self._fail(sandbox, f"The sandbox ended: {seen.detail or 'nobody knows how'}")
+            self._fail(sandbox, f"The sandbox ended: {seen.detail or 'how is not known'}")
         elif sandbox.wanted == "paused":
             if seen.state is not State.PAUSED:
                 runtime.pause(handle)
@@ -130,32 +184,42 @@ class Reconciler:
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _fail(self, sandbox: Sandbox, reason: str) -> None:
-        """Keep its last lines, end what is left of it, and say why."""
-        text = ""
-        if sandbox.handle is not None:
-            runtime, handle = self._runtime_of(sandbox), _handle(sandbox)
-            text = runtime.logs(handle, _KEPT_LINES)
-            runtime.stop(handle)
-        last = "\n".join(text.splitlines()[-_TOLD_LINES:])
-        self._report(sandbox, "ERROR", detail=f"{reason}\n{last}".strip(), log=text)
+        """Keep the last lines of its log, end what is left of it, and report why it failed.
+
+        A sandbox that keeps its handle is not cleared away yet. Raises RuntimeFailure.
+        """
         log.warning("sandbox %s: %s", sandbox.id, reason)
+        text, cleared = "", {}
+        try:
+            if sandbox.handle is not None:
+                runtime, handle = self._runtime_of(sandbox), _handle(sandbox)
+                text = runtime.logs(handle, _KEPT_LINES)
+                runtime.stop(handle)
+                cleared = {"handle": None}
+        finally:
+            last = "\n".join(plain(text).splitlines()[-_DETAIL_LINES:])
+            self._report(sandbox, "ERROR", detail=f"{plain(reason)}\n{last}".strip(), log=text, **cleared)
 
     def _end(self, sandbox: Sandbox) -> None:
+        """Delete it: gone are its processes and its folder, then its record. Raises RuntimeFailure."""
         if sandbox.handle is not None:
             self._runtime_of(sandbox).stop(_handle(sandbox))
-        else:  # perhaps it was started, and who started it did not live to say so
-            self.end_unknown(sandbox.id)
+        else:  # perhaps it was started by a supervisor that did not live to store its handle
+            for runtime in self._runtimes.values():
+                for handle in runtime.known():
+                    if handle["sandbox_id"] == sandbox.id:
+                        runtime.stop(handle)
         self._report(sandbox, "GONE")
 
-    def end_unknown(self, sandbox_id: str | None = None) -> None:
-        """End what runs here and is no sandbox of this host, or has that id."""
+    def end_unknown(self) -> None:
+        """End what runs here and is no sandbox of this host. What cannot be ended is tried again by the next call."""
         for runtime in self._runtimes.values():
             for handle in runtime.known():
                 identity = SandboxId(handle["sandbox_id"])
                 [sandbox] = self._store.sandboxes.get_many([identity])
-                if identity == sandbox_id or sandbox is None or sandbox.host != self._host.id:
-                    log.warning("sandbox %s is not known: it is ended", identity)
-                    runtime.stop(handle)
+                if sandbox is None or sandbox.host != self._host.id:
+                    log.warning("sandbox %s is unknown to the store: it is ended", identity)
+                    _attempt(runtime, handle)
 
     def end_all(self) -> None:
         """End every sandbox of this host, all at once; they are MISSING afterwards."""
@@ -164,11 +228,7 @@ class Reconciler:
             list(pool.map(self._end_with_supervisor, living))
 
     def _end_with_supervisor(self, sandbox: Sandbox) -> None:
-        try:
-            self._runtime_of(sandbox).stop(_handle(sandbox))
-        except RuntimeFailure as failure:
-            log.warning("sandbox %s: %s", sandbox.id, failure)
-        else:
+        if _attempt(self._runtime_of(sandbox), _handle(sandbox)):
             self._report(sandbox, "MISSING", detail="It ended with its supervisor")
 
     def _runtime_of(self, sandbox: Sandbox) -> Runtime:
@@ -185,6 +245,17 @@ class Reconciler:
             return
         text = self._runtime_of(sandbox).logs(_handle(sandbox), tail) if sandbox.handle else ""
         self._store.sandboxes.answer(reply, text)
+
+
+def _attempt(runtime: Runtime, handle: Handle) -> bool:
+    """Whether a sandbox was ended. A failure is logged and ends nothing else."""
+    try:
+        runtime.stop(handle)
+    except Exception as error:
+        trace = not isinstance(error, RuntimeFailure)
+        log.warning("sandbox %s: %s", handle["sandbox_id"], error, exc_info=error if trace else None)
+        return False
+    return True
 
 
 def _handle(sandbox: Sandbox) -> Handle:

@@ -56,7 +56,7 @@ max_seconds = 1.5
 
 [[spec]]
 id = "silent"
-command = ["/bin/sh", "-c", "echo begins; exec sleep 60"]
+command = ["/bin/sh", "-c", "ln -s / everything; echo begins; exec sleep 60"]
 created_at = 2026-11-21T00:00:00Z
 
 [[spec]]

@@ -1,0 +1,63 @@
+"""A sandbox that stands still: all of its processes, and what it has printed.
+
+A marker in its folder is there from before the first process is stopped until after the last one goes on: so a caller
+that dies in between leaves no doubt of what is wanted. While it is there the launcher, which is not frozen, writes
+nothing into the log. The gate is a lock on the folder, held while the marker is made and while the launcher writes.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtimes import RuntimeFailure
+from runtimes.cgroup import Cgroup
+from runtimes.tree import Tree
+
+#: the file that is there while a sandbox is to stand still
+PAUSED = "paused"
+
+
+@contextlib.contextmanager
+def gate(folder: Path) -> Iterator[None]:
+    """Hold the gate between a sandbox's output and its log."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@dataclass(frozen=True)
+class Freezer:
+    """Stops and continues one sandbox."""
+
+    folder: Path
+    processes: Cgroup | Tree
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the sandbox is to stand still."""
+        return (self.folder / PAUSED).exists()
+
+    def is_frozen(self) -> bool:
+        return self.processes.is_frozen()
+
+    def freeze(self) -> None:
+        """Stop every process and the log. Raises RuntimeFailure; then everything goes on."""
+        with gate(self.folder):
+            (self.folder / PAUSED).touch()
+        try:
+            self.processes.freeze()
+        except RuntimeFailure:
+            self.thaw()
+            raise
+
+    def thaw(self) -> None:
+        """Let everything go on. Of a sandbox that is not to stand still: nothing."""
+        if self.is_wanted:
+            self.processes.thaw()
+            (self.folder / PAUSED).unlink(missing_ok=True)

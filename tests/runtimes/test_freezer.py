@@ -1,0 +1,99 @@
+"""What a poll of a paused sandbox costs, and what a paused sandbox still prints."""
+
+import os
+import subprocess
+import time
+from functools import partial
+
+import psutil
+import pytest
+
+from runtimes import Launch, State
+from runtimes.process import ProcessRuntime
+from runtimes.tree import _CHILDREN
+from tests.runtimes.test_process import marked
+from tests.servers import wait_until
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    """A runtime that freezes by signals."""
+    runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.5, parent_cgroup=None)
+    yield runtime
+    for handle in runtime.known():
+        runtime.stop(handle)
+    assert not marked(tmp_path)
+
+
+def opened(runtime, handle, monkeypatch) -> int:
+    """How many files and folders of /proc one poll of a sandbox reads."""
+    number = 0
+
+    def counted(call, path, *args, **options):
+        nonlocal number
+        number += str(path).startswith("/proc")
+        return call(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("io.open", partial(counted, open))
+        patch.setattr("builtins.open", partial(counted, open))
+        patch.setattr(os, "listdir", partial(counted, os.listdir))
+        patch.setattr(os, "scandir", partial(counted, os.scandir))
+        assert runtime.observe(handle).state is State.PAUSED
+    return number
+
+
+@pytest.mark.skipif(not _CHILDREN.exists(), reason="this kernel does not list the children of a thread")
+def test_a_poll_of_a_paused_sandbox_reads_as_much_of_proc_whatever_else_runs(runtime, monkeypatch):
+    handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & sleep 60 & wait"), {}, "."))
+    runtime.pause(handle)
+    alone = opened(runtime, handle, monkeypatch)
+
+    others = [subprocess.Popen(["/bin/sleep", "60"]) for _ in range(100)]
+    try:
+        assert opened(runtime, handle, monkeypatch) == alone
+        assert 0 < alone < 60
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_a_poll_of_a_paused_sandbox_lists_no_processes_of_the_system(runtime, monkeypatch):
+    if not _CHILDREN.exists():
+        pytest.skip("this kernel does not list the children of a thread")
+    handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & sleep 60 & wait"), {}, "."))
+    runtime.pause(handle)
+
+    def fail(*_):
+        raise AssertionError("all processes of the system are listed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil, "pids", fail)
+        patch.setattr(psutil, "_ppid_map", fail)
+        assert runtime.observe(handle).state is State.PAUSED
+
+
+def test_a_process_that_goes_on_by_itself_is_stopped_again_by_the_next_poll(runtime, tmp_path):
+    handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & setsid sleep 60 & wait"), {}, "."))
+    wait_until(lambda: len([each for each in marked(tmp_path) if each.name() == "sleep"]) == 2, "both")
+    runtime.pause(handle)
+    sleeping = [each for each in marked(tmp_path) if each.name() == "sleep"]
+
+    for process in sleeping:
+        process.resume()
+    assert runtime.observe(handle).state is State.PAUSED
+
+    assert all(process.status() == psutil.STATUS_STOPPED for process in sleeping)
+
+
+def test_what_a_paused_sandbox_printed_before_comes_into_the_log_after_the_resume_or_the_end(runtime):
+    handle = runtime.start(Launch("box", ("/bin/sh", "-c", "while :; do echo line; done"), {}, "."))
+    wait_until(lambda: runtime.logs(handle, 1), "it")
+    runtime.pause(handle)
+    before = runtime.logs(handle, 10**9)
+    time.sleep(0.3)
+    assert runtime.logs(handle, 10**9) == before
+
+    runtime.resume(handle)
+    wait_until(lambda: runtime.logs(handle, 10**9) != before, "what was resumed")
