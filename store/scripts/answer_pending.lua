@@ -1,12 +1,13 @@
--- answer_pending: accept or reject what waits; the first answer wins, and wins for every pending action.
+-- answer_pending: accept or reject the pending actions; the first answer wins, and wins for every pending action.
 -- Accept: status running. Reject: status idle, then one UserRejectObservation per action in log order.
 -- Either way the actions can no longer be answered. In a sandbox the agent writes status and observations when it
--- hears the answer; the answer stands in the field `answer` until then, and nothing else is answered meanwhile.
+-- receives the answer; the field `answer` holds the answer until then.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per answer   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "accept" | "reject"   6 reason as JSON
 -- Returns  {"won" | "nothing_pending", revision, execution_status, created_at, updated_at, groups} | false: no such conversation
--- Cost  O(p log n): p pending actions, n events of the conversation
+-- Cost  O(p log n): p pending actions, at most MAX_PENDING_ACTIONS, n events of the conversation; writes p times the
+--       reason and the names of the action
 -- Idempotent  by id prefix: a repeat of the answer that won finds its own event and returns "won"
 -- include: _log.lua
 -- include: _actions.lua
