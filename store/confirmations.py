@@ -1,7 +1,7 @@
-"""Pending actions: which the policy holds back, which wait, and the one answer that counts.
+"""Pending actions: the policy that holds actions back, the actions that wait, and the one answer that wins.
 
 An executable action is open until it is observed; the open actions are pending while their conversation is
-`waiting_for_confirmation`. Opening and closing happen on append (`effects.py`), the answer in one script.
+`waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script decides the answer.
 """
 
 import json
@@ -21,14 +21,14 @@ RISKS = ("LOW", "MEDIUM", "HIGH")
 #: bytes of events that one script replies with
 _PAGE_BYTES = 4 * 1024 * 1024
 
-#: what a message tells the agent about the actions that it overtakes. Source: docs/wire.md, 2
+#: reason of the rejection of actions that wait when a user sends a message. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
 
 
 def held_risks(policy: dict[str, Any]) -> str:
-    """The risks that a policy holds back, joined by commas: all the scripts need to know of it.
+    """The risks that a policy holds back, joined by commas, as the scripts read them.
 
-    Source: the agent-server wire. Raises ValueError for a policy that is none.
+    Source: the agent-server wire. Raises ValueError for any other value.
     """
     match policy:
         case {"kind": "NeverConfirm"}:
@@ -54,7 +54,7 @@ class Confirmations:
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
         """Accept or reject what waits in a detached conversation. True only for the decision that took effect.
 
-        Raises ConversationNotFound. Source: docs/wire.md, 2.
+        Raises ConversationNotFound, ReasonTooLong. Source: docs/wire.md, 2.
         """
         self._bounds.check_reason(reason)
         verb = "accept" if accept else "reject"
@@ -63,7 +63,7 @@ class Confirmations:
         return bool(outcome == "won")
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
-        """The actions that wait for an answer, in log order. Raises ConversationNotFound."""
+        """The pending actions, in log order. Raises ConversationNotFound."""
         found: list[dict[str, Any]] = []
         last = 0
         while True:

@@ -23,13 +23,13 @@ from typing import Any
 from store.confirmations import RISKS, held_risks
 from wire import EXECUTION_STATUSES, Event, event_time
 
-#: actions that end or ponder and do nothing: alone they never wait
+#: actions without a tool: alone they never wait
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
-#: kinds that followers hear and the log does not keep. Source: the agent-server wire
+#: kinds that followers receive and the log does not keep. Source: the agent-server wire
 LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent")
 
-#: a longer one is dropped: it travels through Redis' channels, which have no bound of their own
+#: a longer live event is dropped: Redis' channels, which carry it, have no bound of their own
 MOST_LIVE_BYTES = 64 * 1024
 
 
@@ -79,7 +79,7 @@ def _is_snapshot(event: Event) -> bool:
 
 
 def finish_message(action: dict[str, Any]) -> str | None:
-    """What an ActionEvent finishes with; None if it does not finish."""
+    """The message of an ActionEvent that finishes; None if the event does not finish."""
     details = action.get("action")
     if not isinstance(details, dict) or details.get("kind") != "FinishAction":
         return None

@@ -19,7 +19,7 @@ from store.text import MessageText, Place, fold, matches, record, texts
 from store.text import count as count_text
 from wire import ConversationId, Event, Micros, Seq, event_time, user_message
 
-#: runs of wanted events are read as one range when at most this many others lie between them
+#: two wanted events are read as one range when at most this many other events lie between them
 _NEAR = 4
 
 #: seqs that are read at once
@@ -50,9 +50,9 @@ class EventLog:
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown conversation is created.
 
-        sandbox_id is that of the sandbox which sends them. Returns how many were new, and the seq of the
+        sandbox_id is the id of the sending sandbox. Returns the number of new events, and the seq of the
         conversation's last event. Raises NotItsSandbox, TooManyPending, TooManyKinds, and ConversationNotFound of
-        a conversation that was just deleted.
+        a conversation that was deleted a moment ago.
         """
         args: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
         for event in events:
@@ -75,7 +75,7 @@ class EventLog:
         return appended, Seq(last)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
-        """Append a user's message; with run, start the agent. What waits is rejected, never approved.
+        """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 
         Raises ConversationNotFound.
         """
@@ -169,16 +169,16 @@ class EventLog:
         return list(reply)
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
-        """A cursor after which stand all events from a time on, also when times are in disorder; None: no such event.
+        """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
 
-        Up to 999 earlier events may stand between the cursor and the first of them.
+        At most 999 earlier events follow the cursor before the first such event.
         """
         peaks = ConversationKeys(conversation_id).peaks
         blocks: Any = self._redis.zrangebyscore(peaks, since, "+inf", start=0, num=1)
         return Seq(int(blocks[0]) * PEAK_SEQS) if blocks else None
 
     def final_response(self, conversation_id: ConversationId) -> str:
-        """The agent's last word: what it finished with, or its last message; empty if there is none.
+        """The message that the agent finished with, or its last message, whichever is later; empty if there is none.
 
         Raises ConversationNotFound. Source: docs/wire.md, 8.
         """

@@ -1,8 +1,9 @@
-"""Conversations as this process follows them: every event once, in seq order, from any place on.
+"""The feed of one conversation in this process, and its followers: each gets every event once, in seq order.
 
-Each follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new ones
-from a ring that all followers of a conversation share and that Redis fills once for all of them. The ring holds what
-the slowest follower has not taken yet, within a bound; who falls behind it is let go, and may come back to the log.
+A follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new events
+from a ring that all followers of the conversation share, and that one of them fills from Redis for all. The ring
+holds the events that the slowest follower has not taken, within a bound; a follower that the ring no longer reaches
+back to is ended, and its client resumes from the log.
 """
 
 import json
@@ -24,13 +25,13 @@ from wire import ConversationId, Seq
 PAGE, _PAGE_BYTES = 100, 256 * 1024
 
 #: seconds before a store that did not answer is asked again
-_PAUSE = 0.5
+_RETRY_SECONDS = 0.5
 
 Shared = TypeVar("Shared")
 
 
 class Entry:
-    """One event as followers get it. Its seq is 0 when the log does not keep it; it is empty when state has changed
+    """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when state has changed
     without an event."""
 
     __slots__ = ("_fields", "raw", "seq")
@@ -49,7 +50,7 @@ class Entry:
 
 
 class Feed:
-    """One conversation's ring; all that follow it here hold the same one."""
+    """One conversation's ring, shared by its followers in this process."""
 
     def __init__(
         self, conversation_id: ConversationId, incarnation: bytes, last: Seq, scripts: Scripts, ring_bytes: int
@@ -60,36 +61,36 @@ class Feed:
         self.ended: StoreError | None = None
         self.followers: set[Follower] = set()
         self.ring: deque[Entry] = deque()
-        self.first = 0  #: index of the ring's first entry, counted from the feed's beginning
-        self.dropped = last  #: seq behind which the ring has every event up to `last`
+        self.first = 0  #: index of the ring's first entry; the feed's first entry had 0
+        self.dropped = last  #: the ring has every event after this seq, up to `last`
         self.last = last
         self.stale = False
         self._reading = False
-        self._heard = 0
+        self._received = 0
         self._size = 0
         self._scripts = scripts
         self._ring_bytes = ring_bytes
         self._shared: tuple[int, Any] = (-1, None)
         self._sharing = threading.Lock()
 
-    def hear(self, signal: bytes) -> None:
-        """Take what was published: wake a follower to read, or enter what is not read from the log."""
+    def receive(self, signal: bytes) -> None:
+        """Take a published message: wake a follower to read, or enter an event that the log does not keep."""
         with self.changed:
             if signal.startswith(b"{") or signal == b"state":
                 self._enter([Entry(Seq(0), b"" if signal == b"state" else signal)])
             elif signal in (MAYBE_MISSED, b"0") or int(signal) > self.last:
                 self.stale = True
-                self._heard += 1
+                self._received += 1
                 self.changed.notify()
 
     def end(self, reason: StoreError) -> None:
-        """Let every follower go."""
+        """End every follower."""
         with self.changed:
             self.ended = reason
             self.changed.notify_all()
 
     def take_reading(self) -> bool:
-        """Whether the caller, who holds `changed`, shall read the log for all."""
+        """Whether the caller, who holds `changed`, must read the log for all followers."""
         if not self.stale or self._reading:
             return False
         self._reading = True
@@ -98,7 +99,7 @@ class Feed:
     def read(self) -> None:
         """Fill the ring from the log. Raises one of UNAVAILABLE."""
         with self.changed:
-            heard = self._heard
+            received = self._received
         try:
             incarnation, end, events = self.read_log(self.last)
             if incarnation != self.incarnation:
@@ -113,7 +114,7 @@ class Feed:
             self._reading = False
             entries = [Entry(Seq(seq), raw) for seq, raw in enumerate(events, self.last + 1)]
             self.last = Seq(self.last + len(entries))
-            self.stale = self.last < end or self._heard != heard
+            self.stale = self.last < end or self._received != received
             self._enter(entries)
 
     def _enter(self, entries: list[Entry]) -> None:
@@ -127,8 +128,8 @@ class Feed:
             self.dropped = gone.seq or self.dropped
         self.changed.notify_all()
 
-    def place_behind(self, seq: Seq) -> int | None:
-        """Index of the first entry behind an event; None while the ring does not reach back to it."""
+    def index_after(self, seq: Seq) -> int | None:
+        """Index of the first entry after a seq; None while the ring does not reach back to that seq."""
         if seq < self.dropped:
             return None
         return next((index for index, entry in enumerate(self.ring, self.first) if entry.seq > seq), self.end_index)
@@ -142,7 +143,7 @@ class Feed:
         return read_log(self._scripts, self.id, after, PAGE)
 
     def share(self, index: int, load: Callable[[], Shared]) -> Shared:
-        """What `load` gives, loaded once for all followers that ask at this place of the ring."""
+        """The result of `load`, called once for all followers at this index of the ring."""
         with self._sharing:
             if self._shared[0] != index:
                 self._shared = (index, load())
@@ -151,11 +152,11 @@ class Feed:
 
 
 class Follower:
-    """A place in one conversation's log that moves on. Close it, or use it in a `with`."""
+    """A cursor in one conversation's log that advances as it is read. Close it, or use it in a `with`."""
 
     def __init__(self, feed: Feed, after: Seq, closed: Callable[["Follower"], None]) -> None:
-        self.seq = after  #: of the last event taken
-        self.index: int | None = None  #: of the ring's entry to take next; None until it has caught up
+        self.seq = after  #: of the last event that was taken
+        self.index: int | None = None  #: of the ring's entry to take next; None until the follower has caught up
         self.feed = feed
         self._closed = closed
 
@@ -170,14 +171,14 @@ class Follower:
         return self not in self.feed.followers
 
     def close(self) -> None:
-        """Follow no longer; whoever waits in `next` returns."""
+        """Stop following; a thread that waits in `next` returns."""
         self._closed(self)
 
     def next(self, timeout: float) -> list[Entry]:
-        """The next events, in order, as soon as there are any; none when it was closed or nothing came in time.
+        """The next events, in order, as soon as there are any; none after `close` or at the timeout.
 
         timeout is in seconds. Raises ConversationNotFound, FellBehind, Stopping, or one of UNAVAILABLE:
-        after the last one it may be asked again.
+        after one of UNAVAILABLE it may be called again.
         """
         deadline = time.monotonic() + timeout
         feed = self.feed
@@ -189,7 +190,7 @@ class Follower:
                     if self.closed:
                         return []
                     if self.index is None:
-                        self.index = feed.place_behind(self.seq)
+                        self.index = feed.index_after(self.seq)
                     if self.index is None:
                         break
                     if taken := self._take(self.index):
@@ -203,11 +204,11 @@ class Follower:
             feed.read()
 
     def pause(self) -> None:
-        """Wait a moment before asking a store again that did not answer."""
-        time.sleep(_PAUSE)
+        """Wait before a store that did not answer is asked again."""
+        time.sleep(_RETRY_SECONDS)
 
     def share(self, load: Callable[[], Shared]) -> Shared:
-        """What `load` gives, loaded once for all followers that stand at this place."""
+        """The result of `load`, called once for all followers at this index."""
         return load() if self.index is None else self.feed.share(self.index, load)
 
     def _take(self, index: int) -> list[Entry]:
@@ -220,7 +221,7 @@ class Follower:
                 break
             index += 1
             if 0 < entry.seq <= self.seq:
-                continue  # read from the log already: the ring was behind it
+                continue  # read from the log already: the ring lagged
             taken.append(entry)
             size += len(entry.raw)
             self.seq = entry.seq or self.seq
@@ -239,7 +240,7 @@ class Follower:
 def read_log(
     scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
 ) -> tuple[bytes, Seq, list[bytes]]:
-    """A conversation's incarnation, the seq of its last event, and the events behind a place, as many as fit.
+    """A conversation's incarnation, the seq of its last event, and the events after a seq, as many as fit.
 
     Raises ConversationNotFound.
     """

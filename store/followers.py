@@ -1,4 +1,4 @@
-"""All that this process follows: a feed per conversation, readers that come and go, and their end."""
+"""The followers of this process: one feed per conversation, opened and closed with its followers."""
 
 import json
 import threading
@@ -13,12 +13,12 @@ from store.scripts import Scripts
 from store.signals import Signals
 from wire import ConversationId, Seq
 
-#: events that one reading looks at: a filter that nothing passes must not hold a worker up
-MOST_LOOKED_AT = 10_000
+#: events that one `read` filters: a filter that no event passes must not keep a worker busy
+MOST_READ = 10_000
 
 
 class Followers:
-    """All that this process follows."""
+    """All followers of this process."""
 
     def __init__(self, scripts: Scripts, signals: Signals, *, ring_bytes: int, most_followers: int) -> None:
         self._scripts = scripts
@@ -31,7 +31,7 @@ class Followers:
         self._stopping = False
 
     def follow(self, conversation_id: ConversationId, after: Seq | None) -> Follower:
-        """Follow a conversation from behind an event on: 0 from its beginning, None from now.
+        """Follow a conversation after a seq: 0 is its beginning, None is now.
 
         Raises ConversationNotFound, BeyondTheEnd, TooManyFollowers, Stopping.
         """
@@ -61,7 +61,7 @@ class Followers:
             with feed.changed:
                 feed.followers.add(follower)
                 feed.stale = feed.stale or last > feed.last
-        self._signals.watch(ConversationKeys(conversation_id).signal, feed.hear)
+        self._signals.watch(ConversationKeys(conversation_id).signal, feed.receive)
         return follower
 
     def _leave(self, follower: Follower) -> None:
@@ -74,17 +74,17 @@ class Followers:
                 feed.changed.notify_all()
             self._followers -= 1
             if not feed.followers:
-                self._signals.unwatch(ConversationKeys(feed.id).signal, feed.hear)
+                self._signals.unwatch(ConversationKeys(feed.id).signal, feed.receive)
                 if self._feeds.get(feed.id) is feed:
                     del self._feeds[feed.id]
 
     def read(
         self, conversation_id: ConversationId, after: Seq, *, wait: float, limit: int, **filters: Any
     ) -> tuple[list[bytes], Seq]:
-        """The events behind a place that pass the filters, and the place to read behind next.
+        """The events after a seq that pass the filters, and the seq to read after next.
 
-        Looks at no more than MOST_LOOKED_AT; when there is nothing behind the place, waits up to `wait` seconds.
-        Raises as `follow`, but no Stopping: then there is nothing new.
+        Reads MOST_READ events at most; when there is none after that seq, waits up to `wait` seconds for one.
+        Raises as `follow`, except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []
         seq, deadline = after, time.monotonic() + wait
@@ -96,13 +96,13 @@ class Followers:
                 seq = Seq(seq + 1)
                 if passes(json.loads(raw), **filters):
                     found.append(raw)
-                if len(found) == limit or seq - after == MOST_LOOKED_AT:
+                if len(found) == limit or seq - after == MOST_READ:
                     return found, seq
-            if seq >= last and (found or not self._news(conversation_id, seq, deadline)):
+            if seq >= last and (found or not self._await_event(conversation_id, seq, deadline)):
                 return found, seq
 
-    def _news(self, conversation_id: ConversationId, seq: Seq, deadline: float) -> bool:
-        """Whether something came behind a place in time."""
+    def _await_event(self, conversation_id: ConversationId, seq: Seq, deadline: float) -> bool:
+        """Whether an event came after a seq before the deadline."""
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
@@ -113,7 +113,7 @@ class Followers:
             return False
 
     def stop(self) -> None:
-        """Let every follower go, and take no new ones: this process ends."""
+        """End every follower, and refuse new ones: this process stops."""
         with self._lock:
             self._stopping = True
             feeds = list(self._feeds.values())

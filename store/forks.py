@@ -1,4 +1,4 @@
-"""Copies of conversations: made aside, then put in place by one script, so that half a copy is never seen."""
+"""Copies of conversations: written under keys of their own, then renamed by one script: no reader sees half a copy."""
 
 import json
 from typing import Any
@@ -21,12 +21,12 @@ from wire import ConversationId, Seq, read_event
 #: events copied at once
 _PAGE = 100
 
-#: seconds that a copy may take between two pages before Redis forgets it
+#: seconds without a new page after which Redis removes an unfinished copy
 _HOUR = 3600
 
 
 class Forks:
-    """Makes conversations out of others."""
+    """Copies conversations."""
 
     def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, conversations: Conversations) -> None:
         self._redis = redis
@@ -44,7 +44,7 @@ class Forks:
         reset_metrics: bool = True,
         from_event_id: str | None = None,
     ) -> ConversationId:
-        """Copy a conversation up to an event, or as it is now; the copy is idle and nothing waits in it.
+        """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
 
         Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse. Source: docs/wire.md, 8.
         """
@@ -83,7 +83,7 @@ class Forks:
         return Seq(int(place[1]))
 
     def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
-        """Write the log up to `last` under other keys, which end by themselves unless they are adopted."""
+        """Write the log up to `last` under the keys of the copy, which expire unless they are adopted."""
         state = {"execution_status": "idle", "held": "", "text_chunk": 0, "seq": 0, "revision": 0, "groups": ""}
         words = [word for name_and_value in state.items() for word in name_and_value]
         times = ["created_at", stamp.utc_time, "updated_at", stamp.utc_time]
@@ -93,7 +93,7 @@ class Forks:
         seq = Seq(0)
         while seq < last:
             found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
-            if found.decode() != incarnation:  # deleted meanwhile, and perhaps begun anew
+            if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
                 raise ConversationNotFound
             batch: list[Any] = [*stamp.args, "", 0, last]  # no more pairs than events
             for event in map(read_event, page):
@@ -101,7 +101,7 @@ class Forks:
                 batch += (event.id, pair(event.kind, event.source), event.at, *what)
                 pairs.add(pair(event.kind, event.source))
             reply = self._scripts.append_events([keys.root], batch)
-            if reply is None:  # a pause longer than an hour: the half copy has expired
+            if reply is None:  # no page for an hour: the unfinished copy has expired
                 raise ConversationNotFound
             seq = Seq(reply[-1])
             self._let_expire(keys, pairs)

@@ -1,4 +1,4 @@
-"""The filters of count and search, asked of one event at a time: for who follows a log in the order of appending."""
+"""The filters of count and search, applied to one event at a time: for streams in the order of appending."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def passes(
     since: Micros | None = None,
     until: Micros | None = None,
 ) -> bool:
-    """Whether an event, given by its members, passes every filter given. Source: docs/wire.md, 3."""
+    """Whether an event, given as its members, passes every given filter. Source: docs/wire.md, 3."""
     if kind is not None and bare_kind(fields["kind"]) != kind:
         return False
     if source is not None and fields["source"] != source:

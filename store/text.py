@@ -1,12 +1,12 @@
-"""The `body` filter: case-folded text of messages, fetched once and kept, scanned with `bytes.find`.
+"""The `body` filter: case-folded text of messages, fetched once, cached, and scanned with `bytes.find`.
 
 A record in `conv:{ID}:text:N` is
 
     0xF7  seq (11 digits)  time (21 digits)  source (3 digits a byte)  0xF6  text, UTF-8
 
-with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search can only
-hit text, and never across two records. Chunks only grow, and only the last one: what a worker has fetched stays
-true, and it fetches just the tail next time.
+with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches text
+alone, and never across two records. Only the last chunk grows, at its end: the bytes that a worker has cached stay
+true, and the worker fetches only the tail next time.
 """
 
 from collections import OrderedDict
@@ -28,19 +28,19 @@ _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
 
 
 class Place(NamedTuple):
-    """Where an event stands in the order of pages: by time, then seq. The time is µs as Redis compares scores."""
+    """The position of an event in the order of pages: time, then seq. The time is µs as Redis compares scores."""
 
     at: float
     seq: Seq
 
 
 def fold(text: str) -> bytes:
-    """Text as it is stored and searched: `str.casefold`, UTF-8. Lone surrogates stay what they are."""
+    """Text as it is stored and searched: `str.casefold`, UTF-8. Lone surrogates are kept."""
     return text.casefold().encode("utf-8", "surrogatepass")
 
 
 def record(event: Event) -> bytes:
-    """What follows the seq in an event's record; empty if the event is no message."""
+    """The part of an event's record after the seq; empty if the event is no message."""
     if event.kind != "MessageEvent":
         return b""
     time = f"{event.at + _TIME_OFFSET:0{_TIME_DIGITS}o}".encode().translate(_TO_BYTES)
@@ -63,7 +63,7 @@ def body_of(fields: dict[str, Any]) -> str:
 
 
 def texts(content: Any) -> list[str]:
-    """The text parts of a message's content, which may be text itself."""
+    """The text parts of a message's content, which is a list of parts or one text."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
@@ -72,9 +72,9 @@ def texts(content: Any) -> list[str]:
 
 
 def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Place]:
-    """The places of a chunk's messages whose text holds the needle, in log order.
+    """The places of a chunk's messages whose text contains the needle, in log order.
 
-    A needle is `fold`ed text, and not empty.
+    The needle is `fold`ed text, and not empty.
     """
     wanted = None if source is None else _source(source)
     hit = chunk.find(needle)
@@ -93,7 +93,7 @@ def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[
 
 
 def count(chunk: bytes, needle: bytes) -> int:
-    """How many messages of a chunk hold the needle: `matches` without looking at what they are."""
+    """The number of messages of a chunk that contain the needle: `matches` without reading their records."""
     found = 0
     hit = chunk.find(needle)
     while hit >= 0:
@@ -104,7 +104,7 @@ def count(chunk: bytes, needle: bytes) -> int:
 
 
 class MessageText:
-    """The text of conversations as this process has it; bounded, least recently used goes first."""
+    """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
 
     def __init__(self, redis: "Redis", cache_bytes: int) -> None:
         self._redis = redis
@@ -113,7 +113,7 @@ class MessageText:
         self._size = 0
 
     def chunks(self, conversation_id: ConversationId) -> Iterator[bytes]:
-        """All text of a conversation, as of now, a chunk at a time. Raises ConversationNotFound."""
+        """The present text of a conversation, a chunk at a time. Raises ConversationNotFound."""
         number = last = 0
         while number <= last:
             chunk, last = self._chunk(conversation_id, number)
@@ -124,7 +124,7 @@ class MessageText:
         """One chunk, and the number of the last one."""
         known, kept = self._cached.get((conversation_id, number), (b"", b""))
         incarnation, last, tail = self._read(conversation_id, number, len(kept))
-        if incarnation != known:  # nothing kept, or deleted and created anew since
+        if incarnation != known:  # nothing cached, or another conversation has the id now
             if kept:
                 incarnation, last, tail = self._read(conversation_id, number, 0)
             kept = b""

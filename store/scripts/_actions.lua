@@ -15,7 +15,7 @@ local function open_actions()
   return actions
 end
 
--- What we write about an action never bears an earlier time than the action, whatever the agent's clock says.
+-- The stamp for events about these actions: never earlier than an action, also when the agent's clock is ahead.
 local function not_before(actions, stamp)
   for _, action in ipairs(actions) do
     if tonumber(action.at) > tonumber(stamp.score) then stamp = {iso = action.time, score = action.at} end

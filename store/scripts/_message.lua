@@ -1,4 +1,4 @@
--- _message: what a user's message does to a conversation. Needs _log, _actions, _status.
+-- _message: the effect of a user's message on a conversation. Needs _log, _actions, _status.
 local function append_message(stamp, id, pair, bytes, text, run, reason)
   local actions = log.status == 'waiting_for_confirmation' and open_actions() or {}
   if #actions > 0 then

@@ -1,4 +1,4 @@
--- _pairs: the "KIND:SOURCE" sorted sets that a filter selects; "*" stands for any (escaped names never hold one).
+-- _pairs: the "KIND:SOURCE" sorted sets that a filter selects; "*" selects every kind or source, and no escaped name contains it.
 local root = KEYS[1]
 
 local function matching_pairs(kind, source)

@@ -1,6 +1,6 @@
--- _rank: where a place is in a sorted set, also among many equal scores and when nothing stands there any more.
+-- _rank: the rank of a cursor in a sorted set, also among many equal scores and when its event is gone.
 
--- How many members of a sorted set stand before (score, member); with that member itself when inclusive.
+-- The number of members before (score, member); inclusive counts that member too.
 local function rank(key, score, member, inclusive)
   local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
   local high = low + redis.call('ZCOUNT', key, score, score)

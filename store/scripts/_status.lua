@@ -1,5 +1,5 @@
--- _status: the state machine of execution_status. Needs _log. What a verb does to each status; a status that a verb
--- does not name refuses it. An agent's own word, a state event that it posts, is always taken.
+-- _status: the state machine of execution_status. Needs _log. MOVES has the next status by verb and present status; a
+-- status that a verb does not name refuses the verb. A state event that an agent posts is always applied.
 local MOVES = {
   run = {idle = 'running', paused = 'running', error = 'running', stuck = 'running', finished = 'finished',
     waiting_for_confirmation = 'running'},

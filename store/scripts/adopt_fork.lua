@@ -1,9 +1,9 @@
--- adopt_fork: put a copy that was made aside in the place of a conversation, unless there is one.
+-- adopt_fork: rename the keys of a finished copy to those of its conversation, unless that conversation exists.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 fork id, which the copy's keys bear and which is its incarnation   then fields of the hash: name, value, …
 -- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups}
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside five
--- Idempotent  by fork id: a repeat finds the copy in place
+-- Idempotent  by fork id: a repeat finds the copy renamed
 -- include: _log.lua
 if open_log('') then
   return close_log(redis.call('HGET', root, 'incarnation') == ARGV[1] and 'adopted' or 'exists', '')

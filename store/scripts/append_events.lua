@@ -37,7 +37,7 @@ local function known_ids()
   return known
 end
 
--- An agent that got no response sends its last batch again: a snapshot in it is older than what followed.
+-- An agent that received no response sends its last batch again: its snapshot is older than the events since.
 local function set(fields, snapshot_id)
   if snapshot_id and redis.call('HGET', root, 'snapshot_id') == snapshot_id then return end
   log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id

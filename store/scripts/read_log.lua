@@ -1,8 +1,8 @@
--- read_log: the events behind a place of the log, as many as fit.
+-- read_log: the events after a seq, as many as fit.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  1 seq to read behind   2 most events   3 bytes that end the page: the event that reaches them is its last
+-- ARGV  1 seq to read after   2 most events   3 bytes that end the page: the event that reaches them is its last
 -- Returns  {incarnation, seq of the last event of the log, bytes, …} | false: no such conversation
--- Cost  O(n' + m): n' list nodes between the place and the nearer end of the log, m events read
+-- Cost  O(n' + m): n' list nodes between that seq and the nearer end of the log, m events read
 -- Idempotent  reads only
 local root = KEYS[1]
 local STRIDE = 16

@@ -1,6 +1,6 @@
--- send_message: append a user's message. It never approves: what waits for an answer is rejected first.
+-- send_message: append a user's message. It never approves: the pending actions are rejected first.
 -- A finished, stuck or waiting conversation becomes idle; with run, any that can run becomes running.
--- A message is not written before what it overtakes: the caller comes again with a later time.
+-- A message never bears an earlier time than an action that it rejects: the caller calls again with a later time.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per message   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 message id   6 "KIND:SOURCE" escaped   7 bytes   8 text record   9 "1" to run, else "0"
