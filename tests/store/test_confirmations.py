@@ -73,7 +73,7 @@ def machine(store):
         @rule(accept=st.booleans())
         def answer(self, accept):
             pending = self.open if self.status == "waiting_for_confirmation" else []
-            assert store.confirmations.answer(self.id, accept=accept, reason="no") is bool(pending)
+            assert store.confirmations.decide(self.id, accept=accept, reason="no") is bool(pending)
             if pending and accept:
                 self.turn("running")
                 self.answered, self.open = self.answered + pending, []
@@ -167,8 +167,8 @@ def test_every_write_may_be_sent_twice(store, conversation):
         assert store.conversations.create(conversation, initial_message=[{"type": "text", "text": "go"}]) is True
         store.confirmations.set_policy(conversation, {"kind": "AlwaysConfirm"})
         store.events.append(conversation, as_events([action(), action()]))
-        assert store.confirmations.answer(conversation, accept=False, reason="no") is True
-        assert store.confirmations.answer(conversation, accept=False, reason="no") is False
+        assert store.confirmations.decide(conversation, accept=False, reason="no") is True
+        assert store.confirmations.decide(conversation, accept=False, reason="no") is False
         store.events.append(conversation, as_events([action()]))
         store.events.send(conversation, content=[], run=True)
         kinds = [json.loads(raw)["kind"] for raw in store.events.search(conversation)[0]]
