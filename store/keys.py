@@ -133,7 +133,6 @@ class SandboxKeys:
     by_key = f"{root}:keys"
     hosts = f"{root}:hosts"
     signal = f"{root}:signal"
-    deliveries = f"{root}:deliveries"
 
     @classmethod
     def box(cls, sandbox_id: str) -> str:
@@ -146,10 +145,6 @@ class SandboxKeys:
     @classmethod
     def of_host(cls, host: str) -> str:
         return f"{cls.root}:host:{host}"
-
-    @classmethod
-    def agent(cls, sandbox_id: str) -> str:
-        return f"{cls.root}:agent:{sandbox_id}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:
