@@ -149,7 +149,6 @@ class Commands:
             waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
             self._renew(claim)
             if waits and agent.latest_action(claim.conversation_id) in delivery.actions:
-                self._renew(claim)
                 return self._tell(claim, delivery)
         self._store.deliveries.settle(claim.conversation_id, delivery)
         return True
@@ -216,6 +215,8 @@ class Commands:
         An agent server that says it waits, but is not quite at the end of its run, takes an acceptance for a run that
         is going on already, and drops it. So an acceptance stays due until the agent is seen to move.
         """
+        if time.monotonic() - claim.asked_at > _LEASE_MARGIN:  # this process stood still, or the agent was slow
+            self._renew(claim)
         self._agent(claim).answer(claim.conversation_id, delivery.accept, delivery.reason)
         if not delivery.accept:
             self._store.deliveries.settle(claim.conversation_id, delivery)
@@ -228,9 +229,9 @@ class Commands:
         return self.agent_in(SandboxId(claim.sandbox_id))
 
     def _renew(self, claim: Claim) -> None:
-        """Raises AgentUnreachable: its responses took so long that another driver may have the delivery."""
+        """Raises AgentUnreachable: so much time has passed that another driver may have delivered."""
         if not self._store.deliveries.renew(claim):
-            raise AgentUnreachable("The agent server took longer than the lease of its delivery")
+            raise AgentUnreachable("The lease of the delivery ended before the agent server was called")
 
     def _await_lease(self, claim: Claim) -> None:
         """Wait a little while the agent has another delivery in hand. Raises NotReachable, AgentUnreachable."""

@@ -1,4 +1,4 @@
-"""The events of a conversation: count, search, get, send, and answers to what waits."""
+"""The events of a conversation: count, search, get, send, and decisions about what waits."""
 
 import json
 from typing import Any
@@ -103,7 +103,7 @@ def _ids() -> list[str]:
 @events.arguments(SendMessageRequest())
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Send a user's message. What waits for an answer is rejected, never approved by it."""
+    """Send a user's message. What waits for a decision is rejected, never approved by it."""
     current_commands.send(conversation_id, content=message["content"], run=message["run"])
     return {"success": True}
 
@@ -121,5 +121,5 @@ def respond_to_confirmation(decision: dict[str, Any], conversation_id: Conversat
 @events.fails(404)
 @events.response(200, PendingAction(many=True))
 def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
-    """List the actions that wait for an answer, in log order."""
+    """List the actions that wait for a decision, in log order."""
     return current_store.confirmations.pending(conversation_id)

@@ -10,6 +10,7 @@ All times are those of Redis' clock.
 """
 
 import json
+import time
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -52,6 +53,7 @@ class Claim(NamedTuple):
     agent_url: str
     session_api_key: str
     status_seconds: float  #: for how long the sandbox has had its status
+    asked_at: float  #: `time.monotonic` before the lease was asked for
 
     @property
     def entry(self) -> str:
@@ -75,13 +77,14 @@ class Deliveries:
     def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
         """Begin a delivery that is about to be decided, with a lease of so many seconds unless another one has it."""
         identity = (Stamp.now().id_prefix, conversation_id, sandbox_id, uuid4().hex)
-        return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0))
+        return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0, 0))
 
     def reopen(self, claim: Claim) -> Claim:
         """Try again to take the lease that another delivery had."""
         args = [claim.entry, claim.token, round(claim.seconds * 1000), self._host_span]
+        asked_at = time.monotonic()
         taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
-        return claim._replace(has_lease=bool(taken), **_agent(rest))
+        return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
 
     def decide(self, claim: Claim, *, accept: bool, reason: str) -> Delivery | None:
         """Accept or reject everything that waits; the delivery that is outstanding now, which `claim.is_of` if this
@@ -116,12 +119,13 @@ class Deliveries:
         """Take the delivery that has been due for longest and whose agent has no other one in hand."""
         token = uuid4().hex
         args = [token, round(seconds * 1000), self._host_span]
+        asked_at = time.monotonic()
         reply = self._scripts.claim_delivery([SandboxKeys.root], args)
         if reply is None:
             return None
         delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
         identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
-        return Claim(*identity, seconds, has_lease=True, **_agent(reply[1:]))
+        return Claim(*identity, seconds, has_lease=True, asked_at=asked_at, **_agent(reply[1:]))
 
     def renew(self, claim: Claim) -> bool:
         """Prolong the lease; False if it has ended."""

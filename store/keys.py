@@ -148,7 +148,6 @@ class SandboxKeys:
 
     root = "{sandboxes}"
     signal = f"{root}:signal"
-    deliveries = f"{root}:deliveries"
 
     @classmethod
     def box(cls, sandbox_id: str) -> str:
@@ -157,10 +156,6 @@ class SandboxKeys:
     @classmethod
     def log(cls, sandbox_id: str) -> str:
         return f"{cls.root}:log:{sandbox_id}"
-
-    @classmethod
-    def agent(cls, sandbox_id: str) -> str:
-        return f"{cls.root}:agent:{sandbox_id}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:

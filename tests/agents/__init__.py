@@ -8,9 +8,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from store import Store
 from store.deliveries import Claim
-from store.keys import SandboxKeys
 from store.sandboxes import Sandbox
 from tests.conftest import action, as_events, status
+
+#: the due index of all deliveries. Source: `store/keys.py`
+DUE = "{sandboxes}:deliveries"
+
+
+def lease_key(sandbox_id: str) -> str:
+    """The lease of a sandbox's agent."""
+    return f"{{sandboxes}}:agent:{sandbox_id}"
 
 
 class Scripted(ThreadingHTTPServer):
@@ -108,11 +115,11 @@ def propose(store: Store, conversation: str, sandbox_id: str) -> dict:
 def end_leases(store: Store, conversation: str) -> None:
     """Let the time pass in which nobody else may claim the deliveries of a conversation."""
     redis = store.events._redis
-    for entry in redis.zrange(SandboxKeys.deliveries, 0, -1):
+    for entry in redis.zrange(DUE, 0, -1):
         _, of, sandbox_id = entry.decode().split(" ")
         if of == conversation:
-            redis.delete(SandboxKeys.agent(sandbox_id))
-            redis.zadd(SandboxKeys.deliveries, {entry: 0})
+            redis.delete(lease_key(sandbox_id))
+            redis.zadd(DUE, {entry: 0})
 
 
 def claimed(store: Store, conversation: str, seconds: float = 30.0) -> Claim | None:

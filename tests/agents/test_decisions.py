@@ -8,9 +8,8 @@ import pytest
 
 from agents.commands import Commands, NotReachable
 from agents.link import AgentRefused, AgentUnreachable, http_client
-from store.keys import SandboxKeys
 from supervisor.deliveries import deliver
-from tests.agents import claimed, end_leases, propose
+from tests.agents import DUE, claimed, end_leases, lease_key, propose
 from tests.conftest import action, as_events, status
 from tests.servers import wait_until
 
@@ -25,12 +24,12 @@ def drive(store, commands, conversation):
 
 def entries(store, conversation):
     """When the deliveries of a conversation are due."""
-    stored = store.events._redis.zrange(SandboxKeys.deliveries, 0, -1, withscores=True)
+    stored = store.events._redis.zrange(DUE, 0, -1, withscores=True)
     return [at for entry, at in stored if conversation.encode() in entry]
 
 
 def lease(store, sandbox):
-    return store.events._redis.get(SandboxKeys.agent(sandbox.id))
+    return store.events._redis.get(lease_key(sandbox.id))
 
 
 def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
@@ -80,6 +79,29 @@ def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_
     drive(store, commands, waiting)
 
     assert agent.decisions == [{"accept": False, "reason": "no"}]
+    assert store.deliveries.get(waiting) is None
+
+
+def test_a_worker_that_stood_still_for_longer_than_its_lease_delivers_nothing(
+    store, commands, waiting, agent, monkeypatch
+):
+    decide, opened = store.deliveries.decide, store.deliveries.open
+
+    def decide_and_stand_still(claim, **decision):
+        delivery = decide(claim, **decision)
+        drive(store, commands, waiting)
+        return delivery
+
+    def open_long_ago(*words):
+        claim = opened(*words)
+        return claim._replace(asked_at=claim.asked_at - 60)
+
+    monkeypatch.setattr(store.deliveries, "decide", decide_and_stand_still)
+    monkeypatch.setattr(store.deliveries, "open", open_long_ago)
+
+    assert commands.decide(waiting, accept=False, reason="no")
+
+    assert len(agent.decisions) == 1
     assert store.deliveries.get(waiting) is None
 
 
@@ -141,7 +163,7 @@ def test_a_decision_that_was_received_is_not_given_to_what_came_later(store, com
 def test_a_driver_whose_lease_ends_while_the_agent_responds_delivers_nothing(store, commands, waiting, sandbox, agent):
     agent.statuses = [500]
     commands.decide(waiting, accept=False, reason="no")
-    agent.when_asked = lambda _: store.events._redis.delete(SandboxKeys.agent(sandbox.id))
+    agent.when_asked = lambda _: store.events._redis.delete(lease_key(sandbox.id))
 
     drive(store, commands, waiting)
 

@@ -9,8 +9,7 @@ from redis.exceptions import TimeoutError
 
 import wire
 from store.errors import ConversationNotFound
-from store.keys import SandboxKeys
-from tests.agents import claimed, end_leases, propose, running_sandbox
+from tests.agents import DUE, claimed, end_leases, propose, running_sandbox
 from tests.conftest import action, as_events, observation, status
 from tests.servers import wait_until
 
@@ -38,7 +37,7 @@ def decided(store, conversation, sandbox_id, *, accept=True, reason=""):
 
 def due_at(store, conversation):
     """When the deliveries of a conversation are due, by id."""
-    entries = store.events._redis.zrange(SandboxKeys.deliveries, 0, -1, withscores=True)
+    entries = store.events._redis.zrange(DUE, 0, -1, withscores=True)
     words = [(entry.decode().split(" "), at) for entry, at in entries]
     return {delivery_id: at for (delivery_id, of, _), at in words if of == conversation}
 

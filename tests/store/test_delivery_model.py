@@ -15,8 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from store.keys import SandboxKeys
-from tests.agents import propose, running_sandbox
+from tests.agents import DUE, lease_key, propose, running_sandbox
 from tests.conftest import action, as_events, status
 
 #: seconds; no lease ends by itself during a test
@@ -134,14 +133,14 @@ class Machine(RuleBasedStateMachine):
     def a_lease_ends(self, number):
         # Whoever had it was killed, or stands still.
         box = self.boxes[number]
-        self._redis.delete(SandboxKeys.agent(box))
+        self._redis.delete(lease_key(box))
         if holder := self.held[box]:
             self.ended.add(holder.token)
             self.opened.pop(holder.delivery_id, None)
         self.held[box] = None
         for entry in self._entries():
             if entry.endswith(box):
-                self._redis.zadd(SandboxKeys.deliveries, {entry: 0})
+                self._redis.zadd(DUE, {entry: 0})
                 if (claim := self.opened.pop(entry.split(" ")[0], None)) is not None:
                     self.ended.add(claim.token)
 
@@ -150,7 +149,7 @@ class Machine(RuleBasedStateMachine):
         return self.store.events._redis
 
     def _entries(self):
-        return {entry.decode() for entry in self._redis.zrange(SandboxKeys.deliveries, 0, -1)}
+        return {entry.decode() for entry in self._redis.zrange(DUE, 0, -1)}
 
     @invariant()
     def every_decision_that_is_outstanding_is_due(self):
@@ -168,20 +167,20 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def an_agent_has_one_lease(self):
         for box, holder in self.held.items():
-            token = self._redis.get(SandboxKeys.agent(box))
+            token = self._redis.get(lease_key(box))
             assert (token.decode() if token else None) == (holder.token if holder else None)
 
     def teardown(self):
         for entry, box in itertools.product(self._entries(), self.boxes):
             if entry.endswith(box):
-                self._redis.zrem(SandboxKeys.deliveries, entry)
+                self._redis.zrem(DUE, entry)
         for box in self.boxes:
-            self._redis.delete(SandboxKeys.agent(box))
+            self._redis.delete(lease_key(box))
 
 
 def test_deliveries_are_what_a_plain_model_says(store):
     with running_sandbox(store, "http://127.0.0.1:9") as one, running_sandbox(store, "http://127.0.0.1:9") as other:
-        store.events._redis.delete(SandboxKeys.deliveries)  # what other tests have left
+        store.events._redis.delete(DUE)  # what other tests have left
         machine = type("OfThisStore", (Machine,), {"store": store, "boxes": (one.id, other.id)})
         checks = list(HealthCheck)
         run_state_machine_as_test(
