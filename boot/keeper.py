@@ -2,7 +2,7 @@
 
     python -m boot.keeper
 
-The gunicorn master starts this process and holds its standard input; when that ends, in whatever way, this process does.
+The gunicorn master starts this process and holds its standard input, whose end, in whatever way, ends this process.
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
 """
 

@@ -1,4 +1,4 @@
-"""The one loop that keeps a process: it restarts the process with backoff, and ends it when our own parent has ended."""
+"""The loop that keeps a process running: restarts it with backoff, and ends it when our own parent has ended."""
 
 import subprocess
 import sys

@@ -57,6 +57,7 @@ class Scripts:
     claim_sandbox: Script
     report_sandbox: Script
     beat_host: Script
+    release_host: Script
     claim_start: Script
     advance_start: Script
     fail_starts: Script

@@ -7,11 +7,12 @@
 -- Cost  O(h + s): h hosts, s sandboxes of lost ones
 -- Idempotent  a repeat writes the same
 -- include: _sandbox.lua
+local LEASE = 3000000 -- µs after a heartbeat for which no other supervisor may speak for the host
 local host, supervisor, now, oldest, unclaimed = unpack(ARGV)
 if host ~= '' then
   local holder = redis.call('HGET', root .. ':supervisors', host)
   local beat = redis.call('ZSCORE', root .. ':hosts', host)
-  if holder and holder ~= supervisor and beat and tonumber(beat) > tonumber(oldest) then return 'taken' end
+  if holder and holder ~= supervisor and beat and tonumber(beat) > now - LEASE then return 'taken' end
   redis.call('HSET', root .. ':supervisors', host, supervisor)
   redis.call('ZADD', root .. ':hosts', now, host)
 end

@@ -20,7 +20,7 @@ from tests.servers import PROJECT, agent_server, redis_program, valkey_program, 
 
 @pytest.fixture(params=["redis", "valkey"])
 def embedded(request, tmp_path):
-    """The environment of a server that embeds that store: with redis-server on the PATH, or without and by the wheel."""
+    """The environment of a server that embeds that store: redis-server of the PATH, or valkey-server of the wheel."""
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
     if request.param == "redis":
         redis_program()
