@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from boot.embedded import EmbeddedStore
 from boot.keeper import Keeper
 from config import Config, ConfigError
-from specs import Specs
+from specs import Specs, unsupported
 
 try:
     _config = Config.from_env()
@@ -73,6 +73,8 @@ def on_starting(server: Any) -> None:
     global _keeper
     if not _config.redis_url:
         _start_store(server)
+    if reason := unsupported("process"):
+        server.log.warning(reason)
     if _config.supervisor:
         _keeper = Keeper()
 
