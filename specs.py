@@ -1,5 +1,6 @@
 """The sandbox specs: read from a TOML file when the server starts, checked whole, never changed."""
 
+import platform
 import re
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +15,13 @@ from config import ConfigError
 
 #: the specs that come with the server
 BUNDLED = Path(__file__).parent / "specs.toml"
+
+
+def unsupported(runtime: str) -> str:
+    """Why this system cannot run sandboxes of a runtime, in a sentence; empty if it can."""
+    if runtime == "process" and platform.system() != "Linux":
+        return f"Sandboxes of the runtime `process` need Linux, this system is {platform.system()}: use `docker`."
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from flask import current_app
 from blueprints import current_store
 from blueprints.api import Blueprint
 from schemas.operations import Readiness, ServerInfo, Status
+from specs import unsupported
 
 operations = Blueprint("Server Details", __name__)
 
@@ -48,7 +49,7 @@ def ready() -> dict[str, object]:
 def server_info() -> dict[str, object]:
     """Tell what this server is and speaks."""
     state = current_store.health.state()
-    notice = "The store does not answer." if state is None else None if state.durable else VOLATILE
+    of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
     return {
         "title": current_app.config["API_TITLE"],
         "version": WIRE_VERSION,
@@ -61,6 +62,6 @@ def server_info() -> dict[str, object]:
         "capabilities": CAPABILITIES,
         "usable_tools": [],
         "store": state,
-        "notice": notice,
+        "notice": " ".join(filter(None, (of_store, unsupported("process")))) or None,
         "docs": "/docs",
     }

@@ -1,8 +1,8 @@
-"""Keeps a supervisor running beside the server: starts it, starts it anew when it dies, ends it with the server.
+"""Keeps a supervisor beside the server: restarts it with backoff, and ends it with the server.
 
     python -m boot.keeper
 
-The gunicorn master starts this process and holds its standard input; its end, however it came, is this one's too.
+The gunicorn master starts this process and holds its standard input, whose end, in whatever way, ends this process.
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
 """
 
@@ -12,13 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from boot.lifeline import parent_is_there
+from boot.restarts import keep_running
 
-#: seconds between two looks at the supervisor, and before one that died is started anew
-_LOOK = 0.2
+#: seconds after which a supervisor that ends is restarted after the shortest delay
+_STEADY = 3.0
 
-#: seconds that a supervisor may take to end what it is at
-_PATIENCE = 20.0
+#: seconds that a supervisor may take to end, its sandboxes included
+_GRACE = 20.0
 
 
 class Keeper:
@@ -38,22 +38,12 @@ class Keeper:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE + 5)
+            self._process.wait(_GRACE + 5)
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    process = _start()
-    try:
-        while parent_is_there(_LOOK):
-            if process.poll() is not None:
-                process = _start()
-    finally:
-        process.terminate()
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    keep_running(_start(), _start, name="the supervisor", steady=_STEADY, grace=_GRACE)
 
 
 def _start() -> subprocess.Popen[bytes]:

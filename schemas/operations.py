@@ -34,6 +34,6 @@ class ServerInfo(BaseSchema):
     usable_tools = fields.List(fields.String(), required=True)
     store = fields.Nested(StoreState, required=True, allow_none=True)
     notice = fields.String(
-        required=True, allow_none=True, metadata={"description": "What an operator must know, in a sentence."}
+        required=True, allow_none=True, metadata={"description": "What an operator must know, in sentences."}
     )
     docs = fields.String(required=True)

@@ -200,6 +200,10 @@ class Sandboxes:
         args = [host, supervisor, *self._spans]
         return bool(self._scripts.beat_host([SandboxKeys.root], args) == b"alive")
 
+    def release(self, host: str, supervisor: str) -> None:
+        """Give a host up, if this supervisor speaks for it: another one may speak for it at once."""
+        self._scripts.release_host([SandboxKeys.root], [host, supervisor])
+
     def claim(self, host: str) -> SandboxId | None:
         """Take the sandbox that has waited longest for a host."""
         claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.most])

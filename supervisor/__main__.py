@@ -1,11 +1,10 @@
 """Run this host's supervisor until SIGTERM or SIGINT:  python -m supervisor [--stand-by]
 
-Exit status 2: a setting is wrong, and 3: another supervisor runs on this host; either is said in a sentence.
-With --stand-by it waits until the other one has ended.
+Exit status 2: a setting is wrong. 3: another supervisor runs on this host. Either is said in a sentence.
+With --stand-by it waits while another one runs, and takes over when that one ends.
 """
 
 import argparse
-import fcntl
 import logging
 import os
 import signal
@@ -13,19 +12,23 @@ import socket
 import stat
 import sys
 import threading
-import time
 from pathlib import Path
 
 from agents.commands import Commands
 from agents.link import http_client
+from boot.backoff import Backoff
+from boot.folder import make_private
 from boot.lifeline import parent_is_there
 from config import Config, ConfigError
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.process import ProcessRuntime
 from specs import Specs
+from store import Store
+from store.errors import UNAVAILABLE
+from supervisor.host_lease import HostLease, HostTaken
 from supervisor.log_lines import LogLines
-from supervisor.loop import HostTaken, Loop
+from supervisor.loop import Loop
 from supervisor.sandboxes import Host, Reconciler
 from supervisor.start_tasks import StartDriver
 from wiring import open_store_of
@@ -34,8 +37,11 @@ log = logging.getLogger("supervisor")
 
 _WRONG, _TAKEN = 2, 3
 
-#: seconds between two tries to be the host's supervisor
-_PATIENCE = 0.5
+#: seconds between two polls of the host's lease while another supervisor has it, and of the parent's pipe
+_LEASE_POLL, _PARENT_POLL = 0.5, 0.5
+
+#: seconds before a retry while Redis does not answer: the first time, and at most
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 5.0
 
 
 def main() -> int:
@@ -43,11 +49,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run this host's supervisor.")
     parser.add_argument("--stand-by", action="store_true", help="wait while another one runs on this host")
     stands_by = parser.parse_args().stand_by
+    stop = _stop_event()
     try:
         config = Config.from_env()
         specs = Specs.load(config.sandbox_specs)
         if not config.redis_url:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
+        folder = _folder(config)
     except ConfigError as error:
         print(f"supervisor: {error}", file=sys.stderr)
         return _WRONG
@@ -55,81 +63,97 @@ def main() -> int:
     handler.setFormatter(LogLines("[%(process)d] [supervisor] %(message)s"))
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    host = config.host_id or socket.gethostname()
-    folder = Path(config.sandbox_dir or f"{config.data_dir}/sandboxes") / host
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    told = False
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _run(config, specs, host, folder)
-            return 0
-        except (BlockingIOError, HostTaken):
-            if not stands_by:
-                print(
-                    f"supervisor: another supervisor runs on the host {host}; HOST_ID gives this one a name",
-                    file=sys.stderr,
-                )
-                return _TAKEN
-            if not told:
-                log.info("another supervisor runs on the host %s: standing by", host)
-                told = True
-            if _parent_is_gone(_PATIENCE):
-                return 0
-
-
-def _run(config: Config, specs: Specs, host: str, folder: Path) -> None:
-    """Supervise until a signal says to stop. Raises HostTaken."""
     store = open_store_of(config)
+    lease = HostLease(store.sandboxes, folder.name, folder)
+    try:
+        while _wait_for(lease, stop, stands_by=stands_by):
+            _supervise(config, specs, store, lease, folder, stop)
+    except HostTaken:
+        print(
+            f"supervisor: another supervisor runs on the host {lease.host}; HOST_ID gives this one a name",
+            file=sys.stderr,
+        )
+        return _TAKEN
+    return 0
+
+
+def _stop_event() -> threading.Event:
+    """Set by SIGTERM, by SIGINT, and by the end of standard input where that is a pipe, which the parent holds."""
+    stop = threading.Event()
+
+    def watch_parent() -> None:
+        while parent_is_there(_PARENT_POLL):
+            pass
+        stop.set()
+
+    # The lock of an Event is not reentrant: a handler that set it itself could interrupt this thread inside `wait`.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=watch_parent, daemon=True).start()
+    return stop
+
+
+def _folder(config: Config) -> Path:
+    """The folder of the host's sandboxes, which bears the host's name. Raises ConfigError."""
+    folder = Path(config.sandbox_dir or f"{config.data_dir}/sandboxes") / (config.host_id or socket.gethostname())
+    try:
+        if not config.sandbox_dir:
+            make_private(Path(config.data_dir))
+        make_private(folder)
+    except OSError as error:
+        raise ConfigError(f"The folder {folder} cannot be used for sandboxes: {error.strerror}") from None
+    return folder
+
+
+def _wait_for(lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
+    """Whether the lease was taken before `stop` was set. Raises HostTaken unless this supervisor stands by."""
+    backoff, said = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), False
+    while not stop.is_set():
+        try:
+            if lease.take():
+                return True
+        except UNAVAILABLE as error:
+            log.warning("the store does not answer: %s", error)
+            stop.wait(backoff.delay())
+            continue
+        backoff.reset()
+        if not stands_by:
+            raise HostTaken
+        if not said:
+            log.info("another supervisor runs on the host %s: standing by", lease.host)
+            said = True
+        stop.wait(_LEASE_POLL)
+    return False
+
+
+def _supervise(
+    config: Config, specs: Specs, store: Store, lease: HostLease, folder: Path, stop: threading.Event
+) -> None:
+    """Supervise until `stop` is set, or until another supervisor has the lease."""
     client = http_client(config.agent_seconds)
     commands = Commands(store, client)
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
-    runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(host)}
-    reconciler = Reconciler(
-        store,
-        specs,
-        runtimes,
-        Host(host, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds),
-        client,
-    )
+    runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
+    host = Host(lease.host, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
+    reconciler = Reconciler(store, specs, runtimes, host, client)
     shared = config.sandbox_sharing == "shared"
-    loop = Loop(
-        store,
-        commands,
-        reconciler,
-        StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds),
-        host=host,
-        identity=f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {folder.resolve()}",
-        most_starts=config.sandbox_starts,
-    )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.stop())
-    _end_with_parent(loop)
-    log.info("supervising the sandboxes of host %s under %s", host, folder)
-    loop.run()
-    if config.stop_sandboxes:
-        reconciler.end_all()
-
-
-def _end_with_parent(loop: Loop) -> None:
-    """Where standard input is a pipe, its end is that of whoever started this: stop then."""
-
-    def watch() -> None:
-        while not _parent_is_gone(_PATIENCE):
-            pass
-        loop.stop()
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _parent_is_gone(seconds: float) -> bool:
-    """Wait so long; whether standard input is a pipe that has ended."""
-    if not stat.S_ISFIFO(os.fstat(0).st_mode):
-        time.sleep(seconds)
-        return False
-    return not parent_is_there(seconds)
+    driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
+    loop = Loop(store, commands, reconciler, driver, lease, stop=stop, most_starts=config.sandbox_starts)
+    log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
+    try:
+        loop.run()
+        if config.stop_sandboxes:
+            reconciler.end_all()
+        lease.release()
+    except HostTaken:
+        log.warning("another supervisor has taken the host %s", lease.host)
+    except UNAVAILABLE as error:
+        log.warning("the store does not answer: %s", error)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    logging.shutdown()
+    # A thread may drive a start task for minutes: another supervisor repeats its steps when its lease has ended.
+    os._exit(status)

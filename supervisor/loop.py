@@ -1,40 +1,44 @@
-"""The loop of a supervisor: wakes by signal, and by itself a few times a second."""
+"""The loop of a supervisor: a round when a signal comes, and a few times a second without one."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
 from agents.commands import Commands
+from boot.backoff import Backoff
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import SandboxId
 from store.start_tasks import StartTask
 from supervisor.deliveries import DeliveryDriver
+from supervisor.host_lease import HostLease, HostTaken
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats; between two looks at all sandboxes, and at those that start; between two looks for
-#: what runs here and nobody knows
-_BEAT, _LOOK, _SHORT_LOOK, _ORPHANS = 1.0, 0.5, 0.1, 20.0
+#: seconds between two heartbeats, and between two searches for orphans
+_BEAT, _ORPHANS = 1.0, 20.0
 
-#: seconds between two tries while Redis does not answer
-_PATIENCE = 0.5
+#: seconds between two rounds; the second while a sandbox starts
+_POLL, _SHORT_POLL = 0.5, 0.1
+
+#: seconds before the next round after one that failed: the first time, and at most, which is within the host's lease
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 1.0
+
+#: seconds that threads at work get to finish when the loop ends
+_DRAIN_TIMEOUT = 5.0
 
 #: starts of app conversations that one supervisor drives at once
 _MOST_STARTS = 64
 
 
-class HostTaken(Exception):
-    """Another supervisor speaks for this host."""
-
-
 class Loop:
-    """One host's supervisor."""
+    """One host's supervisor, while it has the host's lease."""
 
     def __init__(
         self,
@@ -42,49 +46,56 @@ class Loop:
         commands: Commands,
         reconciler: Reconciler,
         driver: StartDriver,
+        lease: HostLease,
         *,
-        host: str,
-        identity: str,
+        stop: threading.Event,
         most_starts: int,
     ) -> None:
-        """identity: who this supervisor is, the same for one that follows it on this machine.
-
-        most_starts: sandboxes that may be starting here at once.
-        """
+        """stop: once it is set, `run` returns. most_starts: sandboxes that may be starting here at once."""
         self._store = store
         self._deliveries = DeliveryDriver(store, commands)
         self._reconciler = reconciler
         self._driver = driver
-        self._host, self._identity, self._most_starts = host, identity, most_starts
+        self._lease = lease
+        self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
+        self._at_work: set[Future[None]] = set()  #: of the pool
         self._busy: set[str] = set()  #: sandboxes, and other names of things, that a thread sees to
         self._driven: set[str] = set()  #: leases of starts that a thread drives
-        self._stopping = False
         self._due: dict[str, float] = {}
 
     def run(self) -> None:
-        """Supervise until `stop`. Raises HostTaken."""
-        while not self._stopping:
-            try:
-                hurried = self._round()
-                for asked in self._store.wakeups.wait(_SHORT_LOOK if hurried else _LOOK):
-                    self._pool.submit(self._tell_log, asked)
-            except UNAVAILABLE as error:
-                log.warning("the store does not answer: %s", error)
-                with suppress(*UNAVAILABLE):
-                    self._store.wakeups.close()
-                time.sleep(_PATIENCE)
-        self._drivers.shutdown(wait=False, cancel_futures=True)
-        self._pool.shutdown(cancel_futures=True)  # waits for those at work: nothing is started behind the end
+        """Supervise until `stop` is set; what runs in sandboxes goes on. Raises HostTaken."""
+        backoff = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY)
+        try:
+            while not self._stop.is_set():
+                try:
+                    hurried = self._round()
+                    for asked in self._store.wakeups.wait(_SHORT_POLL if hurried else _POLL):
+                        self._have_done(self._tell_log, asked)
+                    backoff.reset()
+                except HostTaken:
+                    raise
+                except Exception as error:
+                    _log_failure("a round of the supervisor", error)
+                    with suppress(Exception):
+                        self._store.wakeups.close()
+                    self._stop.wait(backoff.delay())
+        finally:
+            self._drain()
 
-    def stop(self) -> None:
-        """Have `run` return soon; what runs in sandboxes goes on."""
-        self._stopping = True
+    def _drain(self) -> None:
+        """Start nothing more, and give the threads at work a moment to finish."""
+        self._drivers.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        _, late = wait(set(self._at_work), _DRAIN_TIMEOUT)
+        if late:
+            log.warning("%d tasks did not end in time: the next supervisor repeats them", len(late))
 
     def _round(self) -> bool:
-        """One look at everything; whether the next one should follow soon."""
-        self._after("beat", _BEAT, self._beat)
+        """Give every sandbox, start and answer that needs it to a thread; whether the next round should follow soon."""
+        self._after("beat", _BEAT, self._lease.renew)
         self._after("orphans", _ORPHANS, lambda: self._submit("orphans", self._reconciler.end_unknown))
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(sandbox.status == "STARTING" for sandbox in sandboxes)
@@ -113,7 +124,13 @@ class Loop:
             finally:
                 self._busy.discard(name)
 
-        self._pool.submit(do)
+        self._have_done(do)
+
+    def _have_done(self, act: Callable[..., None], *args: Any) -> None:
+        """Have a thread of the pool do something, which a stop waits for."""
+        future = self._pool.submit(act, *args)
+        self._at_work.add(future)
+        future.add_done_callback(self._at_work.discard)
 
     def _after(self, name: str, seconds: float, act: Callable[[], None]) -> None:
         """Do what is done once in so many seconds, when it is time."""
@@ -121,10 +138,6 @@ class Loop:
         if now >= self._due.get(name, 0.0):
             self._due[name] = now + seconds
             act()
-
-    def _beat(self) -> None:
-        if not self._store.sandboxes.beat(self._host, self._identity):
-            raise HostTaken
 
     def _look_at(self, sandbox_id: SandboxId) -> None:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
@@ -142,10 +155,15 @@ class Loop:
 
 
 def _logged(act: Callable[..., None], *args: Any) -> None:
-    """Run what a thread does; a failure that nobody foresaw is told and ends only this one."""
+    """Run what a thread does; a failure ends only this task."""
     try:
         act(*args)
-    except UNAVAILABLE as error:
+    except Exception as error:
+        _log_failure(getattr(act, "__qualname__", str(act)), error)
+
+
+def _log_failure(what: str, error: Exception) -> None:
+    if isinstance(error, UNAVAILABLE):
         log.warning("the store does not answer: %s", error)
-    except Exception:
-        log.exception("%s failed", getattr(act, "__qualname__", act))
+    else:
+        log.error("%s failed", what, exc_info=error)

@@ -18,7 +18,7 @@ import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from runtimes import Handle, Launch, Runtime, RuntimeFailure, State, filled
-from specs import Spec, Specs
+from specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import Sandbox, SandboxId
@@ -128,6 +128,9 @@ class Reconciler:
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
             self._fail(sandbox, f"There is no spec {sandbox.spec_id} on host {self._host.id}")
+            return
+        if reason := unsupported(spec.runtime):
+            self._fail(sandbox, reason)
             return
         runtime = self._runtimes[spec.runtime]
         if sandbox.handle is None:

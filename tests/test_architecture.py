@@ -43,7 +43,10 @@ def test_imports_point_one_way(room):
         assert not imported(ast.parse(path.read_text())) & ROOMS[room], named(path)
 
 
-@pytest.mark.parametrize("name", ["wire.py", "boot/lifeline.py", "boot/embedded.py", "boot/keeper.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["wire.py", *(f"boot/{name}.py" for name in ("backoff", "embedded", "folder", "keeper", "lifeline", "restarts"))],
+)
 def test_what_all_share_needs_the_standard_library_alone(name):
     assert imported(ast.parse((PROJECT / name).read_text())) - {"boot"} <= sys.stdlib_module_names
 

@@ -35,6 +35,14 @@ def test_values_are_read_with_their_types(monkeypatch):
     assert (config.port, config.redis_timeout, config.redis_url) == (9000, 0.5, "redis://somewhere:1/2")
 
 
+def test_the_repr_of_settings_shows_no_secret():
+    config = Config(redis_url="redis://user:a-password@host", secret_key="a secret of sixteen")
+
+    assert "a-password" not in repr(config)
+    assert "a secret" not in repr(config)
+    assert "port=8000" in repr(config)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [

@@ -85,6 +85,7 @@ class Scripts:
     claim_sandbox: Script
     report_sandbox: Script
     beat_host: Script
+    release_host: Script
     count_hosts: Script
     create_start_task: Script
     claim_start_task: Script

