@@ -54,7 +54,8 @@ class Confirmations:
         stamp = stamp or Stamp.now()
         verb = "accept" if accept else "reject"
         args = [*stamp.args, verb, json.dumps(reason)]
-        return bool(self._listing.write(self._scripts.answer_pending, conversation_id, args) == b"won")
+        [outcome] = self._listing.write(self._scripts.answer_pending, conversation_id, args)
+        return bool(outcome == "won")
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
         """The actions that wait for an answer, in log order. Raises ConversationNotFound."""

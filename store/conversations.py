@@ -81,7 +81,8 @@ class Conversations:
             fields |= {"sandbox_id": sandbox_id, "app": json.dumps(app), "groups": _groups(sandbox_id, app)}
         sealed = self._sealer.seal(conversation_id, secrets or {})
         args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
-        return bool(self._listing.write(self._scripts.create_conversation, conversation_id, args) == b"created")
+        [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+        return bool(outcome == "created")
 
     def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:
         """Make a conversation that an agent speaks of, unless there is one.
@@ -157,9 +158,9 @@ class Conversations:
 
     def change_status(self, conversation_id: ConversationId, verb: str) -> None:
         """Run, pause or interrupt, as `_status.lua` has it. Raises ConversationNotFound, IllegalMove."""
-        outcome = self._listing.write(self._scripts.change_status, conversation_id, [*Stamp.now().args, verb])
-        if outcome != b"done":
-            raise IllegalMove(verb, outcome.decode())
+        [outcome] = self._listing.write(self._scripts.change_status, conversation_id, [*Stamp.now().args, verb])
+        if outcome != "done":
+            raise IllegalMove(verb, outcome)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> None:
         """Keep secrets, sealed; nothing ever tells them again. Raises ConversationNotFound, SecretsRefused."""

@@ -52,11 +52,11 @@ class EventLog:
             args += (event.id, pair(event.kind, event.source), event.at, raw, record(event), effect(event))
         while True:
             try:
-                appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
+                outcome, appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
             except ConversationNotFound:
                 self._conversations.adopt(conversation_id, sandbox_id)
             else:
-                if appended == b"foreign":
+                if outcome == "foreign":
                     raise NotItsSandbox
                 return appended, Seq(last)
 
@@ -74,10 +74,10 @@ class EventLog:
                 *(event.id, pair(event.kind, event.source), event.raw, record(event)),
                 *(int(run), json.dumps(SUPERSEDED)),
             ]
-            outcome = self._listing.write(self._scripts.send_message, conversation_id, args)
-            if outcome == b"sent":
+            outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
+            if outcome == "sent":
                 return
-            at = Micros(int(float(outcome)))
+            at = Micros(int(float(earliest)))
 
     def count(
         self,
@@ -199,9 +199,10 @@ class EventLog:
         reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])
         if reply is None:
             raise ConversationNotFound
-        if reply == b"unknown":
+        outcome, *place = reply
+        if outcome == "unknown":
             raise UnknownCursor
-        at, seq = reply
+        at, seq = place
         return Place(float(at), Seq(int(seq)))
 
     def _matches(

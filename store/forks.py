@@ -67,7 +67,8 @@ class Forks:
             "updated_at": stamp.utc_time,
         }
         args = [fork, *(word for name_and_value in fields.items() for word in name_and_value)]
-        if self._listing.write(self._scripts.adopt_fork, target, args) != b"adopted":
+        [outcome] = self._listing.write(self._scripts.adopt_fork, target, args)
+        if outcome != "adopted":
             raise IdInUse
         return target
 
@@ -75,9 +76,10 @@ class Forks:
         reply = self._scripts.locate_event([ConversationKeys(source).root], [event_id])
         if reply is None:
             raise ConversationNotFound
-        if reply == b"unknown":
+        outcome, *place = reply
+        if outcome == "unknown":
             raise EventNotFound
-        return Seq(int(reply[1]))
+        return Seq(int(place[1]))
 
     def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
         """Write the log up to `last` under other keys, which end by themselves unless they are adopted."""
@@ -96,8 +98,10 @@ class Forks:
             for event in map(read_event, page):
                 batch += (event.id, pair(event.kind, event.source), event.at, event.raw, record(event), "")
                 pairs.add(pair(event.kind, event.source))
-            *_, copied = self._scripts.append_events([keys.root], batch)
-            seq = Seq(copied)
+            reply = self._scripts.append_events([keys.root], batch)
+            if reply is None:  # a pause longer than an hour: the half copy has expired
+                raise ConversationNotFound
+            seq = Seq(reply[-1])
             self._let_expire(keys, pairs)
 
     def _let_expire(self, keys: ConversationKeys, pairs: set[str]) -> None:

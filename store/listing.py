@@ -10,7 +10,7 @@ from redis import Redis
 
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, ListingKeys
-from store.scripts import Script, Scripts
+from store.scripts import DecidingScript, Scripts
 from wire import ConversationId, Micros, micros
 
 
@@ -29,18 +29,17 @@ class Listing:
         self._redis = redis
         self._scripts = scripts
 
-    def write(self, script: Script, conversation_id: ConversationId, args: list[Any]) -> Any:
-        """Run a script that writes a conversation and list what it answers. Returns its outcome.
+    def write(self, script: DecidingScript, conversation_id: ConversationId, args: list[Any]) -> tuple[Any, ...]:
+        """Run a script that writes a conversation, and list the state that it replies with.
 
-        Raises ConversationNotFound.
+        Returns its outcome, and what it replies beyond that state. Raises ConversationNotFound.
         """
         reply = script([ConversationKeys(conversation_id).root], args)
         if reply is None:
             raise ConversationNotFound
         outcome, revision, status, created_at, updated_at, groups, *more = reply
-        words = (word.decode() for word in (status, created_at, updated_at, groups))
-        self.note(conversation_id, int(revision), *words)
-        return (outcome, *more) if more else outcome
+        self.note(conversation_id, int(revision), status, created_at, updated_at, groups)
+        return outcome, *more
 
     def note(
         self,

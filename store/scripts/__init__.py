@@ -15,9 +15,24 @@ _INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
 
 
 class Script(Protocol):
-    """A loaded script: called with the conversation's root key and its ARGV."""
+    """A loaded script that replies with data, as Redis gives it: text as bytes, None where Lua returns false."""
 
     def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
+
+
+class DecidingScript:
+    """A loaded script that replies with one of the outcomes which its head names, and with what belongs to it."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+
+    def __call__(self, keys: list[str], args: list[Any]) -> tuple[Any, ...] | None:
+        """The outcome as text, then numbers and texts. None where Lua returns false: what it is about is not there."""
+        reply = self._script(keys, args)
+        if reply is None:
+            return None
+        words = reply if isinstance(reply, list) else [reply]
+        return tuple(word.decode() if isinstance(word, bytes) else word for word in words)
 
 
 def sources() -> dict[str, str]:
@@ -32,25 +47,28 @@ def sources() -> dict[str, str]:
 
 
 class Scripts:
-    """Every script as an attribute, sent once per server and called by its hash."""
+    """Every script as an attribute, sent once per server and called by its hash.
 
-    append_events: Script
-    send_message: Script
+    The annotation of a script says how its reply is read: here, and nowhere else.
+    """
+
+    append_events: DecidingScript
+    send_message: DecidingScript
     count_events: Script
     page_events: Script
-    locate_event: Script
+    locate_event: DecidingScript
     get_events: Script
-    answer_pending: Script
+    answer_pending: DecidingScript
     list_pending: Script
-    create_conversation: Script
-    change_status: Script
-    set_fields: Script
-    adopt_fork: Script
-    put_secrets: Script
+    create_conversation: DecidingScript
+    change_status: DecidingScript
+    set_fields: DecidingScript
+    adopt_fork: DecidingScript
+    put_secrets: DecidingScript
     read_log: Script
-    note_conversation: Script
+    note_conversation: DecidingScript
     page_conversations: Script
-    delete_conversation: Script
+    delete_conversation: DecidingScript
     settle_answer: Script
     start_sandbox: Script
     ask_sandbox: Script
@@ -63,4 +81,6 @@ class Scripts:
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():
-            setattr(self, name, redis.register_script(text))
+            script: Script = redis.register_script(text)
+            decides = self.__annotations__[name] is DecidingScript
+            setattr(self, name, DecidingScript(script) if decides else script)

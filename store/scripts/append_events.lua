@@ -9,17 +9,15 @@
 --             | "open" LF risk LF lone ("1": waits only in company) LF group LF call LF iso LF fragment
 --             | "snapshot" LF (field LF value)…: as set, unless it is the last snapshot come again
 --             | "live" LF bytes: told to the followers alone
--- Returns  {number appended | "foreign", revision, execution_status, created_at, updated_at, groups, last seq} | false: no such
---          conversation
+-- Returns  {"appended" | "foreign": another sandbox sends, revision, execution_status, created_at, updated_at, groups,
+--          number appended, last seq} | false: no such conversation
 -- Cost  O(e log n): e events of the batch, n of the conversation; a lone action also O(p), p open actions
 -- Idempotent  by event id: a known id is passed over with its effect
 -- include: _log.lua
 if not open_log(ARGV[1]) then return false end
 local sandbox = redis.call('HGET', root, 'sandbox_id') or ''
 if ARGV[5] ~= sandbox then
-  local reply = close_log('foreign', ARGV[4])
-  reply[#reply + 1] = log.seq
-  return reply
+  return close_log('foreign', ARGV[4], 0, log.seq)
 end
 local stamp, appended, opened = {iso = ARGV[2], score = ARGV[3]}, 0, {}
 
@@ -108,6 +106,4 @@ end
 if #waiting > 0 and log.status ~= 'waiting_for_confirmation' then
   set_status('waiting_for_confirmation', not_before(waiting, stamp))
 end
-local reply = close_log(appended, ARGV[4])
-reply[#reply + 1] = log.seq
-return reply
+return close_log('appended', ARGV[4], appended, log.seq)

@@ -1,7 +1,7 @@
 -- locate_event: where an event stands in the order (time, seq).
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 event id
--- Returns  {time in µs as text, seq as ten digits} | "unknown" | false: no such conversation
+-- Returns  {"found", time in µs as text, seq as ten digits} | "unknown" | false: no such conversation
 -- Cost  O(q): q (kind, source) pairs that occur
 -- Idempotent  reads only
 -- include: _pairs.lua
@@ -11,6 +11,6 @@ if not seq then return 'unknown' end
 local member = string.format('%010d', seq)
 for _, pair in ipairs(matching_pairs('*', '*')) do
   local score = redis.call('ZSCORE', root .. ':at:' .. pair, member)
-  if score then return {score, member} end
+  if score then return {'found', score, member} end
 end
 return redis.error_reply('ERR event without an index entry')

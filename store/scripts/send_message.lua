@@ -5,8 +5,8 @@
 -- ARGV  1 id prefix of minted events, one per message   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 message id   6 "KIND:SOURCE" escaped   7 bytes   8 text record   9 "1" to run, else "0"
 --       10 reason of the rejection as JSON
--- Returns  {"sent" | earliest time in µs that the message may bear, revision, execution_status, created_at,
---          updated_at, groups} | false: no such conversation
+-- Returns  {"sent" | "early", revision, execution_status, created_at, updated_at, groups, the earliest time in µs that
+--          the message may bear} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- include: _log.lua
@@ -17,8 +17,8 @@ if redis.call('HEXISTS', root .. ':ids', ARGV[5]) == 0 then
   local stamp = {iso = ARGV[2], score = ARGV[3]}
   if log.status == 'waiting_for_confirmation' then
     local earliest = not_before(open_actions(), stamp)
-    if earliest ~= stamp then return close_log(earliest.score, ARGV[4]) end
+    if earliest ~= stamp then return close_log('early', ARGV[4], earliest.score) end
   end
   append_message(stamp, ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10])
 end
-return close_log('sent', ARGV[4])
+return close_log('sent', ARGV[4], ARGV[3])
