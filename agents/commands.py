@@ -9,7 +9,7 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from store import Store
 from store.answers import Answer
 from store.confirmations import SUPERSEDED
-from store.errors import SandboxNotFound, SandboxRefuses
+from store.errors import ConversationNotFound, SandboxNotFound, SandboxRefuses
 from store.sandboxes import SandboxId
 from wire import ConversationId
 
@@ -114,6 +114,18 @@ class Commands:
         if sandbox_id and not self._store.app_conversations.in_sandbox(SandboxId(sandbox_id)):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
+
+    def delete_with_children(self, conversation_id: ConversationId) -> None:
+        """Remove an app conversation, its children and their start tasks, each as `delete` does.
+
+        The parent is the last: where a worker is killed in between, the client's repeat removes the rest.
+        """
+        parent = self._store.app_conversations.get(conversation_id)
+        for each in (*self._store.app_conversations.children(conversation_id), parent):
+            if start_id := each["app"].get("start_id"):
+                self._store.start_tasks.forget(start_id)
+            with suppress(ConversationNotFound):  # another request was faster
+                self.delete(ConversationId(each["id"]))
 
     def redeliver(self, conversation_id: ConversationId, answer: Answer) -> None:
         """Tell an agent an answer once more, unless it has heard it.

@@ -103,6 +103,5 @@ def _append(conversation_id: ConversationId, named: str | None = None) -> dict[s
 def _tell(sandbox_id: SandboxId | None, told: dict[str, Any]) -> dict[str, bool]:
     if sandbox_id is None:
         raise Unauthorized("X-Session-API-Key must be that of the sandbox")
-    if told.pop("execution_status", None) != "deleting":
-        current_store.app_conversations.tell(sandbox_id, ConversationId(told.pop("id")), told)
+    current_store.app_conversations.report(sandbox_id, ConversationId(told.pop("id")), told)
     return {"success": True}

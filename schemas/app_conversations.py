@@ -10,7 +10,7 @@ from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, canonical_id, refusal
 from schemas.sandboxes import STATUSES, is_sandbox_id, running
-from wire import utc_time
+from wire import MOST_TITLE, utc_time
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
 _TRIGGERS = (
@@ -68,7 +68,7 @@ class AppConversationStartRequest(BaseSchema):
     sandbox_spec_id = Text(allow_none=True, metadata={"description": "Of the new one; absent: the first spec."})
     conversation_id = Id(allow_none=True)
     initial_message = fields.Nested(InitialMessage, allow_none=True)
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     tags = Tags(allow_none=True)
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Takes the place of the spec's model."})
     selected_repository = Text(allow_none=True, most=1024)
@@ -184,7 +184,7 @@ class AppConversationSearch(AppConversationFilter):
 class UpdateAppConversationRequest(BaseSchema):
     """What can be changed; what is absent stays, null takes away."""
 
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     public = StrictBoolean(allow_none=True)
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)

@@ -20,7 +20,7 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
-from wire import EXECUTION_STATUSES
+from wire import EXECUTION_STATUSES, MOST_TITLE
 
 #: members of settings that are never kept: what is not stored cannot leak
 _SECRET_NAMES = (
@@ -110,7 +110,7 @@ class StartConversationRequest(BaseSchema):
     body_optional = True
 
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
     tags = Tags()
     initial_message = fields.Nested(
@@ -140,7 +140,7 @@ class StartConversationRequest(BaseSchema):
 class UpdateConversationRequest(BaseSchema):
     """What can be changed; what is absent stays."""
 
-    title = Text(least=1, most=200)
+    title = Text(least=1, most=MOST_TITLE)
     tags = Tags(metadata={"description": "Replaces all tags."})
 
     @pre_load
@@ -164,7 +164,7 @@ class ForkRequest(BaseSchema):
     body_optional = True
 
     id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     tags = Tags(allow_none=True)
     reset_metrics = StrictBoolean(load_default=True)
     from_event_id = Text(allow_none=True, metadata={"description": "The last event to copy; absent: all events."})

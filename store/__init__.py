@@ -66,7 +66,7 @@ def open_store(
         events=EventLog(clients.commands, scripts, listing, conversations, text),
         confirmations=confirmations,
         answers=Answers(clients.commands, scripts, confirmations),
-        app_conversations=AppConversations(conversations, sandboxes),
+        app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
         wakeups=Wakeups(clients.signals),

@@ -2,7 +2,7 @@
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
-| conv:{ID}                | hash       | the conversation's state; see below               | 22 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 31 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -11,7 +11,8 @@
 | conv:{ID}:calls          | hash       | its tool call id, as JSON → its id in an array    | one per such action  |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
-| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision   | a minute             |
+| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
+|                          |            | a repeat of that request finds it                 |                      |
 | conv:{ID}:signal         | channel    | after every change the seq of the last event;     |                      |
 |                          |            | `state` when no event tells of it; an event that  |                      |
 |                          |            | is not kept; `0` when all is deleted              |                      |
@@ -26,10 +27,16 @@
 |   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
 |                          |            | conversations, `top` those without a parent,      | conversation each    |
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
+|   …:title:GROUP, …       | sorted set | folded title NUL id, all of score 0: in the order | one per app          |
+|                          |            | of the title's code points                        | conversation each    |
+|   …:titles               | hash       | id → folded title                                 | one per app          |
+|                          |            |                                                   | conversation         |
 | {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 17 fields            |
 | {sandboxes}:created…     | sorted set | id, score time in µs; in all, and of each STATUS  | one per sandbox each |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
 | {sandboxes}:keys         | hash       | SHA-256 of a session key → id                     | one per sandbox      |
+| {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
+|                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
@@ -49,8 +56,10 @@ six as JSON), `held` (the risks that the policy holds back, joined by commas), `
 (UTC with Z), `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`,
 `snapshot_id` (of the last full state that an agent told), `text_chunk` (N of the chunk that grows).
 
-In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyond a conversation), `groups` (joined by
-commas), `answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
+In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
+conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
+`git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last),
+`answer` (id prefix, verb, µs, reason as JSON, ids of the actions as JSON: what the agent has not heard yet).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
 the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail`, `log` (last lines of what
@@ -108,6 +117,10 @@ class ConversationKeys:
         return f"{self.root}:text:{chunk}"
 
 
+#: what the fields of a conversation's hash begin with that only app conversations have
+APP_FIELD = "app."
+
+
 class ListingKeys:
     """The names of the listing's keys, which lie in one slot."""
 
@@ -115,7 +128,7 @@ class ListingKeys:
 
     @classmethod
     def index(cls, by: str, among: str | None = None) -> str:
-        """The order by `created` or `updated`, of a status, of a group or of all."""
+        """The order by `created`, `updated` or `title`, of a status, of a group or of all."""
         return f"{cls.root}:{by}:{among}" if among else f"{cls.root}:{by}"
 
 
@@ -132,6 +145,10 @@ class SandboxKeys:
     @classmethod
     def box(cls, sandbox_id: str) -> str:
         return f"{cls.root}:box:{sandbox_id}"
+
+    @classmethod
+    def gone(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:gone:{sandbox_id}"
 
     @classmethod
     def created(cls, status: str | None = None) -> str:

@@ -65,10 +65,12 @@ class Scripts:
     set_fields: DecidingScript
     adopt_fork: DecidingScript
     put_secrets: DecidingScript
+    report_conversation: DecidingScript
     read_log: Script
     note_conversation: DecidingScript
     page_conversations: Script
     delete_conversation: DecidingScript
+    bury_conversation: DecidingScript
     settle_answer: Script
     start_sandbox: Script
     ask_sandbox: Script

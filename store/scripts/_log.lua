@@ -97,7 +97,7 @@ local function reject_actions(actions, reason, stamp)
 end
 
 -- Writes back what changed, tells the followers, and returns what every script that writes answers with:
--- {outcome, revision, execution_status, created_at, updated_at, groups, more…}. now: UTC text with Z.
+-- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now
@@ -110,5 +110,5 @@ local function close_log(outcome, now, ...)
       'text_chunk', string.format('%d', log.chunk), 'revision', string.format('%d', log.revision), 'updated_at', now)
     redis.call('PUBLISH', root .. ':signal', log.seq > log.seq_before and string.format('%d', log.seq) or 'state')
   end
-  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups, ...}
+  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups, redis.call('HGET', root, 'title') or 'null', ...}
 end

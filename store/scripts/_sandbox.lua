@@ -39,7 +39,7 @@ local function remove(id)
   redis.call('ZREM', root .. ':unclaimed', id)
   redis.call('HDEL', root .. ':keys', box[3])
   redis.call('SREM', root .. ':host:' .. box[4], id)
-  redis.call('UNLINK', root .. ':box:' .. id)
+  redis.call('UNLINK', root .. ':box:' .. id, root .. ':gone:' .. id)
 end
 
 -- Tells the supervisors that something is wanted.

@@ -4,7 +4,7 @@
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)
 --       then three per field: name, value as JSON, "1" for an event, else "0"
--- Returns  {"set", revision, execution_status, created_at, updated_at, groups} | false: no such conversation
+-- Returns  {"set", revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
