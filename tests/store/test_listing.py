@@ -233,7 +233,7 @@ def counts(store):
     return {value: number for value in STATUSES if (number := store.conversations.count(status=value))}
 
 
-def test_word_that_comes_late_never_wins(store, listing, make):
+def test_a_late_note_never_wins(store, listing, make):
     # Given a conversation that has run and paused since it began
     [one] = make(1)
     words = [truth(store, one)]
@@ -252,7 +252,7 @@ def test_word_that_comes_late_never_wins(store, listing, make):
     assert entry == (one, words[2].updated, words[2].revision)
 
 
-def test_word_that_comes_twice_changes_nothing(store, listing, make):
+def test_a_repeated_note_changes_nothing(store, listing, make):
     first, second = make(2)
     for word in (truth(store, first), truth(store, first)):
         hear(listing, word)
@@ -267,7 +267,7 @@ def test_word_that_comes_twice_changes_nothing(store, listing, make):
 
 
 @pytest.mark.parametrize("query", [{}, {"status": "idle"}, {"by": "updated", "descending": False}])
-def test_an_entry_of_what_is_gone_is_dropped_when_it_is_read(store, listing, make, query):
+def test_a_search_drops_the_entry_of_a_deleted_conversation(store, listing, make, query):
     # Given a conversation whose worker was killed behind its deletion
     gone, other = make(2)
     with unheard(listing):
@@ -280,7 +280,7 @@ def test_an_entry_of_what_is_gone_is_dropped_when_it_is_read(store, listing, mak
     assert counts(store) == {"idle": 1}
 
 
-def test_a_page_of_which_some_are_gone_is_shorter_and_not_the_last(store, listing, make):
+def test_a_page_with_a_deleted_conversation_is_shorter_and_not_the_last(store, listing, make):
     gone, *others = make(3)
     with unheard(listing):
         store.conversations.delete(gone)
@@ -292,7 +292,7 @@ def test_a_page_of_which_some_are_gone_is_shorter_and_not_the_last(store, listin
 
 
 @pytest.mark.parametrize("by", ["created", "updated"])
-def test_a_stale_status_is_put_right_when_it_is_searched_for(store, listing, make, by):
+def test_a_search_for_a_status_corrects_a_stale_one(store, listing, make, by):
     # Given a conversation whose worker was killed behind a run
     stale, _ = make(2)
     with unheard(listing):
@@ -306,7 +306,7 @@ def test_a_stale_status_is_put_right_when_it_is_searched_for(store, listing, mak
 
 
 @pytest.mark.parametrize("by", ["created", "updated"])
-def test_a_stale_status_is_put_right_by_whatever_search_reads_it(store, listing, make, by):
+def test_any_search_corrects_a_stale_status_that_it_reads(store, listing, make, by):
     stale, _ = make(2)
     with unheard(listing):
         store.conversations.change_status(stale, "run")
@@ -317,7 +317,7 @@ def test_a_stale_status_is_put_right_by_whatever_search_reads_it(store, listing,
     assert counts(store) == {"idle": 1, "running": 1}
 
 
-def test_what_was_not_acknowledged_is_listed_by_the_clients_repeat(store, listing):
+def test_the_clients_repeat_lists_a_change_that_was_not_acknowledged(store, listing):
     one = str(uuid4())
     with unheard(listing):
         store.conversations.create(one)
@@ -334,7 +334,9 @@ def test_what_was_not_acknowledged_is_listed_by_the_clients_repeat(store, listin
 
 
 @pytest.mark.parametrize("value", ["idle", "paused"])
-def test_what_begins_anew_stands_at_its_new_place_whether_its_end_was_told_or_not(store, listing, make, value):
+def test_an_id_that_is_started_again_is_at_its_new_place_whether_its_deletion_was_noted_or_not(
+    store, listing, make, value
+):
     # Given a conversation that was deleted, which the listing is told late
     anew, other = make(2)
     with unheard(listing) as words:
@@ -352,7 +354,7 @@ def test_what_begins_anew_stands_at_its_new_place_whether_its_end_was_told_or_no
     assert entry.at == truth(store, anew).created
 
 
-def test_word_of_the_former_life_of_an_id_does_not_touch_the_present_one(store, listing, make):
+def test_a_late_note_of_a_deleted_conversation_does_not_touch_a_new_one_of_its_id(store, listing, make):
     [one] = make(1)
     former = truth(store, one)
     store.conversations.delete(one)
