@@ -36,8 +36,9 @@ else
 end
 if #ids == 0 then return {{}, {}} end
 
-local entries, titles = redis.call('HMGET', root .. ':revisions', unpack(ids)), places
+local titles, entries = places, nil
 if part ~= '' and by ~= 'title' then titles = redis.call('HMGET', root .. ':titles', unpack(ids)) end
+if status ~= '' or top ~= '' then entries = redis.call('HMGET', root .. ':revisions', unpack(ids)) end
 local times = {[by] = places}
 for name in pairs(since) do
   if not times[name] and (since[name] > -math.huge or before[name] < math.huge) then
@@ -51,12 +52,16 @@ local function is_within(name, i)
   return at >= since[name] and at < before[name]
 end
 
-local function passes(i)
+local function is_listed_so(i)
+  if not entries then return true end
   local known_status, groups = string.match(entries[i] or '', '^%S+ (%S+) (.*)$')
-  return (part == '' or titles[i] and string.find(titles[i], part, 1, true) ~= nil)
-    and (status == '' or status == known_status)
+  return (status == '' or status == known_status)
     and (top == '' or string.find(',' .. (groups or '') .. ',', ',top,', 1, true) ~= nil)
-    and is_within('created', i) and is_within('updated', i)
+end
+
+local function passes(i)
+  return (part == '' or titles[i] and string.find(titles[i], part, 1, true) ~= nil)
+    and is_listed_so(i) and is_within('created', i) and is_within('updated', i)
 end
 
 -- Whether nothing from here on can be within the times of this order.
@@ -76,7 +81,7 @@ for i, id in ipairs(ids) do
   end
   if is_match then
     page[#page + 1], page[#page + 2] = id, places[i]
-    page[#page + 1] = string.match(entries[i] or '0', '^%S+')
+    page[#page + 1] = string.match(redis.call('HGET', root .. ':revisions', id) or '0', '^%S+')
   end
 end
 return {following, page}
