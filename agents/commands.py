@@ -116,11 +116,14 @@ class Commands:
                 self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
 
     def delete_with_children(self, conversation_id: ConversationId) -> None:
-        """Remove an app conversation, its children and their start tasks, each as `delete` does.
+        """Remove an app conversation, its children and the start tasks of all, each conversation as `delete` does.
 
         The parent is the last: where a worker is killed in between, the client's repeat removes the rest.
+        Raises ConversationNotFound, also of a detached conversation.
         """
-        parent = self._store.app_conversations.get(conversation_id)
+        parent = self._store.conversations.get(conversation_id)
+        if "sandbox_id" not in parent:
+            raise ConversationNotFound
         for each in (*self._store.app_conversations.children(conversation_id), parent):
             if start_id := each["app"].get("start_id"):
                 self._store.start_tasks.forget(start_id)

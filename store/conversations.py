@@ -152,7 +152,7 @@ class Conversations:
         return self._listing.count(Filter(status=status))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
-        """The sandbox that a conversation lives in; None if it is detached. Raises ConversationNotFound."""
+        """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
         stored: Any = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
         if stored[0] is None:
             raise ConversationNotFound
@@ -198,7 +198,7 @@ class Conversations:
             raise NotItsSandbox
 
     def change_status(self, conversation_id: ConversationId, verb: str) -> None:
-        """Run, pause or interrupt, as `_status.lua` has it. Raises ConversationNotFound, IllegalMove."""
+        """Run, pause or interrupt, as `_status.lua` has it. Two round trips. Raises ConversationNotFound, IllegalMove."""
         [outcome] = self._listing.write(self._scripts.change_status, conversation_id, [*Stamp.now().args, verb])
         if outcome != "done":
             raise IllegalMove(verb, outcome)
@@ -234,7 +234,7 @@ class Conversations:
 
 
 def _groups(sandbox_id: str, app: dict[str, Any]) -> str:
-    """What an app conversation is listed by, beside its status; see `store/keys.py`."""
+    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
 
