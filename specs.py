@@ -164,6 +164,12 @@ class Specs:
             raise SpecNotFound
         return spec
 
+    def page(self, *, limit: int, start: str | None = None) -> tuple[list[Spec], str | None]:
+        """Specs in the file's order from an id on, and the id that the next page starts with. Raises SpecNotFound."""
+        first = self.all.index(self.get(start))
+        following = first + limit
+        return self.all[first:following], self.all[following].id if following < len(self.all) else None
+
     @classmethod
     def load(cls, path: str) -> "Specs":
         """Read a file; an empty path means the bundled one.

@@ -17,6 +17,9 @@ Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may
 #: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
 MAX_DEPTH = 64
 
+#: most characters of a conversation's title; what an agent says beyond it is cut
+MOST_TITLE = 200
+
 #: every execution status of a conversation. Source: the agent-server wire
 EXECUTION_STATUSES = (
     "idle",

@@ -138,6 +138,21 @@ class Commands:
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
 
+    def delete_with_children(self, conversation_id: ConversationId) -> None:
+        """Remove an app conversation, its children and the start tasks of all, each conversation as `delete` does.
+
+        The parent is the last: where a worker is killed in between, the client's repeat removes the rest.
+        Raises ConversationNotFound, also of a detached conversation.
+        """
+        parent = self._store.conversations.get(conversation_id)
+        if "sandbox_id" not in parent:
+            raise ConversationNotFound
+        for each in (*self._store.app_conversations.children(conversation_id), parent):
+            if start_id := each["app"].get("start_id"):
+                self._store.start_tasks.forget(start_id)
+            with suppress(ConversationNotFound):  # another request was faster
+                self.delete(ConversationId(each["id"]))
+
     def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
         """Send an agent a decision once more, unless it has received it; whether the delivery is settled by that.
 

@@ -1,4 +1,12 @@
-"""HTTP only: paths, statuses, headers, documentation. No Redis command and no rule stands here."""
+"""HTTP only: paths, statuses, headers, documentation. No Redis command and no rule stands here.
+
+A handler calls one of three, by what its operation needs:
+
+* `current_store`, where Redis alone decides: every read, and every write that no agent receives.
+* `current_commands`, where the agent of a conversation must receive it too: messages, run, pause, interrupt, decisions,
+  policies, analyzers, secrets, deletions. Of a detached conversation these are the store's.
+* `current_specs`, for the sandbox specs, which no Redis holds.
+"""
 
 from typing import cast
 
@@ -12,6 +20,6 @@ from store import Store
 #: the store of the running app; valid while a request is handled
 current_store = cast(Store, LocalProxy(lambda: current_app.extensions["store"]))
 
-#: the specs of sandboxes, and what passes clients' words on to agents
+#: the specs of the running app's sandboxes, and its commands to agents
 current_specs = cast(Specs, LocalProxy(lambda: current_app.extensions["specs"]))
 current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"]))

@@ -1,9 +1,8 @@
-"""App conversations: start, list, change, delete, and the events of one. Source: the app-server wire."""
+"""App conversations: start, list, change, delete, and their events. Source: the app-server wire."""
 
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -34,8 +33,7 @@ from schemas.conversations import read_conversation_ids
 from schemas.cursors import page_id
 from schemas.events import EventPage
 from store import Store
-from store.app_conversations import AppFilter
-from store.errors import ConversationNotFound
+from store.app_conversations import app_filter
 from store.start_tasks import FINISHED, StartTask
 from wire import ConversationId
 
@@ -44,8 +42,8 @@ app_events = Blueprint("App Conversation Events", __name__, url_prefix="/api/v1/
 
 _NUMBER = {"type": "integer", "minimum": 0}
 
-#: seconds between two looks at a start that is streamed
-_LOOK = 0.1
+#: seconds between two polls of a start task that is streamed
+_TASK_POLL = 0.1
 
 _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversationStartTask"}}
 
@@ -55,16 +53,16 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, AppConversationStartTask)
 def start_app_conversation(request: dict[str, Any]) -> StartTask:
-    """Start an app conversation. Answers at once with a task that goes on by itself until it is READY or ERROR."""
+    """Start an app conversation. The response is a start task, which goes on by itself until it is READY or ERROR."""
     return current_store.start_tasks.create(request, echo=echo(request))
 
 
 @app_conversations.post("/stream-start")
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
-@app_conversations.response(200, _STARTS, description="One array, which grows by the task whenever it has changed")
+@app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
 def stream_app_conversation_start(request: dict[str, Any]) -> Response:
-    """Start an app conversation and tell every state of its task; ends at READY or ERROR."""
+    """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
     start = current_store.start_tasks.create(request, echo=echo(request))
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     return Response(_states(store, start), mimetype="application/json", headers={"X-Accel-Buffering": "no"})
@@ -73,7 +71,7 @@ def stream_app_conversation_start(request: dict[str, Any]) -> Response:
 def _states(store: Store, start: StartTask) -> Iterator[str]:
     yield "[\n" + json.dumps(AppConversationStartTask().dump(start))
     while start.status not in FINISHED:
-        time.sleep(_LOOK)
+        time.sleep(_TASK_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
             break
@@ -88,7 +86,7 @@ def _states(store: Store, start: StartTask) -> Iterator[str]:
 @app_conversations.arguments(StartTaskSearch(), location="query")
 @app_conversations.response(200, AppConversationStartTaskPage)
 def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
-    """List starts, a page at a time."""
+    """List start tasks, a page at a time."""
     items, following = current_store.start_tasks.search(**search)
     return {"items": items, "next_page_id": page_id(search["by"], search["descending"], following)}
 
@@ -96,18 +94,18 @@ def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.get("/start-tasks/count")
 @app_conversations.fails()
 @app_conversations.arguments(StartTaskFilter(), location="query")
-@app_conversations.response(200, _NUMBER, description="The number of starts")
+@app_conversations.response(200, _NUMBER, description="The number of start tasks")
 def count_start_tasks(filters: dict[str, Any]) -> Response:
-    """Count starts."""
+    """Count start tasks."""
     return json_response(b"%d" % current_store.start_tasks.count(**filters))
 
 
 @app_conversations.get("/start-tasks")
 @app_conversations.fails(414)
-@app_conversations.doc(parameters=[repeated_parameter("ids", "the starts", format="uuid")])
+@app_conversations.doc(parameters=[repeated_parameter("ids", "the start tasks", format="uuid")])
 @app_conversations.response(200, array_with_holes("AppConversationStartTask"))
 def batch_get_start_tasks() -> Response:
-    """Get starts by id, in that order, null for an unknown one."""
+    """Get start tasks by id, in that order, null for an unknown one."""
     ids = [UUID(one).hex for one in repeated("ids", read_conversation_ids)]
     found = current_store.start_tasks.get_many(ids)
     return jsonify([start and AppConversationStartTask().dump(start) for start in found])
@@ -118,13 +116,13 @@ def batch_get_start_tasks() -> Response:
 @app_conversations.arguments(AppConversationSearch(), location="query")
 @app_conversations.response(200, AppConversationPage)
 def search_app_conversations(search: dict[str, Any]) -> dict[str, Any]:
-    """List app conversations, a page at a time."""
+    """List app conversations, a page at a time; a page with filters may be shorter than its limit and not the last."""
     return _page(search)
 
 
 def _page(search: dict[str, Any]) -> dict[str, Any]:
     page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
-    items, following = current_store.app_conversations.search(AppFilter(**search), **page)
+    items, following = current_store.app_conversations.search(app_filter(**search), **page)
     return {"items": items, "next_page_id": page_id(page["by"], page["descending"], following)}
 
 
@@ -134,7 +132,7 @@ def _page(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.response(200, _NUMBER, description="The number of app conversations")
 def count_app_conversations(filters: dict[str, Any]) -> Response:
     """Count app conversations, with the filters of search."""
-    return json_response(b"%d" % current_store.app_conversations.count(AppFilter(**filters)))
+    return json_response(b"%d" % current_store.app_conversations.count(app_filter(**filters)))
 
 
 @app_conversations.get("")
@@ -154,7 +152,7 @@ def count_app_conversations(filters: dict[str, Any]) -> Response:
     description="With ids: those, null for an unknown one. Without: a page, newest first",
 )
 def list_app_conversations(search: dict[str, Any]) -> Response:
-    """List app conversations with their metadata, or get those of the ids that are given."""
+    """List app conversations, or get those of the given ids."""
     if "ids" not in request.args:
         return jsonify(AppConversationPage().dump(_page(search)))
     ids = [ConversationId(one) for one in repeated("ids", read_conversation_ids)]
@@ -177,16 +175,8 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 @app_conversations.fails(404)
 @app_conversations.response(200, Success)
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Delete an app conversation, its children and starts, and its sandbox when no other conversation is in it."""
-    state = current_store.app_conversations.get(conversation_id)
-    children = current_store.app_conversations.get_many(
-        [ConversationId(child) for child in state["sub_conversation_ids"]]
-    )
-    for each in (*filter(None, children), state):
-        with suppress(ConversationNotFound):  # another one was faster
-            current_commands.delete(ConversationId(each["id"]))
-        if start_id := each["app"].get("start_id"):
-            current_store.start_tasks.forget(start_id)
+    """Delete an app conversation, its children and start tasks, and its sandbox when no other conversation is in it."""
+    current_commands.delete_with_children(conversation_id)
     return {"success": True}
 
 

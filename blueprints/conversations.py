@@ -32,7 +32,7 @@ _DONE = {"success": True}
 @conversations.post("")
 @conversations.fails(413, 415)
 @conversations.arguments(StartConversationRequest(), required=False)
-@conversations.alt_response(200, schema=ConversationInfo, description="The id exists: that conversation")
+@conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
 @conversations.response(201, ConversationInfo)
 def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Start a conversation, once per id."""
@@ -102,7 +102,7 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Start the agent, or let it go on; what waits for an answer is accepted by it."""
+    """Start the agent, or resume it; the actions that wait for a decision are accepted by that."""
     current_commands.change_status(conversation_id, "run")
     return _DONE
 
@@ -111,7 +111,7 @@ def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Ask the agent to stop behind its present step; where nothing runs or could run, nothing changes."""
+    """Ask the agent to stop after its present step; where nothing runs or could run, nothing changes."""
     current_commands.change_status(conversation_id, "pause")
     return _DONE
 
@@ -130,7 +130,7 @@ def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
 def set_conversation_confirmation_policy(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Set which actions wait for an answer from now on."""
+    """Set which actions wait for a decision from now on."""
     current_commands.set_policy(conversation_id, **request)
     return _DONE
 
@@ -140,7 +140,7 @@ def set_conversation_confirmation_policy(request: dict[str, Any], conversation_i
 @conversations.arguments(SetSecurityAnalyzer())
 @conversations.response(200, Success)
 def set_conversation_security_analyzer(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Set what rates the risk of the agent's actions; null for none."""
+    """Set the analyzer that rates the risk of the agent's actions; null for none."""
     current_commands.set_security_analyzer(conversation_id, **request)
     return _DONE
 
@@ -150,7 +150,7 @@ def set_conversation_security_analyzer(request: dict[str, Any], conversation_id:
 @conversations.arguments(UpdateSecrets())
 @conversations.response(200, Success)
 def update_conversation_secrets(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Keep secrets for the agent, sealed; nothing tells them again."""
+    """Keep secrets for the agent, sealed; no response contains them."""
     current_commands.put_secrets(conversation_id, **request)
     return _DONE
 
@@ -168,5 +168,5 @@ def fork_conversation(request: dict[str, Any], conversation_id: ConversationId) 
 @conversations.fails(404)
 @conversations.response(200, FinalResponse)
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
-    """Get the agent's last word: what it finished with, or its last message."""
+    """Get the final response of the agent: the message that it finished with, or its last message."""
     return {"response": current_store.events.final_response(conversation_id)}

@@ -1,6 +1,5 @@
 """Sandbox specs, which are read only. Source: the app-server wire."""
 
-from itertools import dropwhile
 from typing import Any
 
 from flask import Response, jsonify
@@ -9,6 +8,7 @@ from blueprints import current_specs
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, repeated, repeated_parameter
 from schemas.fields import Fault
 from schemas.sandboxes import SandboxSpecInfo, SandboxSpecPage, SpecSearch, read_names
+from specs import SpecNotFound
 
 specs = Blueprint("Sandbox Specs", __name__, url_prefix="/api/v1/sandbox-specs")
 
@@ -19,12 +19,12 @@ specs = Blueprint("Sandbox Specs", __name__, url_prefix="/api/v1/sandbox-specs")
 @specs.response(200, SandboxSpecPage)
 def search_sandbox_specs(search: dict[str, Any]) -> dict[str, Any]:
     """List the templates of sandboxes, the default one first, a page at a time."""
-    start, limit = search["start"], search["limit"]
-    found = list(dropwhile(lambda spec: start not in (None, spec.id), current_specs.all))
-    if not found:
+    try:
+        items, following = current_specs.page(**search)
+    except SpecNotFound:
         fault = Fault("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
-        raise InvalidInput("query", {"page_id": [fault]})
-    return {"items": found[:limit], "next_page_id": found[limit].id if len(found) > limit else None}
+        raise InvalidInput("query", {"page_id": [fault]}) from None
+    return {"items": items, "next_page_id": following}
 
 
 @specs.get("")

@@ -106,6 +106,5 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 
 def _tell(told: dict[str, Any]) -> dict[str, bool]:
-    if told.pop("execution_status", None) != "deleting":
-        current_store.app_conversations.tell(g.sandbox_id, ConversationId(told.pop("id")), told)
+    current_store.app_conversations.report(g.sandbox_id, ConversationId(told.pop("id")), told)
     return {"success": True}

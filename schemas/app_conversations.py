@@ -1,4 +1,4 @@
-"""App conversations and their starts. Source: the app-server wire."""
+"""App conversations and their start tasks. Source: the app-server wire."""
 
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, refusal
 from schemas.sandboxes import STATUSES, is_sandbox_id, running
-from wire import utc_time
+from wire import MOST_TITLE, utc_time
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
 _TRIGGERS = (
@@ -54,30 +54,31 @@ class SandboxName(Text):
 
 
 class InitialMessage(SendMessageRequest):
-    """The first message of a conversation; unless it says otherwise the agent begins at once."""
+    """The first message of a conversation; the agent starts at once unless `run` is false."""
 
     run = StrictBoolean(load_default=True)
 
 
 class AppConversationStartRequest(BaseSchema):
-    """What to start; everything is optional, and what is not named here is passed over."""
+    """What to start; every member is optional, and unknown members are ignored."""
 
     body_optional = True
 
-    sandbox_id = SandboxName(allow_none=True, metadata={"description": "One that there is; absent: a new one."})
-    sandbox_spec_id = Text(allow_none=True, metadata={"description": "Of the new one; absent: the first spec."})
+    sandbox_id = SandboxName(allow_none=True, metadata={"description": "An existing sandbox; absent: a new one."})
+    sandbox_spec_id = Text(allow_none=True, metadata={"description": "Spec of a new sandbox; absent: the first spec."})
     conversation_id = Id(allow_none=True)
     initial_message = fields.Nested(InitialMessage, allow_none=True)
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     tags = Tags(allow_none=True)
-    llm_model = Text(allow_none=True, most=256, metadata={"description": "Takes the place of the spec's model."})
+    llm_model = Text(allow_none=True, most=256, metadata={"description": "Replaces the spec's model."})
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     trigger = Choice(*_TRIGGERS, allow_none=True)
     pr_number = fields.List(fields.Integer(strict=True), load_default=list)
     parent_conversation_id = Id(
-        allow_none=True, metadata={"description": "Its sandbox, repository and model hold where none is named here."}
+        allow_none=True,
+        metadata={"description": "The defaults for sandbox, repository and model are its own."},
     )
     agent_type = Choice("default", "plan", load_default="default")
     public = StrictBoolean(allow_none=True)
@@ -85,14 +86,14 @@ class AppConversationStartRequest(BaseSchema):
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
-    """A start request as clients are shown it: no secret."""
+    """A start request as responses show it: secrets are redacted."""
     secrets = request.get("secrets")
     shown = {name: request.get(name) for name in AppConversationStartRequest().fields if name != "secrets"}
     return shown | {"secrets": dict.fromkeys(secrets, REDACTED) if secrets else None}
 
 
 class AppConversationStartTask(BaseSchema):
-    """The start of an app conversation, which goes on by itself until it is READY or ERROR."""
+    """The start task of an app conversation, which goes on by itself until it is READY or ERROR."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
@@ -141,9 +142,9 @@ class AppConversationSearch(AppConversationFilter, OrderedSearch):
 
 
 class UpdateAppConversationRequest(BaseSchema):
-    """What can be changed; what is absent stays, null takes away."""
+    """The members that can be changed; an absent member stays, null removes it."""
 
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     public = StrictBoolean(allow_none=True)
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)
@@ -152,7 +153,7 @@ class UpdateAppConversationRequest(BaseSchema):
 
 
 class SendAppMessageRequest(SendMessageRequest):
-    """A message for the agent; unless it says otherwise the agent starts."""
+    """A message for the agent, which starts unless `run` is false."""
 
     content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
     run = StrictBoolean(load_default=True)
@@ -221,7 +222,7 @@ def _url(state: dict[str, Any]) -> str | None:
 
 
 def metrics(stats: dict[str, Any]) -> dict[str, Any] | None:
-    """What all of an agent's models have cost together; None while nothing is known."""
+    """The costs of an agent's models in all; None while no model has reported any."""
     each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
     if not each:
         return None
@@ -241,7 +242,7 @@ class AppConversationPage(BaseSchema):
 
 
 class AppEventFilter(EventFilter):
-    """The filters of events under the names that the app-server wire has for them; the others hold too."""
+    """The filters of events, also under the names of the app-server wire."""
 
     kind__eq = fields.String()
 

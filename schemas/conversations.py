@@ -1,4 +1,4 @@
-"""Conversations: the request that starts one, and what is told of it."""
+"""Conversations: the requests that start and change one, and its state in responses."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
-from wire import EXECUTION_STATUSES
+from wire import EXECUTION_STATUSES, MOST_TITLE
 
 #: members of settings that are never kept: what is not stored cannot leak
 _SECRET_NAMES = (
@@ -83,7 +83,7 @@ class Secrets(fields.Dict):
 
 
 class Settings(fields.Dict):
-    """Settings of an agent or a part of it, kept as they came but without what looks like a secret."""
+    """Settings of an agent or a part of it, kept as they came; members that look like secrets are redacted."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
@@ -104,12 +104,12 @@ def _redacted(value: Any, hidden: bool = False) -> Any:
 
 
 class StartConversationRequest(BaseSchema):
-    """Everything is optional; what is not named here is passed over. Source: the agent-server wire."""
+    """What to start; every member is optional, and unknown members are ignored. Source: the agent-server wire."""
 
     body_optional = True
 
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
     tags = Tags()
     initial_message = fields.Nested(
@@ -137,9 +137,9 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(BaseSchema):
-    """What can be changed; what is absent stays."""
+    """The members that can be changed; an absent member stays."""
 
-    title = Text(least=1, most=200)
+    title = Text(least=1, most=MOST_TITLE)
     tags = Tags(metadata={"description": "Replaces all tags."})
 
     @pre_load
@@ -158,12 +158,12 @@ class UpdateSecrets(BaseSchema):
 
 
 class ForkRequest(BaseSchema):
-    """What the copy is to be; everything is optional. Source: the agent-server wire."""
+    """The members of a fork that differ from its source; every one is optional. Source: the agent-server wire."""
 
     body_optional = True
 
     id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=200)
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
     tags = Tags(allow_none=True)
     reset_metrics = StrictBoolean(load_default=True)
     from_event_id = Text(allow_none=True, metadata={"description": "The last event to copy; absent: all events."})
@@ -182,7 +182,7 @@ class ConversationSearch(ConversationFilter, OrderedSearch):
 
 
 class ConversationInfo(BaseSchema):
-    """A conversation with every member that clients look for. Source: the agent-server wire."""
+    """A conversation with every member that clients require. Source: the agent-server wire."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(dump_default=None, allow_none=True)
@@ -231,7 +231,7 @@ class ConversationPage(BaseSchema):
 
 
 def read_conversation_ids(ids: list[str]) -> list[str]:
-    """The ids of a batch get, dashed. Raises ValidationError, by index where one is none."""
+    """The ids of a batch get, dashed. Raises ValidationError, by the index of a malformed id."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     if len(ids) > MOST_IDS:

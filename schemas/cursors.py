@@ -45,7 +45,8 @@ def page_id(by: str, descending: bool, place: Place | None) -> str | None:
     if place is None:
         return None
     at, identity = place
-    return f"{_prefix(by, descending)}{at.encode().hex() if by == 'title' else at}-{UUID(identity).hex}"
+    written = at.encode("utf-8", "surrogatepass").hex() if by == "title" else at
+    return f"{_prefix(by, descending)}{written}-{UUID(identity).hex}"
 
 
 def _prefix(by: str, descending: bool) -> str:
@@ -58,8 +59,12 @@ def _place(text: str, by: str, descending: bool) -> Place:
     match = re.fullmatch(f"{re.escape(_prefix(by, descending))}({at})-([0-9a-f]{{32}})", text)
     try:
         if match is not None:
-            return bytes.fromhex(match[1]).decode() if by == "title" else int(match[1]), canonical_id(match[2])
+            return (_title(match[1]) if by == "title" else int(match[1])), canonical_id(match[2])
     except UnicodeDecodeError:
         pass
     fault = "Unknown cursor: page_id must be a next_page_id of this search, with the same sort_order"
     raise ValidationError([Fault(fault, "value_error")], "page_id")
+
+
+def _title(digits: str) -> str:
+    return bytes.fromhex(digits).decode("utf-8", "surrogatepass")

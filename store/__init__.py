@@ -68,7 +68,7 @@ def open_store(
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,
         deliveries=Deliveries(scripts, bounds, limits.host_seconds),
-        app_conversations=AppConversations(conversations, sandboxes),
+        app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
         wakeups=Wakeups(clients.signals),

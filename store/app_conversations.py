@@ -1,175 +1,116 @@
-"""App conversations: those that live in a sandbox, listed with what the web application knows of them."""
+"""App conversations: those in a sandbox, with the members that only they have. Source: the app-server wire."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from store.conversations import Conversations
-from store.errors import ConversationNotFound, NotItsSandbox
+from store.errors import ConversationNotFound
+from store.listing import Cursor, Filter, Listing
 from store.sandboxes import Sandbox, Sandboxes, SandboxId
-from wire import ConversationId, Micros, micros
+from wire import ConversationId
 
-#: conversations that are read at once to look for those that pass a filter
+#: children that a conversation's state names, the oldest first
+MOST_CHILDREN = 100
+
+#: conversations that are read at once
 _PAGE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class AppFilter:
-    """Which app conversations are meant; each absent member lets all pass. Source: the app-server wire."""
-
-    title: str | None = None  #: a part of the title, whatever its case
-    created_since: Micros | None = None
-    created_until: Micros | None = None
-    updated_since: Micros | None = None
-    updated_until: Micros | None = None
-    sandbox_id: str | None = None
-    with_children: bool = False
-
-    @property
-    def group(self) -> str:
-        """The narrowest group of the listing that has them all."""
-        if self.sandbox_id is not None:
-            return f"in-{self.sandbox_id}"
-        return "app" if self.with_children else "top"
-
-    @property
-    def is_group(self) -> bool:
-        """Whether the group has no others."""
-        times = (self.created_since, self.created_until, self.updated_since, self.updated_until)
-        return self.title is None and times == (None,) * 4 and (self.sandbox_id is None or self.with_children)
-
-    def passes(self, state: Mapping[str, Any]) -> bool:
-        """Whether a conversation's state is meant."""
-        created, updated = micros(state["created_at"]), micros(state["updated_at"])
-        return (
-            (self.title is None or self.title.casefold() in (state["title"] or "").casefold())
-            and _within(created, self.created_since, self.created_until)
-            and _within(updated, self.updated_since, self.updated_until)
-            and (self.with_children or not state["app"].get("parent_conversation_id"))
-        )
-
-
-def _within(at: Micros, since: Micros | None, until: Micros | None) -> bool:
-    return (since is None or at >= since) and (until is None or at < until)
+def app_filter(*, sandbox_id: str | None = None, with_children: bool = False, **others: Any) -> Filter:
+    """Which app conversations are meant; others are the title and the times of `Filter`."""
+    if sandbox_id is not None:
+        return Filter(group=f"in-{sandbox_id}", top=not with_children, **others)
+    return Filter(group="app" if with_children else "top", **others)
 
 
 class AppConversations:
     """All app conversations."""
 
-    def __init__(self, conversations: Conversations, sandboxes: Sandboxes) -> None:
+    def __init__(self, conversations: Conversations, listing: Listing, sandboxes: Sandboxes) -> None:
         self._conversations = conversations
+        self._listing = listing
         self._sandboxes = sandboxes
 
     def get_many(self, ids: list[ConversationId]) -> list[dict[str, Any] | None]:
-        """States in the order of the ids, with their children; None for what is unknown or detached."""
+        """States in the order of the ids, each with its sandbox and the ids of its children, at most MOST_CHILDREN.
+
+        None for an id that is unknown or detached. Two round trips, and one read of sandboxes, whatever the number.
+        """
         states = self._conversations.get_many(ids)
         found = [state if state and state.get("sandbox_id") else None for state in states]
-        for state in found:
-            if state is not None:
-                children = self._in_order(f"of-{state['id']}", "created", False, None)
-                state["sub_conversation_ids"] = [child["id"] for _, child in children]
-        self._add_sandboxes([state for state in found if state])
+        apps = [state for state in found if state]
+        children = self._listing.members([f"of-{state['id']}" for state in apps], MOST_CHILDREN)
+        for state, ids_of_children in zip(apps, children, strict=True):
+            state["sub_conversation_ids"] = ids_of_children
+        self._add_sandboxes(apps)
         return found
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
-        """One of them. Raises ConversationNotFound."""
+        """One of them, as `get_many`. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
+    def children(self, conversation_id: ConversationId) -> Iterator[dict[str, Any]]:
+        """Every child's state, the oldest first; a page at a time, so that children may be deleted meanwhile."""
+        start: Cursor | None = None
+        while True:
+            states, start = self._conversations.page(
+                Filter(group=f"of-{conversation_id}"), by="created", descending=False, limit=_PAGE, start=start
+            )
+            yield from states
+            if start is None:
+                return
+
     def search(
-        self,
-        filters: AppFilter,
-        *,
-        by: str,
-        descending: bool,
-        limit: int,
-        start: tuple[Any, ConversationId] | None,
-    ) -> tuple[list[dict[str, Any]], tuple[Any, ConversationId] | None]:
-        """One page by `created`, `updated` or `title`, and the place where the next one begins."""
-        found: list[dict[str, Any]] = []
-        following = None
-        for place, state in self._in_order(filters.group, by, descending, start):
-            if not filters.passes(state):
-                continue
-            if len(found) == limit:
-                following = place
-                break
-            found.append({**state, "sub_conversation_ids": []})
+        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+        """One page by `created`, `updated` or `title`, without children's ids, and the next page's cursor.
+
+        A page may be shorter than the limit and not the last, as `Listing.page`. Cost: that of `Conversations.page` and
+        one read of sandboxes.
+        """
+        states, following = self._conversations.page(filters, by=by, descending=descending, limit=limit, start=start)
+        found = [{**state, "sub_conversation_ids": []} for state in states]
         self._add_sandboxes(found)
         return found, following
 
-    def count(self, filters: AppFilter) -> int:
-        """How many pass: without another filter than a group's that is one look, else all of the group are read."""
-        if filters.is_group:
-            return self._conversations.count(group=filters.group)
-        return sum(filters.passes(state) for _, state in self._in_order(filters.group, "created", True, None))
+    def count(self, filters: Filter) -> int:
+        """How many pass. Cost: that of `Listing.count`."""
+        return self._listing.count(filters)
 
-    def tell(self, sandbox_id: SandboxId, conversation_id: ConversationId, told: Mapping[str, Any]) -> None:
-        """Keep what an agent server says of a conversation. A title and a time that are known stay; tags are merged.
+    def report(self, sandbox_id: SandboxId, conversation_id: ConversationId, reported: Mapping[str, Any]) -> None:
+        """Keep what an agent server reports of a conversation: title, tags, stats and agent, as `Conversations.report`.
 
-        An unknown conversation is made. Raises NotItsSandbox, ConversationNotFound.
+        Its report that it deletes the conversation changes nothing. Raises NotItsSandbox, ConversationNotFound.
         """
-        self._conversations.adopt(conversation_id, sandbox_id)
-        state = self._conversations.get(conversation_id)
-        if state.get("sandbox_id") != sandbox_id:
-            raise NotItsSandbox
-        fields: dict[str, Any] = {}
-        if told.get("tags"):
-            fields["tags"] = {**state["tags"], **told["tags"]}
-        if told.get("stats"):
-            fields["stats"] = told["stats"]
-        if told.get("title") and state["title"] is None:
-            fields["title"] = told["title"]
-        if agent := told.get("agent"):
-            fields["info"] = {**state["info"], "agent": agent}
-            llm = agent.get("llm")
-            if isinstance(llm, dict) and isinstance(llm.get("model"), str):
-                fields["app"] = {**state["app"], "llm_model": llm["model"]}
-        self._conversations.update(conversation_id, **fields)
+        if reported.get("execution_status") == "deleting":
+            return
+        fields = {name: reported[name] for name in ("title", "tags", "stats", "agent") if reported.get(name)}
+        llm = fields.get("agent", {}).get("llm")
+        model = llm.get("model") if isinstance(llm, dict) else None
+        app = {"llm_model": model} if isinstance(model, str) else {}
+        self._conversations.report(conversation_id, sandbox_id, app=app, **fields)
 
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> None:
-        """Set members of an app conversation, and its title or tags. Raises ConversationNotFound."""
-        state = self.get(conversation_id)
-        self._conversations.update(conversation_id, **fields, app={**state["app"], **app})
+        """Set members of an app conversation, and its title or tags; others stay as they are. Three round trips.
+
+        Raises ConversationNotFound, also of a detached conversation.
+        """
+        if self._conversations.sandbox_of(conversation_id) is None:
+            raise ConversationNotFound
+        self._conversations.update(conversation_id, app=app, **fields)
 
     def in_sandbox(self, sandbox_id: SandboxId) -> int:
-        """How many conversations live in a sandbox."""
-        return self._conversations.count(group=f"in-{sandbox_id}")
+        """How many conversations live in a sandbox. One round trip."""
+        return self._listing.count(Filter(group=f"in-{sandbox_id}"))
 
     def runs_in(self, sandbox_id: SandboxId) -> bool:
-        """Whether an agent is at work in a sandbox."""
-        states = self._in_order(f"in-{sandbox_id}", "updated", True, None)
-        return any(state["execution_status"] == "running" for _, state in states)
-
-    def _in_order(
-        self, group: str, by: str, descending: bool, start: tuple[Any, ConversationId] | None
-    ) -> Iterator[tuple[tuple[Any, ConversationId], dict[str, Any]]]:
-        """The conversations of a group from a place on, each with its place."""
-        if by == "title":
-            yield from self._by_title(group, descending, start)
-            return
-        place: tuple[Micros, ConversationId] | None = start
-        while True:
-            states, following = self._conversations.search(
-                group=group, by=by, descending=descending, limit=_PAGE, start=place
-            )
-            for state in states:
-                yield (micros(state[f"{by}_at"]), state["id"]), state
-            if following is None:
-                return
-            place = following
-
-    def _by_title(
-        self, group: str, descending: bool, start: tuple[Any, ConversationId] | None
-    ) -> Iterator[tuple[tuple[Any, ConversationId], dict[str, Any]]]:
-        """Titles have no order in Redis: all of the group are read for each page."""
-        states = [state for _, state in self._in_order(group, "created", True, None)]
-        placed = [(((state["title"] or "").casefold(), state["id"]), state) for state in states]
-        for place, state in sorted(placed, key=lambda pair: pair[0], reverse=descending):
-            if start is None or (place <= start if descending else place >= start):
-                yield place, state
+        """Whether an agent runs a conversation of a sandbox, among the MOST_SCANNED that changed last."""
+        running = Filter(group=f"in-{sandbox_id}", status="running")
+        found, _ = self._conversations.page(running, by="updated", descending=True, limit=_PAGE, start=None)
+        return bool(found)
 
     def _add_sandboxes(self, states: list[dict[str, Any]]) -> None:
         ids = list({SandboxId(state["sandbox_id"]) for state in states})

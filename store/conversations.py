@@ -1,4 +1,4 @@
-"""Conversations: create once, read, list, change, run and pause, delete."""
+"""Conversations: create once, read, list, change, run and pause, delete. Round trips are those to Redis."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,24 @@ from uuid import uuid4
 from redis import Redis
 
 from store.confirmations import held_risks
-from store.errors import ConversationNotFound, IllegalMove
-from store.keys import ConversationKeys, pair
-from store.listing import Listing
+from store.effects import encodable
+from store.errors import ConversationNotFound, IllegalMove, NotItsSandbox
+from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
+from store.listing import Cursor, Filter, Listing
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.stamps import Stamp
 from store.text import record
-from wire import ConversationId, Micros, user_message
+from wire import MOST_TITLE, ConversationId, user_message
 
 #: fields of the hash that are JSON
-_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", "app")
+_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info")
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
+
+#: deleted conversations that are remembered of one sandbox, 100 bytes each, while it can post; then the oldest are not
+MOST_TOMBSTONES = 10_000
 
 
 class Conversations:
@@ -47,11 +51,11 @@ class Conversations:
         app: dict[str, Any] | None = None,
         **info: Any,
     ) -> bool:
-        """Make a conversation unless the id is taken; True if this call made it, also when it was repeated.
+        """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
-        confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first
-        user message, which starts a run; info is kept as given. One with a sandbox is an app conversation; app is
-        what such a one has beyond others. Raises SecretsRefused.
+        confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
+        starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
+        that only app conversations have. Two round trips. Raises SecretsRefused.
         """
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
@@ -78,19 +82,20 @@ class Conversations:
         }
         if sandbox_id:
             app = app or {}
-            fields |= {"sandbox_id": sandbox_id, "app": json.dumps(app), "groups": _groups(sandbox_id, app)}
+            fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app), **_app_fields(app)}
         sealed = self._sealer.seal(conversation_id, secrets or {})
         args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
         [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
         return bool(outcome == "created")
 
     def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:
-        """Make a conversation that an agent speaks of, unless there is one.
+        """Create a conversation of which an agent has posted something, unless there is one.
 
-        Raises ConversationNotFound of what was deleted a moment ago: the agent in its sandbox has not heard it yet.
+        Raises ConversationNotFound where the sandbox has a tombstone of it: a late webhook creates nothing that was
+        deleted. Of a detached conversation there is no tombstone: what is posted after its deletion begins a new one.
         """
-        if sandbox_id and self._redis.exists(ConversationKeys(conversation_id).deleted):
-            self.get(conversation_id)
+        if sandbox_id and self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None:
+            raise ConversationNotFound
         self.create(conversation_id, sandbox_id=sandbox_id)
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
@@ -101,7 +106,7 @@ class Conversations:
         return state
 
     def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
-        """States in the order of the ids, None for an id that is unknown."""
+        """States in the order of the ids, None for an id that is unknown. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in conversation_ids:
                 keys = ConversationKeys(conversation_id)
@@ -114,47 +119,83 @@ class Conversations:
         self,
         *,
         status: str | None = None,
-        group: str | None = None,
         by: str = "created",
         descending: bool = True,
         limit: int = 100,
-        start: tuple[Micros, ConversationId] | None = None,
-    ) -> tuple[list[dict[str, Any]], tuple[Micros, ConversationId] | None]:
-        """One page of conversations by time of creation or last change, and the place where the next one begins.
+        start: Cursor | None = None,
+    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+        """One page of all or of a status, by time of creation or last change, and the next page's cursor."""
+        return self.page(Filter(status=status), by=by, descending=descending, limit=limit, start=start)
 
-        Of a status, of a group (see `store/keys.py`) or of all.
+    def page(
+        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+        """One page of the conversations that pass, and the next page's cursor: at most as `Listing.page`, and one read.
+
+        An entry that is found to be wrong is corrected, with a round trip each.
         """
-        entries = self._listing.page(among=status or group, by=by, descending=descending, limit=limit + 1, start=start)
-        following = (entries[limit].at, entries[limit].id) if len(entries) > limit else None
+        entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
         found = []
-        for entry, state in zip(entries[:limit], self.get_many([entry.id for entry in entries[:limit]]), strict=True):
+        for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
             if state is None:
                 self._listing.forget(entry.id, entry.revision)
                 continue
-            if int(state["revision"]) != entry.revision:  # a worker was killed before it told the listing
-                told = (state[name] for name in ("execution_status", "created_at", "updated_at", "groups"))
-                self._listing.note(entry.id, int(state["revision"]), *told)
-            if status in (None, state["execution_status"]):
+            if int(state["revision"]) != entry.revision:  # a worker was killed before it listed its change
+                words = (state[name] for name in ("execution_status", "created_at", "updated_at", "groups", "title"))
+                self._listing.note(entry.id, int(state["revision"]), *words)
+            if filters.passes(state):
                 found.append(state)
         return found, following
 
-    def count(self, *, status: str | None = None, group: str | None = None) -> int:
-        """How many conversations there are, of a status, of a group or in all."""
-        return self._listing.count(status or group)
+    def count(self, *, status: str | None = None) -> int:
+        """How many conversations there are, of a status or in all. One round trip."""
+        return self._listing.count(Filter(status=status))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
-        """The sandbox that a conversation lives in; None if it is detached. Raises ConversationNotFound."""
+        """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
         stored: Any = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
         if stored[0] is None:
             raise ConversationNotFound
         return stored[1].decode() if stored[1] else None
 
-    def update(self, conversation_id: ConversationId, **fields: Any) -> None:
-        """Set a title, tags, a security analyzer or what an app conversation has. Raises ConversationNotFound."""
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> None:
+        """Set a title, tags, a security analyzer, or members that only app conversations have; others stay as they are.
+
+        Two round trips. Raises ConversationNotFound.
+        """
         args: list[Any] = [*Stamp.now().args, "-"]
         for name, value in fields.items():
             args += (name, json.dumps(value), int(name in _ANNOUNCED))
+        for name, value in _app_fields(app or {}).items():
+            args += (name, value, 0)
         self._listing.write(self._scripts.set_fields, conversation_id, args)
+
+    def report(
+        self,
+        conversation_id: ConversationId,
+        sandbox_id: str,
+        *,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        app: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Keep what an agent server reports; an unknown conversation is created. Members that are not named stay.
+
+        A title is kept where there is none; tags are merged. Two round trips.
+        Raises NotItsSandbox, and ConversationNotFound of a conversation that was deleted.
+        """
+        kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
+        words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
+        stored = {name: json.dumps(value) for name, value in fields.items()} | _app_fields(app or {})
+        args = [Stamp.now().utc_time, sandbox_id, *words, *_words(stored)]
+        try:
+            [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
+        except ConversationNotFound:
+            self.adopt(conversation_id, sandbox_id)
+            [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
+        if outcome == "foreign":
+            raise NotItsSandbox
 
     def change_status(self, conversation_id: ConversationId, verb: str) -> None:
         """Run, pause or interrupt, as `_status.lua` has it. Raises ConversationNotFound, IllegalMove."""
@@ -163,7 +204,7 @@ class Conversations:
             raise IllegalMove(verb, outcome)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> None:
-        """Keep secrets, sealed; nothing ever tells them again. Raises ConversationNotFound, SecretsRefused."""
+        """Keep secrets, sealed; no response contains them. Raises ConversationNotFound, SecretsRefused."""
         if sealed := self._sealer.seal(conversation_id, secrets):
             args = [Stamp.now().utc_time, *_words(sealed)]
             self._listing.write(self._scripts.put_secrets, conversation_id, args)
@@ -171,18 +212,36 @@ class Conversations:
             self.get(conversation_id)
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation and everything of it. Raises ConversationNotFound."""
+        """Remove a conversation and everything of it. Three round trips, in a sandbox four.
+
+        The tombstone is written first: where a worker is killed in between, the conversation is still there.
+        Raises ConversationNotFound.
+        """
+        sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
+        if sandbox_id:
+            self._bury(conversation_id, sandbox_id.decode())
         reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], [str(uuid4())])
         if reply is None:
             raise ConversationNotFound
-        _, revision = reply
+        outcome, revision = reply
         self._listing.forget(conversation_id, int(revision))
+        if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
+            raise ConversationNotFound
+
+    def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
+        self._scripts.bury_conversation([SandboxKeys.root], args)
 
 
 def _groups(sandbox_id: str, app: dict[str, Any]) -> str:
-    """What an app conversation is listed by, beside its status; see `store/keys.py`."""
+    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
+
+
+def _app_fields(app: Mapping[str, Any]) -> dict[str, str]:
+    """Members that only app conversations have, each a field of its own: writers of different ones do not meet."""
+    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
 
 
 def _words(pairs: Mapping[str, Any]) -> list[Any]:
@@ -190,7 +249,11 @@ def _words(pairs: Mapping[str, Any]) -> list[Any]:
 
 
 def _state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
-    state: dict[str, Any] = {name.decode(): value.decode() for name, value in stored.items()}
-    for name in _JSON_FIELDS:
-        state[name] = json.loads(state.get(name, "null"))
+    texts = {name.decode(): value.decode() for name, value in stored.items()}
+    app = {name: texts.pop(name) for name in [*texts] if name.startswith(APP_FIELD)}
+    state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
+    if "agent" in texts:  # as its agent server reported it last
+        state["info"] = {**state["info"], "agent": json.loads(texts.pop("agent"))}
+        del state["agent"]
+    state["app"] = {name.removeprefix(APP_FIELD): json.loads(value) for name, value in app.items()}
     return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}

@@ -107,7 +107,7 @@ class Deliveries:
         if reply is None or reply[0] == "late":
             self.close(claim)
             raise ConversationNotFound if reply is None else TimeoutError("The lease ended before the decision")
-        _, _, status, _, _, _, *outstanding = reply
+        _, _, status, _, _, _, _, *outstanding = reply
         return _delivery(status, outstanding) if outstanding else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:

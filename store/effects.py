@@ -21,7 +21,7 @@ import json
 from typing import Any
 
 from store.confirmations import RISKS, held_risks
-from wire import EXECUTION_STATUSES, Event, event_time
+from wire import EXECUTION_STATUSES, MOST_TITLE, Event, event_time
 
 #: actions without a tool: alone they never wait
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
@@ -138,7 +138,7 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "execution_status", str() if value in EXECUTION_STATUSES:
             return {name: value}
         case "title", str() | None:
-            return {name: json.dumps(value)}
+            return {name: json.dumps(value and value[:MOST_TITLE])}
         case "tags", dict() if all(isinstance(label, str) for label in value.values()):
             return {name: json.dumps(value)}
         case "stats", dict():

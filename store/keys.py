@@ -2,7 +2,7 @@
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
-| conv:{ID}                | hash       | the conversation's state; see below               | 29 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 34 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -13,7 +13,8 @@
 |                          |            | see `store/scripts/_actions.lua`                  |                      |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
-| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision   | a minute             |
+| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
+|                          |            | a repeat of that request finds it                 |                      |
 | conv:{ID}:signal         | channel    | after every change the seq of the last event;     |                      |
 |                          |            | `state` when no event tells of it; an event that  |                      |
 |                          |            | is not kept; `0` when all is deleted              |                      |
@@ -26,6 +27,10 @@
 |   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
 |                          |            | conversations, `top` those without a parent,      | conversation each    |
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
+|   …:title:GROUP, …       | sorted set | folded title NUL id, all of score 0: in the order | one per app          |
+|                          |            | of the title's code points                        | conversation each    |
+|   …:titles               | hash       | id → folded title                                 | one per app          |
+|                          |            |                                                   | conversation         |
 | {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 16 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox that failed           | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
@@ -33,6 +38,8 @@
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
 | {sandboxes}:keys         | hash       | SHA-256 of a session key → id, until the sandbox  | one per sandbox      |
 |                          |            | fails or its deletion is asked for                |                      |
+| {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
+|                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
@@ -62,9 +69,11 @@ six as JSON), `held` (the risks that the policy holds back, joined by commas), `
 `snapshot_id` (of the last full state that an agent told), `text_chunk` (N of the chunk that grows), `latest_at` (the
 greatest time of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
-In a sandbox also: `sandbox_id`, `app` (JSON: what an app conversation has beyond a conversation), `groups` (joined by
-commas), and a decision that the agent may not have received: `delivery_id` (id prefix of the request that decided),
-`delivery_verb` (`accept`, `reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs).
+In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
+conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
+`git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last), and a decision
+that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`,
+`reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
 the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
@@ -131,6 +140,10 @@ class ConversationKeys:
         return f"{self.root}:text:{chunk}"
 
 
+#: what the fields of a conversation's hash begin with that only app conversations have
+APP_FIELD = "app."
+
+
 class ListingKeys:
     """The names of the listing's keys, which lie in one slot."""
 
@@ -138,7 +151,7 @@ class ListingKeys:
 
     @classmethod
     def index(cls, by: str, among: str | None = None) -> str:
-        """The order by `created` or `updated`, of a status, of a group or of all."""
+        """The order by `created`, `updated` or `title`, of a status, of a group or of all."""
         return f"{cls.root}:{by}:{among}" if among else f"{cls.root}:{by}"
 
 
@@ -156,6 +169,10 @@ class SandboxKeys:
     @classmethod
     def log(cls, sandbox_id: str) -> str:
         return f"{cls.root}:log:{sandbox_id}"
+
+    @classmethod
+    def gone(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:gone:{sandbox_id}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:

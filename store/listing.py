@@ -1,9 +1,12 @@
-"""The listing of all conversations, in a slot of its own: written behind every change, before it is acknowledged.
+"""The listing of all conversations, in a slot of its own: written after every change, before it is acknowledged.
 
-A conversation's script answers with its revision; an entry never goes back to an older one. What a killed worker left
-unlisted was not acknowledged: the client's repeat lists it. What is listed wrongly is put right when it is read.
+The reply of a conversation's script has its revision; an entry never goes back to an older one. A change that a
+killed worker did not list was not acknowledged: the client's repeat lists it. A search corrects what it reads.
 """
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from redis import Redis
@@ -11,34 +14,88 @@ from redis import Redis
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, ListingKeys
 from store.scripts import DecidingScript, Scripts
+from store.text import fold
 from wire import ConversationId, Micros, micros
+
+#: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
+SCAN_CHUNK, MOST_SCANNED = 1000, 5000
+
+#: where a page begins: the time or the folded title of its first conversation, and its id
+Cursor = tuple[Micros | str, ConversationId]
 
 
 class Entry(NamedTuple):
     """One conversation of a page."""
 
     id: ConversationId
-    at: Micros  #: the time that the page is ordered by
+    at: Micros | str  #: what the page is ordered by: a time, or the folded title
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which conversations are meant; each absent member lets all pass.
+
+    The narrowest list is read, that of the group or else of the status; the listing's index decides the other members.
+    """
+
+    group: str | None = None  #: see `store/keys.py`
+    status: str | None = None
+    title: str | None = None  #: a part of the title, whatever its case
+    top: bool = False  #: only those without a parent
+    created_since: Micros | None = None
+    created_until: Micros | None = None
+    updated_since: Micros | None = None
+    updated_until: Micros | None = None
+
+    @property
+    def among(self) -> str | None:
+        """The list that has them all."""
+        return self.group or self.status
+
+    def words(self) -> list[Any]:
+        """The filters as `page_conversations.lua` takes them; all are "" when the list has no other conversations."""
+        times = (self.created_since, self.created_until, self.updated_since, self.updated_until)
+        status, title = self.status if self.group else None, folded(self.title)
+        return [status or "", title, "top" if self.top else "", *("" if time is None else time for time in times)]
+
+    def passes(self, state: Mapping[str, Any]) -> bool:
+        """Whether a conversation's state is meant."""
+        return (
+            self.status in (None, state["execution_status"])
+            and folded(self.title) in folded(state["title"])
+            and (not self.top or not state["app"].get("parent_conversation_id"))
+            and _within(state["created_at"], self.created_since, self.created_until)
+            and _within(state["updated_at"], self.updated_since, self.updated_until)
+        )
+
+
+def _within(time: str, since: Micros | None, until: Micros | None) -> bool:
+    return (since is None or micros(time) >= since) and (until is None or micros(time) < until)
+
+
+def folded(title: str | None) -> bytes:
+    """A title as it is sorted and searched: without case; a NUL, which ends titles in the index, counts as a space."""
+    return fold(title or "").replace(b"\0", b" ")
+
+
 class Listing:
-    """Every conversation by time of creation and of last change, also by status and by group."""
+    """Every conversation by time of creation and of last change, also by status and by group; groups also by title."""
 
     def __init__(self, redis: "Redis", scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def write(self, script: DecidingScript, conversation_id: ConversationId, args: list[Any]) -> tuple[Any, ...]:
-        """Run a script that writes a conversation, and list the state that it replies with.
+        """Run a script that writes a conversation, and list the state that it replies with. Two round trips.
 
         Returns its outcome, and what it replies beyond that state. Raises ConversationNotFound.
         """
         reply = script([ConversationKeys(conversation_id).root], args)
         if reply is None:
             raise ConversationNotFound
-        outcome, revision, status, created_at, updated_at, groups, *more = reply
-        self.note(conversation_id, int(revision), status, created_at, updated_at, groups)
+        outcome, revision, status, created_at, updated_at, groups, title, *more = reply
+        self.note(conversation_id, int(revision), status, created_at, updated_at, groups, json.loads(title))
         return outcome, *more
 
     def note(
@@ -49,28 +106,92 @@ class Listing:
         created_at: str,
         updated_at: str,
         groups: str = "",
+        title: str | None = None,
     ) -> None:
-        """Enter or move a conversation. groups: what else it can be listed by, joined by commas."""
-        self._scripts.note_conversation(
-            [ListingKeys.root], [conversation_id, revision, status, micros(created_at), micros(updated_at), groups]
-        )
+        """Enter or move a conversation. groups: what else it can be listed by, joined by commas. One round trip."""
+        times = micros(created_at), micros(updated_at)
+        args = [conversation_id, revision, status, *times, groups, folded(title)]
+        self._scripts.note_conversation([ListingKeys.root], args)
 
     def forget(self, conversation_id: ConversationId, revision: int) -> None:
-        """Take a conversation out, unless one of a later revision is there."""
-        self._scripts.note_conversation([ListingKeys.root], [conversation_id, revision, "", 0, 0, ""])
+        """Take a conversation out, unless one of a later revision is there. One round trip."""
+        self._scripts.note_conversation([ListingKeys.root], [conversation_id, revision, "", 0, 0, "", ""])
 
     def page(
-        self, *, among: str | None, by: str, descending: bool, limit: int, start: tuple[Micros, ConversationId] | None
-    ) -> list[Entry]:
-        """Conversations in the order of `by`, `created` or `updated`, from a place on; among: a status or a group."""
-        place = start or ("", "")
-        args = [by, among or "", "desc" if descending else "asc", limit, *place]
-        found: Any = self._scripts.page_conversations([ListingKeys.root], args)
-        return [
-            Entry(ConversationId(identity.decode()), Micros(int(float(at))), int(revision))
-            for identity, at, revision in zip(found[::3], found[1::3], found[2::3], strict=True)
-        ]
+        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[Entry], Cursor | None]:
+        """Conversations in the order of `created`, `updated` or, of a group, `title`; and the next page's cursor.
 
-    def count(self, among: str | None) -> int:
-        """How many conversations there are, of a status, of a group or in all."""
-        return int(self._redis.zcard(ListingKeys.index("created", among)))
+        One round trip. With filters at most MOST_SCANNED entries are scanned, in MOST_SCANNED / SCAN_CHUNK round trips
+        at most: the page may be shorter than the limit and not the last.
+        """
+        found: list[Entry] = []
+        for _ in range(MOST_SCANNED // SCAN_CHUNK):
+            entries, start = self._page(filters, by, descending, limit - len(found), start)
+            found += entries
+            if start is None or len(found) == limit:
+                break
+        return found, start
+
+    def count(self, filters: Filter) -> int:
+        """How many conversations pass.
+
+        One round trip for a list, or a list and one range of time. Other filters scan all of the list's entries, and
+        read no conversation: one round trip per SCAN_CHUNK.
+        """
+        others = {name: time for name, time in _ranges(filters).items() if time != (None, None)}
+        if not any(filters.words()[:3]) and len(others) < 2:
+            by, (since, until) = next(iter(others.items()), ("created", (None, None)))
+            least, most = "-inf" if since is None else since, "+inf" if until is None else f"({until}"
+            return int(self._redis.zcount(ListingKeys.index(by, filters.among), least, most))
+        number, start = 0, None
+        while True:
+            entries, start = self._page(filters, "created", True, SCAN_CHUNK, start)
+            number += len(entries)
+            if start is None:
+                return number
+
+    def members(self, groups: list[str], most: int) -> list[list[ConversationId]]:
+        """The oldest conversations of each group, in one round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for group in groups:
+                pipe.zrange(ListingKeys.index("created", group), 0, most - 1)
+            found: list[Any] = pipe.execute() if groups else []
+        return [[ConversationId(identity.decode()) for identity in members] for members in found]
+
+    def _page(
+        self, filters: Filter, by: str, descending: bool, most: int, start: Cursor | None
+    ) -> tuple[list[Entry], Cursor | None]:
+        """The entries that one script finds, and the cursor of the next one."""
+        words = filters.words()
+        scan = SCAN_CHUNK if any(word != "" and word != b"" for word in words) else most + 1
+        at, identity = _entered(filters, by, descending, start) or ("", "")
+        cursor = at.encode("utf-8", "surrogatepass") if isinstance(at, str) else at
+        args = [by, filters.among or "", "desc" if descending else "asc", most, scan, cursor, identity, *words]
+        following, page = self._scripts.page_conversations([ListingKeys.root], args)
+        entries = [
+            Entry(ConversationId(identity.decode()), _place(by, place), int(revision))
+            for identity, place, revision in zip(page[::3], page[1::3], page[2::3], strict=True)
+        ]
+        return entries, (_place(by, following[0]), ConversationId(following[1].decode())) if following else None
+
+
+def _ranges(filters: Filter) -> dict[str, tuple[Micros | None, Micros | None]]:
+    return {
+        "created": (filters.created_since, filters.created_until),
+        "updated": (filters.updated_since, filters.updated_until),
+    }
+
+
+def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -> tuple[Any, str] | None:
+    """The cursor from which a page is read: not before the range of its order begins."""
+    since, until = _ranges(filters).get(by, (None, None))
+    edge, at = (until if descending else since), start and start[0]
+    if edge is None or (at is not None and (at < edge if descending else at >= edge)):  # type: ignore[operator]
+        return start
+    return edge, ""
+
+
+def _place(by: str, stored: bytes) -> Micros | str:
+    """What an entry is ordered by."""
+    return stored.decode("utf-8", "surrogatepass") if by == "title" else Micros(int(float(stored)))

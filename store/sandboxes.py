@@ -86,13 +86,14 @@ class Sandboxes:
         identity, key = sandbox_id or SandboxId(random_text(22)), random_text(43)
         args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0]]
         deadline = time.monotonic() + _HOST_TIMEOUT
-        while (reply := self._scripts.start_sandbox([SandboxKeys.root], args))[0] == b"no host":
+        while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
-        outcome, *rest = reply
-        if outcome == b"full":
-            raise TooManySandboxes(rest[0], self.limits.most)
-        now, fields = rest
-        return _sandbox(fields, now)
+        match reply:
+            case ("full", number):
+                raise TooManySandboxes(number, self.limits.most)
+            case (_, now, fields):
+                return _sandbox(fields, now)
+        raise AssertionError(f"start_sandbox replied {reply!r}")
 
     def require_host(self) -> None:
         """Wait a little for a supervisor, as when the server has just begun. Raises NoSupervisor."""
@@ -111,9 +112,9 @@ class Sandboxes:
         if reply is None:
             raise SandboxNotFound
         outcome, status, number = reply
-        if outcome == b"refused":
-            raise SandboxRefuses(verb, status.decode())
-        if outcome == b"full":
+        if outcome == "refused":
+            raise SandboxRefuses(verb, status)
+        if outcome == "full":
             raise TooManySandboxes(number, self.limits.most)
         if wait and verb == "delete":
             self._wait_for_deletion(sandbox_id, wait)
@@ -198,7 +199,7 @@ class Sandboxes:
     def beat(self, host: str, supervisor: str) -> bool:
         """Note that a host's supervisor lives; False if another one speaks for the host. Looks after lost hosts."""
         args = [host, supervisor, *self._spans]
-        return bool(self._scripts.beat_host([SandboxKeys.root], args) == b"alive")
+        return self._scripts.beat_host([SandboxKeys.root], args) == ("alive",)
 
     def release(self, host: str, supervisor: str) -> None:
         """Give a host up, if this supervisor speaks for it: another one may speak for it at once."""
@@ -223,8 +224,7 @@ class Sandboxes:
             fields["detail"] = _shortened(fields["detail"])
         words = [word for name, value in fields.items() for word in (name, _stored(value))]
         last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
-        outcome = self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words])
-        return bool(outcome == b"noted")
+        return self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words]) == ("noted",)
 
     def answer(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""

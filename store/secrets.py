@@ -14,7 +14,7 @@ from wire import ConversationId
 
 
 class Sealer:
-    """Seals secrets, each for one conversation; without a key it refuses all."""
+    """Seals secrets, each for one conversation; without a key it refuses every secret."""
 
     def __init__(self, secret_key: str) -> None:
         self._secret_key = secret_key
@@ -29,7 +29,7 @@ class Sealer:
         return {name: fernet.encrypt(json.dumps(value).encode()) for name, value in secrets.items()}
 
     def open(self, conversation_id: ConversationId, sealed: Mapping[str, Any]) -> dict[str, Any]:
-        """What was sealed. Raises SecretsRefused when no key is set, or another one than then."""
+        """Secrets by name, unsealed. Raises SecretsRefused when no key is set, or another one than sealed them."""
         if not sealed:
             return {}
         if not self._secret_key:
@@ -42,6 +42,6 @@ class Sealer:
 
 
 def fernet_for(secret_key: str, conversation_id: ConversationId) -> Fernet:
-    """The cipher of one conversation's secrets: what is moved to another conversation does not open there."""
+    """The cipher of one conversation's secrets: a secret that is moved to another conversation does not open there."""
     derived = HKDF(SHA256(), 32, salt=None, info=b"conversation " + conversation_id.encode())
     return Fernet(base64.urlsafe_b64encode(derived.derive(secret_key.encode())))

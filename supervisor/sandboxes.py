@@ -5,23 +5,21 @@ a retry succeeds: it is never reported as gone before its processes and its fold
 """
 
 import logging
-import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from runtimes import Handle, Launch, Runtime, RuntimeFailure, State, filled
+from runtimes import Handle, Runtime, RuntimeFailure, State
 from specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import Sandbox, SandboxId
+from supervisor.launches import launch
 from wire import one_line, plain
 
 log = logging.getLogger("supervisor")
@@ -31,11 +29,6 @@ _DETAIL_LINES, _KEPT_LINES = 20, 1000
 
 #: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
 _SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
-
-_PROJECT = Path(__file__).parent.parent
-
-#: a host in a URL that means another machine to a container
-_LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
 @dataclass(frozen=True)
@@ -264,41 +257,3 @@ def _attempt(runtime: Runtime, handle: Handle) -> bool:
 def _handle(sandbox: Sandbox) -> Handle:
     assert sandbox.handle is not None
     return Handle(sandbox.handle)
-
-
-def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
-    """What a runtime starts for a sandbox: its environment is the spec's, its key, and where to post events."""
-    key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
-    if spec.runtime == "docker":  # whose loopback is the container's own
-        webhook_base_url = re.sub(
-            r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])", "//host.docker.internal", webhook_base_url
-        )
-    words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
-    env = {
-        **{name: filled(text, words) for name, text in spec.initial_env.items()},
-        "OH_SESSION_API_KEYS_0": key,
-        "SESSION_API_KEY": key,
-        f"{webhook}BASE_URL": webhook_base_url,
-        # An agent server keeps events back by default; whoever follows a conversation wants each at once.
-        f"{webhook}EVENT_BUFFER_SIZE": "1",
-        f"{webhook}FLUSH_DELAY": "0.5",
-        f"{webhook}NUM_RETRIES": "10",
-        f"{webhook}RETRY_DELAY": "1",
-    }
-    command = tuple(filled(word, words) for word in spec.command)
-    return Launch(
-        sandbox_id=sandbox.id,
-        command=command,
-        env=env,
-        working_dir=spec.working_dir,
-        ports=spec.ports,
-        image=spec.image,
-        memory_bytes=spec.memory_bytes,
-        cpus=spec.cpus,
-        processes=spec.processes,
-        isolated=spec.isolated,
-        network=spec.network,
-        capabilities=spec.capabilities,
-        new_privileges=spec.new_privileges,
-        read_only=spec.read_only,
-    )

@@ -66,26 +66,28 @@ class Scripts:
     set_fields: DecidingScript
     adopt_fork: DecidingScript
     put_secrets: DecidingScript
+    report_conversation: DecidingScript
     read_log: Script
     note_conversation: DecidingScript
     page_conversations: Script
     delete_conversation: DecidingScript
+    bury_conversation: DecidingScript
     open_delivery: Script
     claim_delivery: Script
     renew_delivery: Script
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
-    start_sandbox: Script
-    ask_sandbox: Script
+    start_sandbox: DecidingScript
+    ask_sandbox: DecidingScript
     use_sandbox: Script
     open_sandbox: Script
     read_sandboxes: Script
     page_sandboxes: Script
     claim_sandbox: Script
-    report_sandbox: Script
-    beat_host: Script
-    release_host: Script
+    report_sandbox: DecidingScript
+    beat_host: DecidingScript
+    release_host: DecidingScript
     count_hosts: Script
     create_start_task: Script
     claim_start_task: Script

@@ -93,7 +93,7 @@ local function write_events()
 end
 
 -- Writes what changed, signals the followers, and returns the reply of every script that writes:
--- {outcome, revision, execution_status, created_at, updated_at, groups, more…}. now: UTC text with Z.
+-- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now
@@ -105,5 +105,6 @@ local function close_log(outcome, now, ...)
     call_with_all('HSET', root, fields)
     redis.call('PUBLISH', root .. ':signal', #log.events > 0 and string.format('%d', log.seq) or 'state')
   end
-  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups, ...}
+  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups,
+    redis.call('HGET', root, 'title') or 'null', ...}
 end

@@ -48,7 +48,7 @@ local function remove(id)
   redis.call('ZREM', root .. ':unclaimed', id)
   redis.call('HDEL', root .. ':keys', hash)
   redis.call('SREM', root .. ':host:' .. host, id)
-  redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id)
+  redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id)
 end
 
 -- Wakes the supervisors: a client wants something of a sandbox.

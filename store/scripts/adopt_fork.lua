@@ -1,7 +1,7 @@
 -- adopt_fork: rename the keys of a finished copy to those of its conversation, unless that conversation exists.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 fork id, which the copy's keys bear and which is its incarnation   then fields of the hash: name, value, …
--- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups}
+-- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title}
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside five
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- include: _log.lua

@@ -10,7 +10,7 @@
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
 --       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
 -- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs", revision,
---          execution_status, created_at, updated_at, groups, number appended, last seq} | false: no such conversation
+--          execution_status, created_at, updated_at, groups, title, number appended, last seq} | false: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: a known id is passed over with its effect

@@ -4,7 +4,7 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "run" | "pause" | "interrupt"
--- Returns  {"done" | the status that refuses, revision, execution_status, created_at, updated_at, groups} | false: no such conversation
+-- Returns  {"done" | the status that refuses, revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- include: _log.lua

@@ -4,7 +4,7 @@
 --       5 incarnation, one per request   6 message id ("" none)   7 "KIND:SOURCE" escaped   8 bytes   9 text record
 --       10 words of secrets, twice their number   then name, sealed value, … of each secret
 --       then the fields of the hash: name, value, …
--- Returns  {"created" | "exists", revision, execution_status, created_at, updated_at, groups}
+-- Returns  {"created" | "exists", revision, execution_status, created_at, updated_at, groups, title}
 -- Cost  O(1)
 -- Idempotent  by incarnation: a repeat of the call that created returns "created" and writes nothing
 -- include: _log.lua

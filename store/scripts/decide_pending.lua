@@ -7,7 +7,7 @@
 --       2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "accept" | "reject"   6 reason as JSON   7 sandbox that the conversation lives in ("" none)
 --       8 latest time of the decision by Redis' clock, µs ("" no matter): later, nobody might deliver it
--- Returns  {"won" | "nothing_pending" | "late", revision, execution_status, created_at, updated_at, groups, then in a sandbox
+-- Returns  {"won" | "nothing_pending" | "late", revision, execution_status, created_at, updated_at, groups, title, then in a sandbox
 --          what _outstanding.lua returns} | false: no such conversation in that sandbox
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat of the decision that won finds its own event, or its delivery, and returns "won"

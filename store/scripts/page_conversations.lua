@@ -1,26 +1,87 @@
--- page_conversations: one page of the listing, from a place on.
+-- page_conversations: one page of the listing, from a cursor on. The listing alone decides which entries pass the filters.
 -- KEYS  1 listing root, conversations:{all}
--- ARGV  1 "created" | "updated"   2 execution_status ("" any)   3 "asc" | "desc"   4 most conversations to return
---       5 time of the first one, µs ("" from the end of the order)   6 its id
--- Returns  {id, its time in µs, its revision, …}
--- Cost  O(log² c + m): c conversations, m of the page
+-- ARGV  1 "created" | "updated" | "title", which only a group has   2 execution_status or group ("" all)
+--       3 "asc" | "desc"   4 most entries to return   5 entries to scan, at most 1,000, with the next page's first
+--       6 cursor: time in µs or folded title   7 cursor: id ("" from the end of the order)
+--       then the filters, "" for none: 8 execution_status   9 part of the folded title   10 "top": those without a parent
+--       11 created since   12 created before   13 updated since   14 updated before, µs
+-- Returns  {cursor of the next page: {time or title, id}, empty where there is none,
+--          {id, time in µs or folded title, revision, …}}
+-- Cost  O(log² c + l): c conversations, l entries scanned
 -- Idempotent  reads only
 -- include: _rank.lua
 local root = KEYS[1]
-local index, status, order, most, score, id = unpack(ARGV)
-local key = root .. ':' .. index .. (status == '' and '' or ':' .. status)
+local by, among, order, most, scan, cursor, cursor_id, status, part, top = unpack(ARGV, 1, 10)
+local key = root .. ':' .. by .. (among == '' and '' or ':' .. among)
 local ascending = order == 'asc'
+most, scan = tonumber(most), tonumber(scan)
+local since = {created = tonumber(ARGV[11]) or -math.huge, updated = tonumber(ARGV[13]) or -math.huge}
+local before = {created = tonumber(ARGV[12]) or math.huge, updated = tonumber(ARGV[14]) or math.huge}
 
-local start = 0
-if score ~= '' then
-  start = ascending and rank(key, score, id, false) or redis.call('ZCARD', key) - rank(key, score, id, true)
+local ids, places = {}, {}
+if by == 'title' then
+  local from = cursor_id ~= '' and '[' .. cursor .. '\0' .. cursor_id or ascending and '-' or '+'
+  local found = ascending and redis.call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, scan)
+    or redis.call('ZREVRANGEBYLEX', key, from, '-', 'LIMIT', 0, scan)
+  -- "TITLE NUL ID": an id has 36 characters
+  for i, member in ipairs(found) do ids[i], places[i] = string.sub(member, -36), string.sub(member, 1, -38) end
+else
+  local start = 0
+  if cursor ~= '' then
+    start = ascending and rank(key, cursor, cursor_id, false)
+      or redis.call('ZCARD', key) - rank(key, cursor, cursor_id, true)
+  end
+  local found = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, start, start + scan - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do ids[#ids + 1], places[#places + 1] = found[i], found[i + 1] end
 end
-local found = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, start, start + most - 1, 'WITHSCORES')
-local page = {}
-for i = 1, #found, 2 do
-  local known = redis.call('HGET', root .. ':revisions', found[i])
-  page[#page + 1] = found[i]
-  page[#page + 1] = found[i + 1]
-  page[#page + 1] = known and string.match(known, '^%S+') or '0'
+if #ids == 0 then return {{}, {}} end
+
+local titles, entries = places, nil
+if part ~= '' and by ~= 'title' then titles = redis.call('HMGET', root .. ':titles', unpack(ids)) end
+if status ~= '' or top ~= '' then entries = redis.call('HMGET', root .. ':revisions', unpack(ids)) end
+local times = {[by] = places}
+for name in pairs(since) do
+  if not times[name] and (since[name] > -math.huge or before[name] < math.huge) then
+    times[name] = redis.call('ZMSCORE', root .. ':' .. name, unpack(ids))
+  end
 end
-return page
+
+local function is_within(name, i)
+  if not times[name] then return true end
+  local at = tonumber(times[name][i]) or 0
+  return at >= since[name] and at < before[name]
+end
+
+local function is_listed_so(i)
+  if not entries then return true end
+  local known_status, groups = string.match(entries[i] or '', '^%S+ (%S+) (.*)$')
+  return (status == '' or status == known_status)
+    and (top == '' or string.find(',' .. (groups or '') .. ',', ',top,', 1, true) ~= nil)
+end
+
+local function passes(i)
+  return (part == '' or titles[i] and string.find(titles[i], part, 1, true) ~= nil)
+    and is_listed_so(i) and is_within('created', i) and is_within('updated', i)
+end
+
+-- Whether nothing from here on can be within the times of this order.
+local function is_beyond(i)
+  if by == 'title' then return false end
+  if ascending then return tonumber(places[i]) >= before[by] end
+  return tonumber(places[i]) < since[by]
+end
+
+local page, following = {}, {}
+for i, id in ipairs(ids) do
+  if is_beyond(i) then break end
+  local is_match = passes(i)
+  if i == scan or (is_match and #page == 3 * most) then
+    following = {places[i], id}
+    break
+  end
+  if is_match then
+    page[#page + 1], page[#page + 2] = id, places[i]
+    page[#page + 1] = string.match(redis.call('HGET', root .. ':revisions', id) or '0', '^%S+')
+  end
+end
+return {following, page}

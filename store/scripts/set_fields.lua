@@ -1,10 +1,10 @@
--- set_fields: change what a conversation is set to; a change that agents know by name is an event of the log.
--- A new policy leaves waiting what already waits. In a sandbox the agent itself writes the events.
+-- set_fields: set fields of a conversation, each of which is one writer's; others stay. A change that agents know by name
+-- is an event of the log; in a sandbox the agent itself writes that event. An action that waits still waits under a new policy.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)
 --       then three per field: name, value as JSON, "1" for an event, else "0"
--- Returns  {"set", revision, execution_status, created_at, updated_at, groups} | false: no such conversation
+-- Returns  {"set", revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua

@@ -73,7 +73,7 @@ def count(client, **query):
     return client.get(f"{API}/count", query_string=query).get_json()
 
 
-def test_there_are_four_orders_and_the_newest_come_first(client, alone, make):
+def test_a_search_has_four_orders_and_the_newest_are_first_by_default(client, alone, make):
     # Given three conversations, the first of which has changed since
     first, second, third = make(3)
     client.patch(f"{API}/{first}", json={"title": "Changed"})
@@ -85,7 +85,7 @@ def test_there_are_four_orders_and_the_newest_come_first(client, alone, make):
     assert found(client, sort_order="UPDATED_AT_DESC") == [first, third, second]
 
 
-def test_an_item_is_what_a_get_tells_and_a_count_is_a_bare_number(client, alone, make):
+def test_an_item_is_the_same_as_by_get_and_a_count_is_a_bare_number(client, alone, make):
     assert search(client) == {"items": [], "next_page_id": None}
     assert count(client) == 0
 
@@ -110,7 +110,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changes_a_conversation_moves_it_to_the_end_of_those_by_last_change(client, alone, make, change):
+def test_every_change_moves_a_conversation_to_the_end_of_the_order_by_last_change(client, alone, make, change):
     changed, other = make(2)
     method, path, body = CHANGES[change]
 
@@ -122,7 +122,7 @@ def test_whatever_changes_a_conversation_moves_it_to_the_end_of_those_by_last_ch
     assert changed in found(client, status=now, sort_order="UPDATED_AT")
 
 
-def test_an_answer_moves_a_conversation_from_those_that_wait(client, alone, make, tell):
+def test_a_decision_moves_a_conversation_from_waiting_to_running(client, alone, make, tell):
     waiting, other = make(2)
     client.post(f"{API}/{waiting}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     tell(waiting, action())
@@ -160,7 +160,7 @@ def test_a_status_selects(client, alone, make, tell):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_pages_tell_every_conversation_once_in_order(client, alone, make, order):
+def test_pages_have_every_conversation_once_in_order(client, alone, make, order):
     made = make(5)
 
     for limit in (1, 2, 4, 5, 100):
@@ -169,7 +169,7 @@ def test_pages_tell_every_conversation_once_in_order(client, alone, make, order)
         assert [len(page) for page, _ in told] == [min(limit, 5 - start) for start in range(0, 5, limit)]
 
 
-def test_pages_tell_every_conversation_once_also_of_one_instant(client, alone, one_instant, make):
+def test_pages_have_every_conversation_of_one_instant_once(client, alone, one_instant, make):
     made = make(7)
 
     for order in ORDERS:
@@ -196,7 +196,7 @@ def seven(request, make):
 
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
-def test_pages_tell_every_conversation_once_when_others_are_deleted_meanwhile(client, alone, seven, order):
+def test_pages_have_every_conversation_once_when_the_cursors_one_is_deleted_meanwhile(client, alone, seven, order):
     # Given pages, between which the conversation that the next one would begin with is deleted
     told, gone = [], []
     for page, following in pages(client, sort_order=order, limit=2):
@@ -211,7 +211,9 @@ def test_pages_tell_every_conversation_once_when_others_are_deleted_meanwhile(cl
 
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
-def test_pages_tell_every_conversation_once_when_told_ones_are_deleted_meanwhile(client, alone, seven, order):
+def test_pages_have_every_conversation_once_when_those_of_earlier_pages_are_deleted_meanwhile(
+    client, alone, seven, order
+):
     told = []
     for page, _ in pages(client, sort_order=order, limit=2):
         told += page
@@ -221,7 +223,7 @@ def test_pages_tell_every_conversation_once_when_told_ones_are_deleted_meanwhile
 
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
-def test_pages_by_creation_tell_every_conversation_once_when_all_change_meanwhile(client, alone, seven, order):
+def test_pages_by_creation_have_every_conversation_once_when_all_change_meanwhile(client, alone, seven, order):
     told = []
     for page, _ in pages(client, sort_order=order, limit=2):
         told += page
@@ -233,7 +235,7 @@ def test_pages_by_creation_tell_every_conversation_once_when_all_change_meanwhil
 
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
-def test_pages_of_a_status_tell_once_what_keeps_it(client, alone, seven, order):
+def test_pages_of_a_status_have_every_conversation_that_keeps_it_once(client, alone, seven, order):
     # Given pages of the idle ones, between which the conversation that the next one would begin with runs
     told, gone = [], []
     for page, following in pages(client, sort_order=order, status="idle", limit=2):
@@ -246,7 +248,7 @@ def test_pages_of_a_status_tell_once_what_keeps_it(client, alone, seven, order):
     assert sorted(told) == sorted(set(seven) - set(gone))
 
 
-def test_a_conversation_that_is_new_meanwhile_is_told_at_the_end_or_not_at_all(client, alone, make):
+def test_a_conversation_that_is_created_meanwhile_is_on_the_last_page_or_on_none(client, alone, make):
     made = make(4)
     for order, expected in (("CREATED_AT", made), ("CREATED_AT_DESC", made[::-1])):
         told, new = [], []
@@ -258,7 +260,7 @@ def test_a_conversation_that_is_new_meanwhile_is_told_at_the_end_or_not_at_all(c
 
 
 @pytest.mark.parametrize("order", ["UPDATED_AT", "UPDATED_AT_DESC"])
-def test_pages_by_last_change_tell_once_what_does_not_change_meanwhile(client, alone, make, order):
+def test_pages_by_last_change_have_every_unchanged_conversation_once(client, alone, make, order):
     made = make(7)
     told, changed = [], set()
     for page, following in pages(client, sort_order=order, limit=2):
@@ -271,7 +273,7 @@ def test_pages_by_last_change_tell_once_what_does_not_change_meanwhile(client, a
     assert [one for one in told if one in quiet] == (quiet[::-1] if order.endswith("DESC") else quiet)
 
 
-def test_among_everybodys_conversations_each_is_told_once(client, make):
+def test_pages_of_all_conversations_have_each_once(client, make):
     # Given the listing of all tests
     made = make(3)
 
@@ -281,7 +283,7 @@ def test_among_everybodys_conversations_each_is_told_once(client, make):
         assert len(told) == len(set(told))
 
 
-def test_a_deleted_conversation_is_not_listed_and_one_that_begins_anew_is_at_its_new_place(client, alone, make):
+def test_a_deleted_conversation_is_not_listed_until_its_id_is_started_again(client, alone, make):
     first, second = make(2)
 
     client.delete(f"{API}/{first}")
@@ -293,7 +295,7 @@ def test_a_deleted_conversation_is_not_listed_and_one_that_begins_anew_is_at_its
     assert (count(client), count(client, status="idle")) == (2, 2)
 
 
-def test_what_an_agent_begins_or_a_user_copies_is_listed_too(client, alone, tell, conversation):
+def test_a_conversation_from_a_webhook_and_a_fork_are_listed_too(client, alone, tell, conversation):
     tell(conversation, message("text"))
 
     copied = client.post(f"{API}/{conversation}/fork").get_json()["id"]
@@ -303,7 +305,7 @@ def test_what_an_agent_begins_or_a_user_copies_is_listed_too(client, alone, tell
     assert count(client) == 2
 
 
-def test_a_conversation_that_is_there_already_is_counted_once(client, alone, conversation):
+def test_a_repeated_start_is_counted_once(client, alone, conversation):
     for _ in range(2):
         client.post(API, json={"conversation_id": conversation})
 
@@ -349,14 +351,14 @@ HEX = "0f" * 16
 
 
 @pytest.mark.parametrize(("at", "whole"), [("0", True), ("9" * 16, False)])
-def test_a_page_id_is_a_place_whether_a_conversation_stands_there_or_not(client, alone, make, at, whole):
+def test_a_page_id_is_valid_without_a_conversation_of_that_id(client, alone, make, at, whole):
     made = make(2)
 
     assert found(client, sort_order="CREATED_AT", page_id=f"created.asc.{at}-{HEX}") == (made if whole else [])
     assert found(client, page_id=f"created.desc.{at}-{HEX}") == ([] if whole else made[::-1])
 
 
-def test_a_batch_is_in_the_order_of_its_ids_with_null_for_what_is_unknown(client, make):
+def test_a_batch_is_in_the_order_of_its_ids_with_null_for_an_unknown_one(client, make):
     first, second = make(2)
     ids = [second, str(uuid4()), UUID(first).hex, second.upper()]
 
@@ -377,7 +379,7 @@ def test_a_batch_has_at_most_100_ids_and_at_least_one(client, make):
         assert response.get_json()["detail"][0]["loc"] == ["query", "ids"]
 
 
-def test_each_id_of_a_batch_that_is_none_is_named_by_its_index(client, make):
+def test_each_malformed_id_of_a_batch_is_named_by_its_index(client, make):
     [one] = make(1)
 
     response = client.get(API, query_string={"ids": ["x", one, "", one[:-1]]})

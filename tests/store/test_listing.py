@@ -16,18 +16,21 @@ from store.errors import ConversationNotFound, IllegalMove
 from tests.conftest import as_events, status
 from wire import micros, utc_time
 
-ORDERS = [(by, descending) for by in ("created", "updated") for descending in (False, True)]
+ORDERS = [(by, descending) for by in ("created", "updated", "title") for descending in (False, True)]
+BOX = "box"
 STATUSES = ("idle", "running", "paused", "finished")
 
 
 class Word(NamedTuple):
-    """What the listing is told about a conversation; its status is "" when the conversation is gone."""
+    """What is noted in the listing about a conversation; its status is "" when the conversation is gone."""
 
     id: str
     revision: int
     status: str
     created: int
     updated: int
+    groups: str = ""
+    title: str | None = None
 
 
 def truth(store, conversation_id):
@@ -36,12 +39,15 @@ def truth(store, conversation_id):
     if state is None:
         return None
     times = (micros(state[name]) for name in ("created_at", "updated_at"))
-    return Word(conversation_id, int(state["revision"]), state["execution_status"], *times)
+    return Word(
+        conversation_id, int(state["revision"]), state["execution_status"], *times, state["groups"], state["title"]
+    )
 
 
 def hear(listing, word):
     if word.status:
-        listing.note(word.id, word.revision, word.status, utc_time(word.created), utc_time(word.updated))
+        times = utc_time(word.created), utc_time(word.updated)
+        listing.note(word.id, word.revision, word.status, *times, word.groups, word.title)
     else:
         listing.forget(word.id, word.revision)
 
@@ -50,7 +56,7 @@ def hear(listing, word):
 def unheard(listing):
     """What is told to the listing meanwhile, which does not hear it."""
     words = []
-    listing.note = lambda *word: words.append(Word(*word[:3], *map(micros, word[3:5])))
+    listing.note = lambda *word: words.append(Word(*word[:3], *map(micros, word[3:5]), *word[5:]))
     listing.forget = lambda *word: words.append(Word(*word, "", 0, 0))
     try:
         yield words
@@ -58,11 +64,11 @@ def unheard(listing):
         del listing.note, listing.forget
 
 
-def searched(store, limit=100, **query):
+def searched(store, limit=100, status=None, group=None, by="created", descending=True):
     """The ids of a search, over all its pages."""
-    found, start = [], None
+    found, start, filters = [], None, module.Filter(status=status, group=group)
     while True:
-        items, start = store.conversations.search(**query, limit=limit, start=start)
+        items, start = store.conversations.page(filters, by=by, descending=descending, limit=limit, start=start)
         found += [item["id"] for item in items]
         if start is None:
             return found
@@ -110,12 +116,17 @@ def machine(store, monkeypatch):
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans())
         def create(self, number, late, tie):
             with self.telling(self.ids[number], late, tie):
-                store.conversations.create(self.ids[number])
+                store.conversations.create(self.ids[number], sandbox_id=BOX)
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), value=st.sampled_from(STATUSES))
         def append(self, number, late, tie, value):
             with self.telling(self.ids[number], late, tie):
-                store.events.append(self.ids[number], as_events([status(value)]))
+                store.events.append(self.ids[number], as_events([status(value)]), sandbox_id=BOX)
+
+        @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), title=st.sampled_from("aB\0ß"))
+        def rename(self, number, late, tie, title):
+            with self.telling(self.ids[number], late, tie):
+                store.conversations.update(self.ids[number], title=title)
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), verb=st.sampled_from(["run", "pause"]))
         def change_status(self, number, late, tie, verb):
@@ -142,13 +153,15 @@ def machine(store, monkeypatch):
         def search(self, order, wanted, limit):
             by, descending = order
             words = [word for word in self.standing.values() if wanted in (None, word.status)]
-            words.sort(key=lambda word: (getattr(word, by), word.id), reverse=descending)
+            place = (lambda word: module.folded(word.title)) if by == "title" else (lambda word: getattr(word, by))
+            words.sort(key=lambda word: (place(word), word.id), reverse=descending)
             now = {word.id: truth(store, word.id) for word in words}
 
-            found = searched(store, status=wanted, by=by, descending=descending, limit=limit)
+            group = "app" if by == "title" else None
+            found = searched(store, status=wanted, group=group, by=by, descending=descending, limit=limit)
 
-            # what is put right while the pages are read may stand at its new place too
-            found = list(dict.fromkeys(found)) if by == "updated" else found
+            # what is corrected while the pages are read may stand at its new place too
+            found = found if by == "created" else list(dict.fromkeys(found))
             assert found == [word.id for word in words if now[word.id] and wanted in (None, now[word.id].status)]
             for word in words:
                 self.put_right(word, now[word.id], wanted)
@@ -161,7 +174,7 @@ def machine(store, monkeypatch):
                 self.standing[word.id] = now
 
         def is_entered(self, word):
-            entries = listing.page(among=None, by="created", descending=False, limit=10, start=None)
+            entries, _ = listing.page(module.Filter(), by="created", descending=False, limit=10, start=None)
             return (word.id, word.revision) in [(entry.id, entry.revision) for entry in entries]
 
         @invariant()
@@ -220,7 +233,7 @@ def counts(store):
     return {value: number for value in STATUSES if (number := store.conversations.count(status=value))}
 
 
-def test_word_that_comes_late_never_wins(store, listing, make):
+def test_a_late_note_never_wins(store, listing, make):
     # Given a conversation that has run and paused since it began
     [one] = make(1)
     words = [truth(store, one)]
@@ -235,11 +248,11 @@ def test_word_that_comes_late_never_wins(store, listing, make):
     # Then it stands as it is
     assert counts(store) == {"paused": 1}
     assert searched(store, status="paused", by="updated") == [one]
-    [entry] = listing.page(among=None, by="updated", descending=True, limit=9, start=None)
+    [entry], _ = listing.page(module.Filter(), by="updated", descending=True, limit=9, start=None)
     assert entry == (one, words[2].updated, words[2].revision)
 
 
-def test_word_that_comes_twice_changes_nothing(store, listing, make):
+def test_a_repeated_note_changes_nothing(store, listing, make):
     first, second = make(2)
     for word in (truth(store, first), truth(store, first)):
         hear(listing, word)
@@ -254,7 +267,7 @@ def test_word_that_comes_twice_changes_nothing(store, listing, make):
 
 
 @pytest.mark.parametrize("query", [{}, {"status": "idle"}, {"by": "updated", "descending": False}])
-def test_an_entry_of_what_is_gone_is_dropped_when_it_is_read(store, listing, make, query):
+def test_a_search_drops_the_entry_of_a_deleted_conversation(store, listing, make, query):
     # Given a conversation whose worker was killed behind its deletion
     gone, other = make(2)
     with unheard(listing):
@@ -267,7 +280,7 @@ def test_an_entry_of_what_is_gone_is_dropped_when_it_is_read(store, listing, mak
     assert counts(store) == {"idle": 1}
 
 
-def test_a_page_of_which_some_are_gone_is_shorter_and_not_the_last(store, listing, make):
+def test_a_page_with_a_deleted_conversation_is_shorter_and_not_the_last(store, listing, make):
     gone, *others = make(3)
     with unheard(listing):
         store.conversations.delete(gone)
@@ -279,7 +292,7 @@ def test_a_page_of_which_some_are_gone_is_shorter_and_not_the_last(store, listin
 
 
 @pytest.mark.parametrize("by", ["created", "updated"])
-def test_a_stale_status_is_put_right_when_it_is_searched_for(store, listing, make, by):
+def test_a_search_for_a_status_corrects_a_stale_one(store, listing, make, by):
     # Given a conversation whose worker was killed behind a run
     stale, _ = make(2)
     with unheard(listing):
@@ -293,7 +306,7 @@ def test_a_stale_status_is_put_right_when_it_is_searched_for(store, listing, mak
 
 
 @pytest.mark.parametrize("by", ["created", "updated"])
-def test_a_stale_status_is_put_right_by_whatever_search_reads_it(store, listing, make, by):
+def test_any_search_corrects_a_stale_status_that_it_reads(store, listing, make, by):
     stale, _ = make(2)
     with unheard(listing):
         store.conversations.change_status(stale, "run")
@@ -304,7 +317,7 @@ def test_a_stale_status_is_put_right_by_whatever_search_reads_it(store, listing,
     assert counts(store) == {"idle": 1, "running": 1}
 
 
-def test_what_was_not_acknowledged_is_listed_by_the_clients_repeat(store, listing):
+def test_the_clients_repeat_lists_a_change_that_was_not_acknowledged(store, listing):
     one = str(uuid4())
     with unheard(listing):
         store.conversations.create(one)
@@ -321,7 +334,9 @@ def test_what_was_not_acknowledged_is_listed_by_the_clients_repeat(store, listin
 
 
 @pytest.mark.parametrize("value", ["idle", "paused"])
-def test_what_begins_anew_stands_at_its_new_place_whether_its_end_was_told_or_not(store, listing, make, value):
+def test_an_id_that_is_started_again_is_at_its_new_place_whether_its_deletion_was_noted_or_not(
+    store, listing, make, value
+):
     # Given a conversation that was deleted, which the listing is told late
     anew, other = make(2)
     with unheard(listing) as words:
@@ -335,11 +350,11 @@ def test_what_begins_anew_stands_at_its_new_place_whether_its_end_was_told_or_no
     for by in ("created", "updated"):
         assert searched(store, by=by, descending=False) == [other, anew]
         assert searched(store, by=by, status=value)[0] == anew
-    [*_, entry] = listing.page(among=value, by="created", descending=False, limit=9, start=None)
+    [*_, entry], _ = listing.page(module.Filter(status=value), by="created", descending=False, limit=9, start=None)
     assert entry.at == truth(store, anew).created
 
 
-def test_word_of_the_former_life_of_an_id_does_not_touch_the_present_one(store, listing, make):
+def test_a_late_note_of_a_deleted_conversation_does_not_touch_a_new_one_of_its_id(store, listing, make):
     [one] = make(1)
     former = truth(store, one)
     store.conversations.delete(one)

@@ -62,10 +62,7 @@ def test_names_that_look_like_keys_stand_alone(store, conversation):
 
 
 #: scripts of sandboxes whose callers still compare bytes
-UNDECIDED = {"start_sandbox", "ask_sandbox", "report_sandbox", "beat_host"}
-
-
-@pytest.mark.parametrize("name", sorted(set(SCRIPTS) - UNDECIDED))
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_whose_head_names_outcomes_is_declared_as_deciding(name):
     returns = re.search(r"^-- Returns  (.*?)\n-- Cost", (FOLDER / f"{name}.lua").read_text(), re.M | re.S)[1]
 

@@ -1,0 +1,14 @@
+-- bury_conversation: keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox
+-- creates the conversation again. The tombstones end with their sandbox (`remove` of _sandbox.lua).
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 sandbox id   2 conversation id   3 most tombstones of one sandbox: beyond it the oldest are forgotten
+-- Returns  "buried" | false: no such sandbox, so nothing can post
+-- Cost  O(log t): t tombstones
+-- Idempotent  a repeat finds the tombstone
+local root = KEYS[1]
+local key = root .. ':gone:' .. ARGV[1]
+if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end
+local seconds, micros = unpack(redis.call('TIME'))
+redis.call('ZADD', key, seconds .. string.format('%06d', micros), ARGV[2])
+redis.call('ZREMRANGEBYRANK', key, 0, -1 - tonumber(ARGV[3]))
+return 'buried'

@@ -1,0 +1,34 @@
+-- report_conversation: keep what the agent server of a sandbox reports of a conversation, member by member: what a person
+-- changes meanwhile stays. A title is set where there is none; tags are merged.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 now, UTC text with Z   2 id of the sandbox that reports, which must be the conversation's
+--       3 title as JSON ("" none)   4 tags as a JSON object of texts ("" none)   then fields of the hash: name, value, …
+-- Returns  {"reported" | "foreign": another sandbox reports, revision, execution_status, created_at, updated_at, groups, title}
+--          | false: no such conversation
+-- Cost  O(t): t tags
+-- Idempotent  a repeat finds the fields set
+-- include: _log.lua
+if not open_log('') then return false end
+if redis.call('HGET', root, 'sandbox_id') ~= ARGV[2] then return close_log('foreign', ARGV[1]) end
+
+local function set(name, value)
+  if redis.call('HGET', root, name) == value then return end
+  redis.call('HSET', root, name, value)
+  log.changed = true
+end
+
+-- A stored object that cannot be decoded has a text with a lone surrogate: the reported one takes its place.
+local function merge(name, reported)
+  local is_read, members = pcall(cjson.decode, redis.call('HGET', root, name) or '{}')
+  local merged, differs = is_read and members or {}, not is_read
+  for member, value in pairs(cjson.decode(reported)) do
+    differs = differs or merged[member] ~= value
+    merged[member] = value
+  end
+  if differs then set(name, cjson.encode(merged)) end
+end
+
+if ARGV[3] ~= '' and redis.call('HGET', root, 'title') == 'null' then set('title', ARGV[3]) end
+if ARGV[4] ~= '' then merge('tags', ARGV[4]) end
+for i = 5, #ARGV, 2 do set(ARGV[i], ARGV[i + 1]) end
+return close_log('reported', ARGV[1])

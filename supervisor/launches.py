@@ -1,0 +1,50 @@
+"""From a sandbox and its spec to what a runtime starts."""
+
+import re
+import sys
+from pathlib import Path
+
+from runtimes import Launch, filled
+from specs import Spec
+from store.sandboxes import Sandbox
+
+_PROJECT = Path(__file__).parent.parent
+
+#: a host in a URL that means another machine to a container
+_LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
+
+
+def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
+    """What a runtime starts for a sandbox: its environment is the spec's, its key, and where to post events."""
+    key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
+    if spec.runtime == "docker":  # whose loopback is the container's own
+        webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
+    words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
+    env = {
+        **{name: filled(text, words) for name, text in spec.initial_env.items()},
+        "OH_SESSION_API_KEYS_0": key,
+        "SESSION_API_KEY": key,
+        f"{webhook}BASE_URL": webhook_base_url,
+        # An agent server keeps events back by default; whoever follows a conversation wants each at once.
+        f"{webhook}EVENT_BUFFER_SIZE": "1",
+        f"{webhook}FLUSH_DELAY": "0.5",
+        f"{webhook}NUM_RETRIES": "10",
+        f"{webhook}RETRY_DELAY": "1",
+    }
+    command = tuple(filled(word, words) for word in spec.command)
+    return Launch(
+        sandbox_id=sandbox.id,
+        command=command,
+        env=env,
+        working_dir=spec.working_dir,
+        ports=spec.ports,
+        image=spec.image,
+        memory_bytes=spec.memory_bytes,
+        cpus=spec.cpus,
+        processes=spec.processes,
+        isolated=spec.isolated,
+        network=spec.network,
+        capabilities=spec.capabilities,
+        new_privileges=spec.new_privileges,
+        read_only=spec.read_only,
+    )

@@ -1,0 +1,53 @@
+"""The final response of an agent: the message that it finished with, or its last message."""
+
+import pytest
+
+from tests.blueprints import API, NOT_FOUND, at, said
+from tests.conftest import action, event, message
+
+
+def finished(text, **members):
+    return action(**{"action": {"kind": "FinishAction", "message": text}, "tool_name": "finish", **members})
+
+
+PARTS = {"role": "assistant", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]}
+IMAGE = {"role": "assistant", "content": [{"type": "image", "image_urls": ["data:"]}]}
+
+
+@pytest.mark.parametrize(
+    ("events", "response"),
+    [
+        ([], ""),
+        ([message("user's words"), action(), event()], ""),
+        ([said("first", **at(1)), said("last", **at(2)), message("thanks", **at(3))], "last"),
+        ([finished("first", **at(1)), finished("last", **at(2)), action(**at(3))], "last"),
+        ([finished("the action's", **at(1)), said("the message's", **at(2))], "the message's"),
+        ([said("the message's", **at(1)), finished("the action's", **at(2))], "the action's"),
+        ([said("the message's", **at(1)), finished("the action's", **at(1))], "the action's"),
+        ([finished("the action's", **at(1)), said("the message's", **at(1))], "the message's"),
+        ([said("before", **at(1)), finished("", **at(2))], ""),
+        ([finished("", **at(1), action={"kind": "FinishAction"})], ""),
+        ([event("MessageEvent", "agent", llm_message=PARTS)], "OneTwo"),
+        ([said("before", **at(1)), event("MessageEvent", "agent", llm_message=IMAGE, **at(2))], ""),
+        ([event("MessageEvent", "agent")], ""),
+        ([said("ÄÖ 😀 \n\t\"'")], "ÄÖ 😀 \n\t\"'"),
+    ],
+)
+def test_the_final_response_is_the_latest_finish_or_message(client, url, tell, events, response):
+    tell(*events)
+
+    answer = client.get(f"{url}/agent_final_response")
+
+    assert (answer.status_code, answer.get_json()) == (200, {"response": response})
+
+
+def test_the_final_response_is_found_before_many_later_actions(client, url, tell):
+    tell(finished("long ago", **at(1)), *(action(**at(2)) for _ in range(250)))
+
+    assert client.get(f"{url}/agent_final_response").get_json() == {"response": "long ago"}
+
+
+def test_an_unknown_conversation_has_no_final_response(client, conversation):
+    answer = client.get(f"{API}/{conversation}/agent_final_response")
+
+    assert (answer.status_code, answer.get_json()) == NOT_FOUND

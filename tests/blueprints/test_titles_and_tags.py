@@ -1,0 +1,101 @@
+"""PATCH of a conversation: title and tags."""
+
+import pytest
+
+from tests.blueprints import API, NOT_FOUND, log, refused, updates
+
+
+def test_a_title_is_changed_without_the_space_around_it_and_without_an_event(client, url):
+    told = client.get(url).get_json()
+
+    assert client.patch(url, json={"title": "  A \n title\t"}).get_json() == {"success": True}
+
+    now = client.get(url).get_json()
+    assert now == {**told, "title": "A \n title", "updated_at": now["updated_at"]}
+    assert now["updated_at"] > told["updated_at"]
+    assert log(client, url) == []
+
+
+@pytest.mark.parametrize("title", ["x", "x" * 200, "😀" * 200, " " * 50 + "x" * 200, "null", "ÄÖ \u202e"])
+def test_a_title_has_from_1_to_200_characters(client, url, title):
+    assert client.patch(url, json={"title": title}).status_code == 200
+
+    assert client.get(url).get_json()["title"] == title.strip()
+
+
+@pytest.mark.parametrize("title", ["", " \n ", "x" * 201, 5, ["x"], True, "lone \ud800"])
+def test_a_malformed_title_is_refused_and_nothing_is_changed(client, url, title):
+    told = client.get(url).get_json()
+
+    assert refused(client.patch(url, json={"title": title, "tags": {"new": "2"}}), "title")
+
+    assert client.get(url).get_json() == told
+    assert log(client, url) == []
+
+
+def test_tags_are_replaced_as_a_whole_by_an_event_of_the_log(client, url):
+    told = client.get(url).get_json()
+
+    for tags in ({"new": "2", "0": "", "a" * 300: "ä" * 256}, {}):
+        assert client.patch(url, json={"tags": tags}).get_json() == {"success": True}
+        assert client.get(url).get_json()["tags"] == tags
+
+    now = client.get(url).get_json()
+    assert now == {**told, "tags": {}, "updated_at": now["updated_at"]}
+    assert updates(client, url) == [("tags", {"new": "2", "0": "", "a" * 300: "ä" * 256}), ("tags", {})]
+    assert {one["source"] for one in log(client, url)} == {"environment"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "loc"),
+    [
+        ([], ["tags"]),
+        ("x", ["tags"]),
+        ({"Upper": "x"}, ["tags"]),
+        ({"a-b": "x"}, ["tags"]),
+        ({"": "x"}, ["tags"]),
+        ({"²": "x"}, ["tags"]),
+        ({"a": 5}, ["tags", "a", "value"]),
+        ({"a": None}, ["tags", "a", "value"]),
+        ({"a": "x" * 257}, ["tags", "a", "value"]),
+        ({"a": "\udc00"}, ["tags", "a", "value"]),
+    ],
+)
+def test_malformed_tags_are_refused_and_nothing_is_changed(client, url, tags, loc):
+    told = client.get(url).get_json()
+
+    assert refused(client.patch(url, json={"title": "New", "tags": tags}), *loc)
+
+    assert client.get(url).get_json() == told
+    assert log(client, url) == []
+
+
+def test_title_and_tags_are_changed_at_once(client, url):
+    client.patch(url, json={"title": "New", "tags": {"new": "2"}, "execution_status": "error", "unknown": 1})
+
+    now = client.get(url).get_json()
+    assert (now["title"], now["tags"], now["execution_status"]) == ("New", {"new": "2"}, "idle")
+    assert updates(client, url) == [("tags", {"new": "2"})]
+
+
+@pytest.mark.parametrize("body", [{}, {"unknown": 1}, {"title": "Old"}, {"tags": {"old": "1"}}])
+def test_a_patch_that_changes_nothing_writes_nothing(client, url, body):
+    told = client.get(url).get_json()
+
+    assert client.patch(url, json=body).get_json() == {"success": True}
+
+    assert client.get(url).get_json() == told
+    assert log(client, url) == []
+
+
+@pytest.mark.parametrize("body", [{}, {"title": "New"}, {"tags": {}}])
+def test_an_unknown_conversation_is_not_changed(client, conversation, body):
+    response = client.patch(f"{API}/{conversation}", json=body)
+
+    assert (response.status_code, response.get_json()) == NOT_FOUND
+    assert client.get(f"{API}/{conversation}").status_code == 404
+
+
+@pytest.mark.parametrize("body", [[], None, "x", 5])
+def test_a_patch_is_an_object(client, url, body):
+    assert refused(client.patch(url, json=body))
