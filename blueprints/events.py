@@ -10,6 +10,8 @@ from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, json_response
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
+from schemas.fields import Fault
+from store.errors import EventsTooLong
 from wire import ConversationId, parse_json
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
@@ -82,20 +84,28 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
 @events.response(200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, {"type": "null"}]}})
 def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
     """Get events by id, in that order, null for an unknown one."""
-    found = current_store.events.get_many(conversation_id, _ids())
+    place, ids = _ids()
+    try:
+        found = current_store.events.get_many(conversation_id, ids)
+    except EventsTooLong as error:
+        raise _refused_ids(place, [Fault(str(error), "too_long")]) from None
     return json_response(b"[%b]" % b",".join(event or b"null" for event in found))
 
 
-def _ids() -> list[str]:
+def _ids() -> tuple[str, list[str]]:
+    """The ids that are asked for, and whether they stand in the `body` or in the `query`."""
     raw = json_body()
     place, ids = ("body", parse_json(raw)) if raw else ("query", request.args.getlist("event_ids"))
     if not raw and not ids:
         raise InvalidInput("body", ["Missing data for required field."])
     try:
-        return read_ids(ids)
+        return place, read_ids(ids)
     except ValidationError as fault:
-        messages = fault.normalized_messages() if place == "body" else {"event_ids": fault.messages}
-        raise InvalidInput(place, messages) from None
+        raise _refused_ids(place, fault.messages) from None
+
+
+def _refused_ids(place: str, messages: Any) -> InvalidInput:
+    return InvalidInput(place, messages if place == "body" else {"event_ids": messages})
 
 
 @events.post("/events")

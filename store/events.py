@@ -10,7 +10,7 @@ from redis import Redis
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
 from store.effects import effect, finish_message, is_stored
-from store.errors import ConversationNotFound, EventNotFound, NotItsSandbox, UnknownCursor
+from store.errors import ConversationNotFound, EventNotFound, EventsTooLong, NotItsSandbox, UnknownCursor
 from store.keys import ANY, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
@@ -19,8 +19,8 @@ from store.text import MessageText, Place, fold, matches, record, texts
 from store.text import count as count_text
 from wire import ConversationId, Event, Micros, Seq, event_time, micros, user_message
 
-#: runs of wanted events are read as one range when at most this many others lie between them
-_NEAR = 4
+#: most bytes of the events of one page, and of one batch of ids: a client that takes nothing costs no more
+PAGE_BYTES = 4 * 1024 * 1024
 
 #: seqs that are read at once
 _SEQS = 5000
@@ -118,7 +118,8 @@ class EventLog:
     ) -> tuple[list[bytes], str | None]:
         """One page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
 
-        page_id is the inclusive cursor and need not pass the filters itself.
+        The page ends early at the first event that does not fit into PAGE_BYTES. page_id is the inclusive cursor and
+        need not pass the filters itself.
         Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
@@ -137,8 +138,9 @@ class EventLog:
             if seqs is None:
                 raise ConversationNotFound
         events = self._read(conversation_id, seqs)
-        following = json.loads(events[limit])["id"] if len(events) > limit else None
-        return events[:limit], following
+        size = min(limit, sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events))))
+        following = json.loads(events[size])["id"] if len(events) > size else None
+        return events[:size], following
 
     def get(self, conversation_id: ConversationId, event_id: str) -> bytes:
         """One event. Raises ConversationNotFound, EventNotFound."""
@@ -148,10 +150,15 @@ class EventLog:
         return event
 
     def get_many(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> list[bytes | None]:
-        """Events in the order of the ids, None for an id that is unknown. Raises ConversationNotFound."""
-        reply = self._scripts.get_events([ConversationKeys(conversation_id).root], list(event_ids))
+        """Events in the order of the ids, None for an id that is unknown.
+
+        Raises ConversationNotFound, and EventsTooLong when they have more than PAGE_BYTES together.
+        """
+        reply = self._scripts.get_events([ConversationKeys(conversation_id).root], [PAGE_BYTES, *event_ids])
         if reply is None:
             raise ConversationNotFound
+        if reply == b"too_long":
+            raise EventsTooLong(PAGE_BYTES)
         return list(reply)
 
     def place_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
@@ -221,26 +228,13 @@ class EventLog:
         ]
 
     def _read(self, conversation_id: ConversationId, seqs: Sequence[Seq]) -> list[bytes]:
-        """The bytes of events in the order of their seqs; events that lie close are read as one range."""
-        runs: list[tuple[int, int]] = []
-        for seq in sorted(seqs):
-            if runs and seq - runs[-1][1] <= _NEAR:
-                runs[-1] = (runs[-1][0], seq)
-            else:
-                runs.append((seq, seq))
-        with self._redis.pipeline(transaction=False) as pipe:
-            for first, last in runs:
-                pipe.lrange(ConversationKeys(conversation_id).log, first - 1, last - 1)
-            ranges = pipe.execute() if runs else []
-        by_seq = {
-            first + offset: raw
-            for (first, _), read in zip(runs, ranges, strict=True)
-            for offset, raw in enumerate(read)
-        }
-        try:
-            return [by_seq[seq] for seq in seqs]
-        except KeyError:  # deleted between the two calls
-            raise ConversationNotFound from None
+        """The bytes of events in the order of their seqs, up to the first one that does not fit into PAGE_BYTES."""
+        if not seqs:
+            return []
+        reply = self._scripts.read_events([ConversationKeys(conversation_id).root], [PAGE_BYTES, *seqs])
+        if reply is None:  # deleted since the seqs were found
+            raise ConversationNotFound
+        return list(reply)
 
 
 def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> list[str]:

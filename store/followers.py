@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from store.errors import BeyondTheEnd, Stopping, TooManyFollowers
+from store.events import PAGE_BYTES
 from store.feed import PAGE, Feed, Follower, read_log
 from store.keys import ConversationKeys
 from store.matching import passes
@@ -81,21 +82,25 @@ class Followers:
     def read(
         self, conversation_id: ConversationId, after: Seq, *, wait: float, limit: int, **filters: Any
     ) -> tuple[list[bytes], Seq]:
-        """The events behind a place that pass the filters, and the place to read behind next.
+        """The events after a seq that pass the filters, and the seq to read after next.
 
-        Looks at no more than MOST_LOOKED_AT; when there is nothing behind the place, waits up to `wait` seconds.
-        Raises as `follow`, but no Stopping: then there is nothing new.
+        Checks at most MOST_LOOKED_AT events, and returns at most PAGE_BYTES; when no event follows, waits up to `wait`
+        seconds for one. Raises as `follow`, but no Stopping: then there is nothing new.
         """
         found: list[bytes] = []
+        size = 0
         seq, deadline = after, time.monotonic() + wait
         while True:
             _, last, events = read_log(self._scripts, conversation_id, seq, PAGE)
             if after > last:
                 raise BeyondTheEnd(last)
             for raw in events:
-                seq = Seq(seq + 1)
                 if passes(json.loads(raw), **filters):
+                    size += len(raw)
+                    if size > PAGE_BYTES:
+                        return found, seq
                     found.append(raw)
+                seq = Seq(seq + 1)
                 if len(found) == limit or seq - after == MOST_LOOKED_AT:
                     return found, seq
             if seq >= last and (found or not self._news(conversation_id, seq, deadline)):

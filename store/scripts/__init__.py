@@ -40,6 +40,7 @@ class Scripts:
     page_events: Script
     locate_event: Script
     get_events: Script
+    read_events: Script
     answer_pending: Script
     list_pending: Script
     create_conversation: Script
