@@ -1,4 +1,4 @@
-"""HTTP only: paths, statuses, headers, documentation. No Redis command and no rule stands here."""
+"""HTTP only: paths, statuses, headers, documentation. Blueprints hold no Redis command and no rule."""
 
 from typing import cast
 
@@ -12,6 +12,6 @@ from store import Store
 #: the store of the running app; valid while a request is handled
 current_store = cast(Store, LocalProxy(lambda: current_app.extensions["store"]))
 
-#: the specs of sandboxes, and what passes clients' words on to agents
+#: the specs of sandboxes, and the commands to agents, in a sandbox or detached
 current_specs = cast(Specs, LocalProxy(lambda: current_app.extensions["specs"]))
 current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"]))

@@ -1,4 +1,4 @@
-"""Sandboxes: start, list, pause, resume, delete, read what they print. Source: the app-server wire."""
+"""Sandboxes: start, list, pause, resume, delete, read their logs. Source: the app-server wire."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
 
 _DONE = {"success": True}
 
-#: seconds that a pause or a deletion is waited for; what takes longer goes on
-PATIENCE = 8.0
+#: seconds that a request waits for a pause or a deletion, which goes on after it
+MOVE_TIMEOUT = 8.0
 
 
 @sandboxes.get("/search")
@@ -56,7 +56,7 @@ def batch_get_sandboxes() -> Response:
 @sandboxes.arguments(StartSandbox(), location="query")
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
-    """Start a sandbox; it is STARTING until its agent server answers."""
+    """Start a sandbox, which is STARTING until its agent server answers."""
     spec = current_specs.get(query.get("sandbox_spec_id"))
     return current_store.sandboxes.start(spec.id)
 
@@ -65,8 +65,8 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 @sandboxes.fails(404, 409)
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Freeze every process of a sandbox; of a paused one: nothing."""
-    current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=PATIENCE)
+    """Freeze every process of a sandbox; a paused sandbox stays as it is."""
+    current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=MOVE_TIMEOUT)
     return _DONE
 
 
@@ -74,7 +74,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.fails(404, 409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Let a paused sandbox go on; it is STARTING until its agent server answers. Of a running one: nothing."""
+    """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
     current_store.sandboxes.ask(_checked(sandbox_id), "resume")
     return _DONE
 
@@ -84,11 +84,11 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.arguments(DeleteSandbox(), location="query")
 @sandboxes.response(200, Success)
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
-    """End a sandbox and remove all that it has on its host. Its conversations stay, to be read."""
+    """End a sandbox and remove everything of it from its host. Its conversations stay readable."""
     if query["sandbox_id"] not in (None, sandbox_id):
         fault = Fault(f"sandbox_id must be that of the path, {sandbox_id}, or absent", "value_error")
         raise InvalidInput("query", {"sandbox_id": [fault]})
-    current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=PATIENCE)
+    current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=MOVE_TIMEOUT)
     return _DONE
 
 
