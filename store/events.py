@@ -119,25 +119,24 @@ class EventLog:
         """One page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
 
         The page ends early at the first event that does not fit into PAGE_BYTES. page_id is the inclusive cursor and
-        need not pass the filters itself.
-        Raises ConversationNotFound, UnknownCursor.
+        need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
+        root = [ConversationKeys(conversation_id).root]
         if body and kind in (None, "MessageEvent"):
             found = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
             if cursor is not None:
                 found = [place for place in found if (place <= cursor if descending else place >= cursor)]
             seqs = [place.seq for place in found[: limit + 1]]
+            events = self._scripts.read_events(root, [PAGE_BYTES, *seqs]) if seqs else []
         else:
             kind = kind if body is None else _with_body(kind)
             place = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
-            seqs = self._scripts.page_events(
-                [ConversationKeys(conversation_id).root],
-                [*_filter(kind, source, since, until), "desc" if descending else "asc", limit + 1, *place],
-            )
-            if seqs is None:
-                raise ConversationNotFound
-        events = self._read(conversation_id, seqs)
+            order = "desc" if descending else "asc"
+            args = [*_filter(kind, source, since, until), order, limit + 1, *place, PAGE_BYTES]
+            events = self._scripts.page_events(root, args)
+        if events is None:
+            raise ConversationNotFound
         size = min(limit, sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events))))
         following = json.loads(events[size])["id"] if len(events) > size else None
         return events[:size], following
@@ -226,15 +225,6 @@ class EventLog:
             for place in matches(chunk, needle, source)
             if (since is None or place.at >= float(since)) and (until is None or place.at < float(until))
         ]
-
-    def _read(self, conversation_id: ConversationId, seqs: Sequence[Seq]) -> list[bytes]:
-        """The bytes of events in the order of their seqs, up to the first one that does not fit into PAGE_BYTES."""
-        if not seqs:
-            return []
-        reply = self._scripts.read_events([ConversationKeys(conversation_id).root], [PAGE_BYTES, *seqs])
-        if reply is None:  # deleted since the seqs were found
-            raise ConversationNotFound
-        return list(reply)
 
 
 def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> list[str]:
