@@ -1,4 +1,4 @@
-"""Our dialect of flask-smorest: how bodies are read, operations are named and errors documented."""
+"""Our flask-smorest: how bodies are read, operations are named and errors are documented."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 class InvalidInput(UnprocessableEntity):
-    """A part of the request is refused: place is `path`, `query` or `body`, messages are marshmallow's."""
+    """A refused part of a request: place is `path`, `query`, `header` or `body`, messages are marshmallow's."""
 
     def __init__(self, place: str, messages: Any) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class EventIdConverter(BaseConverter):
 
 
 class StrictParser(FlaskParser):
-    """Reads JSON bodies strictly and reports every refusal as InvalidInput."""
+    """Reads JSON bodies strictly, and raises InvalidInput for every refusal."""
 
     def load_querystring(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002
-        """The query as it is read: the first value of a name counts. No schema here has a list in its query."""
+        """The query by name: of a repeated name, the first value counts. No schema has a list in its query."""
         return req.args.to_dict() if req.query_string else {}
 
     def load_json(self, req: Request, schema: Schema) -> Any:
@@ -71,7 +71,7 @@ class StrictParser(FlaskParser):
 
 
 def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
-    """The values of a parameter that the query may have many times, as `read` checks them. Raises InvalidInput."""
+    """The values of a parameter that the query may repeat, as `read` returns them. Raises InvalidInput."""
     try:
         return read(request.args.getlist(name))
     except ValidationError as fault:
@@ -79,7 +79,7 @@ def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
 
 
 def repeated_parameter(name: str, what: str, **item: str) -> dict[str, Any]:
-    """How such a parameter stands in the OpenAPI document."""
+    """A parameter that the query may repeat, for the OpenAPI document."""
     return {
         "in": "query",
         "name": name,
@@ -90,12 +90,12 @@ def repeated_parameter(name: str, what: str, **item: str) -> dict[str, Any]:
 
 
 def array_with_holes(schema: str) -> dict[str, Any]:
-    """The answer to a batch get: null where an id is unknown."""
+    """The response of a batch get, for the OpenAPI document: null where an id is unknown."""
     return {"type": "array", "items": {"anyOf": [{"$ref": f"#/components/schemas/{schema}"}, {"type": "null"}]}}
 
 
 def json_body(req: Request = request) -> bytes:
-    """The body, empty if there is none. Raises UnsupportedMediaType (415) when it does not say it is JSON."""
+    """The body, empty if there is none. Raises UnsupportedMediaType (415) unless its Content-Type is JSON."""
     raw = req.get_data(cache=True)
     if raw and not core.is_json(req.mimetype):
         raise UnsupportedMediaType(f"Content-Type must be application/json, not {req.mimetype or 'absent'}")
@@ -103,7 +103,7 @@ def json_body(req: Request = request) -> bytes:
 
 
 def json_response(body: bytes, status: int = 200) -> Response:
-    """A response of JSON that is already bytes."""
+    """A response whose JSON is bytes already."""
     return Response(body, status, mimetype="application/json")
 
 
@@ -122,7 +122,7 @@ class Blueprint(SmorestBlueprint):
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.
 
-        Whatever asks the store can also fail with 503, and every conversation's path with 422.
+        Every operation that asks the store can fail with 503, and every path of a conversation with 422.
         """
 
         def document(view: View) -> View:
@@ -152,7 +152,7 @@ class Api(SmorestApi):
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
 
     def _register_error_handlers(self) -> None:
-        """Nothing: errors are shaped in one place, also for what no Api serves."""
+        """Nothing: `blueprints/errors.py` shapes all errors, also those of paths that no Api serves."""
 
     def _register_pagination_header(self) -> None:
         """Nothing: pages carry `next_page_id` in the body."""

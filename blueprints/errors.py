@@ -1,6 +1,6 @@
-"""The one place that shapes errors: 422 is HTTPValidationError, every other one `{"detail": "text"}`.
+"""The shape of every error: a 422 is an HTTPValidationError, any other status has `{"detail": "text"}`.
 
-| what happened                                     | status                              |
+| cause                                             | status                              |
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
@@ -10,8 +10,8 @@
 | NotItsSandbox                                     | 401                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR) |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
-| UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, at the member that it is about |
-| TooManyKinds                                      | 422, at the body                    |
+| UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
+| TooManyKinds                                      | 422, which names the body           |
 | TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
@@ -58,10 +58,10 @@ from store.errors import (
 )
 from wire import InvalidJson
 
-#: seconds after which a client may try again when the store did not answer
+#: seconds after which a client may retry when the store did not answer
 RETRY_AFTER = 1
 
-#: what the store refuses about one member of the request
+#: errors of the store about one member of a request: its place and its name
 _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     UnknownCursor: ("query", "page_id"),
     BeyondTheEnd: ("query", "after_seq"),
@@ -71,7 +71,7 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
 
 
 def register_errors(app: Flask) -> None:
-    """Make every error of the app leave in its shape."""
+    """Register the handler of every error."""
     app.register_error_handler(InvalidInput, lambda error: _refused(error.place, error.messages))
     app.register_error_handler(
         InvalidJson, lambda error: _refused("body", [Fault(f"Invalid JSON: {error}", "json_invalid")])
@@ -91,7 +91,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
     for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet):
-        app.register_error_handler(busy, lambda error: _try_again(str(error)))
+        app.register_error_handler(busy, lambda error: _retry_later(str(error)))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)
     app.register_error_handler(BodyTooSlow, lambda error: _detail(str(error), 408))
@@ -118,17 +118,17 @@ def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
 
 def _unavailable(error: Exception) -> Response:
     current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
-    return _try_again("The store does not answer; try again shortly")
+    return _retry_later("The store does not answer: try again shortly")
 
 
-def _try_again(text: str) -> Response:
+def _retry_later(text: str) -> Response:
     response = _detail(text, 503)
     response.headers["Retry-After"] = str(RETRY_AFTER)
     return response
 
 
 def _http(error: HTTPException) -> Response:
-    # The text of an explicit description is ours; the generic ones are sentences about HTML pages.
+    # An explicit description is ours; werkzeug's generic ones speak of HTML pages.
     text = error.name if error.description == type(error).description else error.description
     if isinstance(error, RequestEntityTooLarge):
         text = f"The body is longer than {current_app.config['MAX_CONTENT_LENGTH']} bytes"

@@ -1,4 +1,4 @@
-"""The events of a conversation: count, search, get, send, and decisions about what waits."""
+"""The events of a conversation: count, search, get; messages to it, and decisions about its pending actions."""
 
 import json
 from typing import Any
@@ -10,6 +10,8 @@ from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, json_response
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
+from schemas.fields import Fault
+from store.errors import EventsTooLong
 from wire import ConversationId, parse_json
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
@@ -31,22 +33,22 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 @events.fails(404, 414)
 @events.arguments(EventSearch(), location="query")
 @events.response(
-    200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: read behind this one next", **_SEQ}}
+    200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: the seq to read after next", **_SEQ}}
 )
 def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Search events, a page at a time, in the order of their timestamps; or follow them behind a seq."""
+    """Search events, a page at a time, in the order of their timestamps; or read them after a seq."""
     if "after_seq" in search:
-        return _read_behind(conversation_id, search)
+        return _read_after(conversation_id, search)
     return events_page(conversation_id, search)
 
 
 def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
-    """A page of events, whose bytes are spliced in as they came."""
+    """A page of events, with the bytes of each as it was appended."""
     items, following = current_store.events.search(conversation_id, **search)
     return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode()))
 
 
-def _read_behind(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
+def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
     search.pop("descending")
     items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, **search)
@@ -59,7 +61,7 @@ def _read_behind(conversation_id: ConversationId, search: dict[str, Any]) -> Res
 @events.fails(404)
 @events.response(200, Event)
 def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Response:
-    """Get one event as it came."""
+    """Get one event as it was appended."""
     return json_response(current_store.events.get(conversation_id, event_id))
 
 
@@ -75,27 +77,35 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
         }
     ],
     requestBody={
-        "description": "The ids as an array, as existing clients send them; wins over the query.",
+        "description": "The ids as an array, as existing clients send them; the query is ignored then.",
         "content": {"application/json": {"schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100}}},
     },
 )
 @events.response(200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, {"type": "null"}]}})
 def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
     """Get events by id, in that order, null for an unknown one."""
-    found = current_store.events.get_many(conversation_id, _ids())
+    place, ids = _ids()
+    try:
+        found = current_store.events.get_many(conversation_id, ids)
+    except EventsTooLong as error:
+        raise _refused_ids(place, [Fault(str(error), "too_long")]) from None
     return json_response(b"[%b]" % b",".join(event or b"null" for event in found))
 
 
-def _ids() -> list[str]:
+def _ids() -> tuple[str, list[str]]:
+    """The ids that are asked for, and whether they stand in the `body` or in the `query`."""
     raw = json_body()
     place, ids = ("body", parse_json(raw)) if raw else ("query", request.args.getlist("event_ids"))
     if not raw and not ids:
         raise InvalidInput("body", ["Missing data for required field."])
     try:
-        return read_ids(ids)
+        return place, read_ids(ids)
     except ValidationError as fault:
-        messages = fault.normalized_messages() if place == "body" else {"event_ids": fault.messages}
-        raise InvalidInput(place, messages) from None
+        raise _refused_ids(place, fault.messages) from None
+
+
+def _refused_ids(place: str, messages: Any) -> InvalidInput:
+    return InvalidInput(place, messages if place == "body" else {"event_ids": messages})
 
 
 @events.post("/events")
@@ -103,7 +113,7 @@ def _ids() -> list[str]:
 @events.arguments(SendMessageRequest())
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Send a user's message. What waits for a decision is rejected, never approved by it."""
+    """Send a user's message, which rejects the pending actions and never approves them."""
     current_commands.send(conversation_id, content=message["content"], run=message["run"])
     return {"success": True}
 
@@ -113,7 +123,7 @@ def send_message(message: dict[str, Any], conversation_id: ConversationId) -> di
 @events.arguments(ConfirmationResponse())
 @events.response(200, ConfirmationResult)
 def respond_to_confirmation(decision: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Accept or reject what waits for a decision; the first decision wins."""
+    """Accept or reject the pending actions; the first decision wins."""
     return {"success": current_commands.decide(conversation_id, **decision)}
 
 
@@ -121,5 +131,5 @@ def respond_to_confirmation(decision: dict[str, Any], conversation_id: Conversat
 @events.fails(404)
 @events.response(200, PendingAction(many=True))
 def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
-    """List the actions that wait for a decision, in log order."""
+    """List the pending actions, in the order of the log."""
     return current_store.confirmations.pending(conversation_id)

@@ -25,8 +25,8 @@ stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversat
 RECONNECT = 1000
 _RETRY = b"retry: %d\n\n" % RECONNECT
 
-#: seconds between two looks whether the client is still there
-_LOOK = 2.0
+#: seconds between two checks that the client is still connected
+_CLIENT_POLL = 2.0
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -39,28 +39,28 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
             "in": "header",
             "name": "Last-Event-ID",
             "schema": {"type": "integer", "minimum": 0},
-            "description": "What a browser sends when it connects again; wins over after_seq.",
+            "description": "Sent by a browser that connects again; after_seq is ignored then.",
         }
     ]
 )
 @stream.arguments(Stream(), location="query")
 @stream.response(200, {"type": "string"}, content_type="text/event-stream", description="`id:` is the event's seq")
 def stream_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Follow events: first those that are there, then each as it is appended."""
+    """Follow events: first those of the log, then each as it is appended."""
     after = filters.pop("after_seq", 0)
     if last := request.headers.get("Last-Event-ID"):
-        after = _place(last)
+        after = _seq(last)
     lines: Iterable[bytes]
     try:
         follower = current_store.followers.follow(conversation_id, after)
         lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"))
-    except Stopping:  # an error would end a browser's attempts for good; an end makes it come again
+    except Stopping:  # a browser never retries after an error; after the end of a stream it does
         lines = [_RETRY]
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache, and no proxy that collects
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache stores it, no proxy buffers it
     return Response(lines, mimetype="text/event-stream", headers=headers)
 
 
-def _place(text: str) -> int:
+def _seq(text: str) -> int:
     try:
         return Place().deserialize(text)
     except ValidationError as fault:
@@ -68,15 +68,13 @@ def _place(text: str) -> int:
 
 
 class _Lines:
-    """The body of the response. A class, for a generator that was never started is not closed."""
+    """The body of the response. A class, because a generator that was never started is not closed."""
 
     def __init__(self, follower: Follower, filters: dict[str, Any], connection: socket.socket | None) -> None:
         self._follower = follower
         self._filters = filters
         self._connection = connection
         self._ping_seconds = current_app.config["PING_SECONDS"]
-        if connection is not None:
-            connection.settimeout(current_app.config["IDLE_SECONDS"])  # a client that takes nothing is dropped
         self._body = self._chunks()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -89,20 +87,20 @@ class _Lines:
         yield _RETRY
         silent_since = time.monotonic()
         while not self._hung_up():
-            told = b""
+            lines = b""
             try:
-                entries = self._follower.next(min(_LOOK, self._ping_seconds))
-                told = b"".join(self._told(entry) for entry in entries if entry.raw)
+                entries = self._follower.next(min(_CLIENT_POLL, self._ping_seconds))
+                lines = b"".join(self._lines(entry) for entry in entries if entry.raw)
             except UNAVAILABLE:
                 self._follower.pause()
-            except StoreError:  # stopping, too slow, or the conversation is gone: the client comes again and learns
+            except StoreError:  # stopping, too slow, or deleted: the client connects again and gets the error then
                 return
-            if told or time.monotonic() - silent_since >= self._ping_seconds:
+            if lines or time.monotonic() - silent_since >= self._ping_seconds:
                 silent_since = time.monotonic()
-                yield told or b": %d\n\n" % self._follower.seq
+                yield lines or b": %d\n\n" % self._follower.seq
 
     def _hung_up(self) -> bool:
-        """Whether the client has gone, which nothing else tells before the next write."""
+        """Whether the client has disconnected, which otherwise only the next write would find."""
         if self._follower.closed or self._connection is None:
             return self._follower.closed
         poll = select.poll()
@@ -112,7 +110,7 @@ class _Lines:
         except OSError:
             return True
 
-    def _told(self, entry: Entry) -> bytes:
+    def _lines(self, entry: Entry) -> bytes:
         if not passes(entry.fields, **self._filters):
             return b""
         identity = b"id: %d\n" % entry.seq if entry.seq else b""

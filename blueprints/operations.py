@@ -1,4 +1,4 @@
-"""What operators and clients ask of the server itself. Open to all."""
+"""The state of the server itself: alive, ready, and what it is. Open to all."""
 
 import platform
 import time
@@ -12,7 +12,7 @@ from specs import unsupported
 
 operations = Blueprint("Server Details", __name__)
 
-#: release of the agent server whose wire we speak; existing clients demand three numbers, 1.28.0 or higher
+#: release of the agent server whose wire this server speaks; existing clients demand three numbers, 1.28.0 or higher
 WIRE_VERSION = "1.58.0"
 
 CAPABILITIES = ["events", "confirmations", "sockets", "streams", "sandboxes", "app_conversations", "multi_worker"]
@@ -25,14 +25,14 @@ _STARTED = time.monotonic()
 @operations.get("/alive")
 @operations.response(200, Status)
 def alive() -> dict[str, str]:
-    """Tell that this process answers."""
+    """Show that this process answers."""
     return {"status": "ok"}
 
 
 @operations.get("/health")
 @operations.response(200, Status)
 def health() -> dict[str, str]:
-    """Tell that this process answers, under its other name."""
+    """Show that this process answers, under the other name of `/alive`."""
     return {"status": "ok"}
 
 
@@ -40,14 +40,14 @@ def health() -> dict[str, str]:
 @operations.fails(503)
 @operations.response(200, Readiness)
 def ready() -> dict[str, object]:
-    """Tell whether requests can be served: 503 while the store cannot be reached."""
+    """Show whether requests can be served: 503 while the store does not answer."""
     return {"status": "ready", "store": current_store.health.probe()}
 
 
 @operations.get("/server_info")
 @operations.response(200, ServerInfo)
 def server_info() -> dict[str, object]:
-    """Tell what this server is and speaks."""
+    """Describe this server: its releases, its capabilities and its store."""
     state = current_store.health.state()
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
     return {

@@ -1,4 +1,4 @@
-"""Sandbox specs, which are read only. Source: the app-server wire."""
+"""Sandbox specs: list and get. Source: the app-server wire."""
 
 from typing import Any
 

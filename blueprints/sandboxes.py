@@ -1,4 +1,4 @@
-"""Sandboxes: start, list, pause, resume, delete, read what they print. Source: the app-server wire."""
+"""Sandboxes: start, list, pause, resume, delete, read their logs. Source: the app-server wire."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def batch_get_sandboxes() -> Response:
 @sandboxes.arguments(StartSandbox(), location="query")
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
-    """Start a sandbox; it is STARTING until its agent server answers."""
+    """Start a sandbox, which is STARTING until its agent server answers."""
     spec = current_specs.get(query.get("sandbox_spec_id"))
     return current_store.sandboxes.start(spec.id)
 
@@ -65,7 +65,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 @sandboxes.fails(404, 409)
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Freeze every process of a sandbox; of a paused one: nothing."""
+    """Freeze every process of a sandbox; a paused sandbox stays as it is."""
     current_store.sandboxes.ask(_checked(sandbox_id), "pause", wait=DONE_TIMEOUT)
     return _DONE
 
@@ -74,7 +74,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.fails(404, 409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Let a paused sandbox go on; it is STARTING until its agent server answers. Of a running one: nothing."""
+    """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
     current_store.sandboxes.ask(_checked(sandbox_id), "resume")
     return _DONE
 
@@ -84,7 +84,7 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.arguments(DeleteSandbox(), location="query")
 @sandboxes.response(200, Success)
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
-    """End a sandbox and remove all that it has on its host; its conversations stay, to be read."""
+    """End a sandbox and remove everything of it from its host. Its conversations stay readable."""
     if query["sandbox_id"] not in (None, sandbox_id):
         fault = Fault(f"sandbox_id must be that of the path, {sandbox_id}, or absent", "value_error")
         raise InvalidInput("query", {"sandbox_id": [fault]})

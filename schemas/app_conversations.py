@@ -41,7 +41,7 @@ _NULLABLE = {"type": ["string", "null"]}
 
 
 def bare(identity: str | None) -> str | None:
-    """An id as this part of the wire has it: 32 digits, no dashes."""
+    """An id in the form of the app-server wire: 32 digits, no dashes."""
     return UUID(identity).hex if identity else None
 
 
@@ -54,31 +54,32 @@ class SandboxName(Text):
 
 
 class InitialMessage(SendMessageRequest):
-    """The first message of a conversation; the agent starts at once unless `run` is false."""
+    """The first message of a conversation; it starts the agent unless `run` is false."""
 
     run = StrictBoolean(load_default=True)
 
 
 class AppConversationStartRequest(BaseSchema):
-    """What to start; every member is optional, and unknown members are ignored."""
+    """A new app conversation. Every member is optional; unknown ones are ignored."""
 
     body_optional = True
 
-    sandbox_id = SandboxName(allow_none=True, metadata={"description": "An existing sandbox; absent: a new one."})
-    sandbox_spec_id = Text(allow_none=True, metadata={"description": "Spec of a new sandbox; absent: the first spec."})
+    sandbox_id = SandboxName(allow_none=True, metadata={"description": "A sandbox that exists; absent: a new one."})
+    sandbox_spec_id = Text(
+        allow_none=True, metadata={"description": "The spec of a new sandbox; absent: the first spec."}
+    )
     conversation_id = Id(allow_none=True)
     initial_message = fields.Nested(InitialMessage, allow_none=True)
     title = Text(allow_none=True, least=1, most=MOST_TITLE)
     tags = Tags(allow_none=True)
-    llm_model = Text(allow_none=True, most=256, metadata={"description": "Replaces the spec's model."})
+    llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     trigger = Choice(*_TRIGGERS, allow_none=True)
     pr_number = fields.List(fields.Integer(strict=True), load_default=list)
     parent_conversation_id = Id(
-        allow_none=True,
-        metadata={"description": "The defaults for sandbox, repository and model are its own."},
+        allow_none=True, metadata={"description": "The parent's sandbox, repository and model are the defaults."}
     )
     agent_type = Choice("default", "plan", load_default="default")
     public = StrictBoolean(allow_none=True)
@@ -86,14 +87,14 @@ class AppConversationStartRequest(BaseSchema):
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
-    """A start request as responses show it: secrets are redacted."""
+    """A start request without its secrets, for clients."""
     secrets = request.get("secrets")
     shown = {name: request.get(name) for name in AppConversationStartRequest().fields if name != "secrets"}
     return shown | {"secrets": dict.fromkeys(secrets, REDACTED) if secrets else None}
 
 
 class AppConversationStartTask(BaseSchema):
-    """The start task of an app conversation, which goes on by itself until it is READY or ERROR."""
+    """The start of an app conversation, which a supervisor carries on until it is READY or ERROR."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
@@ -142,7 +143,7 @@ class AppConversationSearch(AppConversationFilter, OrderedSearch):
 
 
 class UpdateAppConversationRequest(BaseSchema):
-    """The members that can be changed; an absent member stays, null removes it."""
+    """Changes of an app conversation; an absent member stays as it is, null removes it."""
 
     title = Text(allow_none=True, least=1, most=MOST_TITLE)
     public = StrictBoolean(allow_none=True)
@@ -153,7 +154,7 @@ class UpdateAppConversationRequest(BaseSchema):
 
 
 class SendAppMessageRequest(SendMessageRequest):
-    """A message for the agent, which starts unless `run` is false."""
+    """A message for the agent; it starts the agent unless `run` is false."""
 
     content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
     run = StrictBoolean(load_default=True)
@@ -170,7 +171,7 @@ def _of_app(name: str, **metadata: Any) -> fields.Function:
 
 
 class AppConversation(BaseSchema):
-    """A conversation that lives in a sandbox."""
+    """A conversation that runs in a sandbox."""
 
     id = fields.Function(lambda state: bare(state["id"]), metadata={"type": "string"})
     created_by_user_id = fields.Constant(None)
@@ -222,7 +223,7 @@ def _url(state: dict[str, Any]) -> str | None:
 
 
 def metrics(stats: dict[str, Any]) -> dict[str, Any] | None:
-    """The costs of an agent's models in all; None while no model has reported any."""
+    """The costs of all models of an agent together; None until the agent reports any."""
     each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
     if not each:
         return None
@@ -242,7 +243,7 @@ class AppConversationPage(BaseSchema):
 
 
 class AppEventFilter(EventFilter):
-    """The filters of events, also under the names of the app-server wire."""
+    """The filters of events, with the names of the app-server wire beside those of the agent-server wire."""
 
     kind__eq = fields.String()
 

@@ -1,4 +1,4 @@
-"""Answers to pending actions, and confirmation policies."""
+"""Decisions about pending actions, and confirmation policies."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from schemas.fields import BaseSchema, Choice, StrictBoolean, Text
 
 
 class ConfirmationResponse(BaseSchema):
-    """Accepts or rejects what waits. Source: the interface description."""
+    """A decision about the pending actions. Source: the interface description."""
 
     accept = StrictBoolean(required=True)
     reason = Text(
@@ -22,29 +22,35 @@ class ConfirmationResult(BaseSchema):
         dump_default=True,
         metadata={
             "default": True,
-            "description": "False when nothing was pending: the answer changed nothing.",
+            "description": "False when nothing was pending: the decision changed nothing.",
         },
     )
 
 
 class PendingAction(BaseSchema):
-    """An action that waits for an answer."""
+    """An action that waits for a decision."""
 
     id = fields.String(required=True, metadata={"description": "Id of the ActionEvent."})
     tool_name = fields.Raw(metadata={"type": ["string", "null"]})
     tool_call_id = fields.Raw(metadata={"type": ["string", "null"]})
     summary = fields.Raw(metadata={"type": ["string", "null"]})
-    security_risk = fields.Raw(metadata={"description": "`UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`, as the agent said."})
-    arguments = fields.Raw(metadata={"description": "What the tool would be called with."})
-    since = fields.String(required=True, metadata={"format": "date-time", "description": "When it came in, UTC."})
+    security_risk = fields.Raw(
+        metadata={"description": "`UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`, by the agent's judgement."}
+    )
+    arguments = fields.Raw(metadata={"description": "The arguments that the tool would get."})
+    since = fields.String(
+        required=True, metadata={"format": "date-time", "description": "When the action was appended, UTC."}
+    )
 
 
 class ConfirmationPolicy(BaseSchema):
-    """Which actions wait for an answer. Source: the agent-server wire."""
+    """Which actions wait for a decision. Source: the agent-server wire."""
 
     kind = Choice("NeverConfirm", "AlwaysConfirm", "ConfirmRisky", required=True)
-    threshold = Choice("LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: this risk and above wait."})
-    confirm_unknown = StrictBoolean(metadata={"description": "ConfirmRisky: an unknown risk waits too."})
+    threshold = Choice(
+        "LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: actions of this risk and of higher ones wait."}
+    )
+    confirm_unknown = StrictBoolean(metadata={"description": "ConfirmRisky: actions of an unknown risk wait too."})
 
     @post_load
     def _whole(self, policy: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Conversations: the requests that start and change one, and its state in responses."""
+"""Conversations: the requests that start and change one, and its state."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ from schemas.fields import (
 )
 from wire import EXECUTION_STATUSES, MOST_TITLE
 
-#: members of settings that are never kept: what is not stored cannot leak
+#: the ends of names of settings whose values are never stored, so that they cannot leak
 _SECRET_NAMES = (
     "api_key",
     "authorization",
@@ -83,7 +83,7 @@ class Secrets(fields.Dict):
 
 
 class Settings(fields.Dict):
-    """Settings of an agent or a part of it, kept as they came; members that look like secrets are redacted."""
+    """Settings of an agent or of a part of it, stored without the values that look like secrets."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
@@ -104,7 +104,7 @@ def _redacted(value: Any, hidden: bool = False) -> Any:
 
 
 class StartConversationRequest(BaseSchema):
-    """What to start; every member is optional, and unknown members are ignored. Source: the agent-server wire."""
+    """A new conversation. Every member is optional; unknown ones are ignored. Source: the agent-server wire."""
 
     body_optional = True
 
@@ -115,7 +115,7 @@ class StartConversationRequest(BaseSchema):
     initial_message = fields.Nested(
         SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
     )
-    agent = Settings(metadata={"description": "Kept without its secrets."})
+    agent = Settings(metadata={"description": "Stored without its secrets."})
     workspace = Settings()
     parent_conversation_id = Id(allow_none=True)
     security_analyzer = Settings()
@@ -126,7 +126,7 @@ class StartConversationRequest(BaseSchema):
     tool_module_qualnames = fields.Dict(keys=fields.String(), allow_none=True)
     user_id = Text(allow_none=True)
     secrets = Secrets(
-        allow_none=True, metadata={"description": "Never told again. Refused when the server has no SECRET_KEY."}
+        allow_none=True, metadata={"description": "Never shown again. Refused when the server has no SECRET_KEY."}
     )
 
     @post_load
@@ -137,7 +137,7 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(BaseSchema):
-    """The members that can be changed; an absent member stays."""
+    """Changes of a conversation; an absent member stays as it is."""
 
     title = Text(least=1, most=MOST_TITLE)
     tags = Tags(metadata={"description": "Replaces all tags."})
@@ -170,7 +170,7 @@ class ForkRequest(BaseSchema):
 
 
 class FinalResponse(BaseSchema):
-    response = fields.String(required=True, metadata={"description": "Empty if the agent has not spoken yet."})
+    response = fields.String(required=True, metadata={"description": "Empty while the agent has written nothing."})
 
 
 class ConversationFilter(BaseSchema):
@@ -182,7 +182,7 @@ class ConversationSearch(ConversationFilter, OrderedSearch):
 
 
 class ConversationInfo(BaseSchema):
-    """A conversation with every member that clients require. Source: the agent-server wire."""
+    """The state of a conversation, with every member that clients expect. Source: the agent-server wire."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(dump_default=None, allow_none=True)
@@ -231,7 +231,7 @@ class ConversationPage(BaseSchema):
 
 
 def read_conversation_ids(ids: list[str]) -> list[str]:
-    """The ids of a batch get, dashed. Raises ValidationError, by the index of a malformed id."""
+    """The ids of a batch get, dashed. Raises ValidationError, with the index of each that is no id."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     if len(ids) > MOST_IDS:

@@ -1,4 +1,4 @@
-"""The two shapes of an error, and how refusals become the first one."""
+"""The two shapes of an error, and how a refusal becomes an HTTPValidationError."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from marshmallow import fields
 
 from schemas.fields import BaseSchema, Fault
 
-#: what marshmallow says, as our clients know it
+#: marshmallow's messages, in the words that clients of the wire know
 _MESSAGES = {
     "Missing data for required field.": Fault("Field required", "missing"),
     "Field may not be null.": Fault("Input should not be null", "none_forbidden"),
@@ -20,7 +20,7 @@ _MESSAGES = {
 
 
 class Location(fields.Field[str | int]):
-    """One step of the way to the fault: a name or an index."""
+    """One step of the path to a fault: a name or an index."""
 
 
 class ValidationError(BaseSchema):
@@ -40,8 +40,8 @@ class HTTPValidationError(BaseSchema):
 class Error(BaseSchema):
     """Every error but 422."""
 
-    detail = fields.String(required=True, metadata={"description": "What went wrong, for people."})
-    error_id = fields.String(metadata={"description": "With a 500: the same id stands in the server's log."})
+    detail = fields.String(required=True, metadata={"description": "What is wrong, for people."})
+    error_id = fields.String(metadata={"description": "Of a 500: the server's log has the error under this id."})
 
 
 def validation_errors(place: str, messages: Any) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ MOST_WAIT = 30
 
 
 class EventFilter(BaseSchema):
-    """What count and search select by; all that are given must hold. Source: docs/wire.md, 3."""
+    """The filters of count and search; an event must pass all that are given. Source: docs/wire.md, 3."""
 
     kind = Kind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
     source = fields.String(metadata={"description": "Optional filter by event source: agent, user, environment."})
@@ -52,7 +52,7 @@ class EventFilter(BaseSchema):
 
 
 class SortOrder(Choice):
-    """By time, or its reverse; loaded as whether the order descends."""
+    """The order by time, or its reverse; loaded as whether the order descends."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__("TIMESTAMP", "TIMESTAMP_DESC", metadata={"default": "TIMESTAMP"}, **kwargs)
@@ -62,16 +62,18 @@ class SortOrder(Choice):
 
 
 class EventSearch(EventFilter):
-    """The filters, the order and the page; or the filters and the place to read behind. Source: docs/wire.md, 7."""
+    """The filters, with an order and a page, or with a seq to read after. Source: docs/wire.md, 7."""
 
     page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
     limit = Limit(100)
     descending = SortOrder(data_key="sort_order", load_default=False)
     after_seq = Place(
-        metadata={"description": "Read in the order of appending, behind this seq; `X-Last-Seq` tells the next one."}
+        metadata={
+            "description": "Read in the order of appending, after this seq; `X-Last-Seq` is the seq to read after next."
+        }
     )
     wait = Seconds(
-        most=MOST_WAIT, metadata={"description": "With after_seq: seconds to wait for an event if there is none."}
+        most=MOST_WAIT, metadata={"description": "With after_seq: seconds to wait for an event when none follows."}
     )
 
     @validates_schema
@@ -84,7 +86,7 @@ class EventSearch(EventFilter):
 
 
 class Event(BaseSchema):
-    """One record of a conversation. Members beyond these depend on the kind and are kept as they came."""
+    """One record of a conversation. Other members depend on the kind, and are stored unchanged."""
 
     id = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME})
     kind = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME, "example": "MessageEvent"})
@@ -106,7 +108,7 @@ class EventPage(BaseSchema):
 
 
 class AppendResult(BaseSchema):
-    """How an append ended."""
+    """The outcome of an append."""
 
     success = fields.Boolean(required=True)
     appended = fields.Integer(required=True, metadata={"description": "Events that were new."})
@@ -159,7 +161,7 @@ class ContentPart(fields.Raw):
 
 
 class TextContent(BaseSchema):
-    """A part that is text."""
+    """A part of a message that is text."""
 
     kind = "text"
 
@@ -172,7 +174,7 @@ class TextContent(BaseSchema):
 
 
 class ImageContent(BaseSchema):
-    """A part that is images."""
+    """A part of a message that is images."""
 
     kind = "image"
 
@@ -185,7 +187,7 @@ class ImageContent(BaseSchema):
 
 
 class SendMessageRequest(BaseSchema):
-    """A message for the agent. Only a user's can be sent."""
+    """A message for the agent, which is a user's: no other role can send."""
 
     role = Choice("user", load_default="user")
     content = fields.List(ContentPart(), load_default=list, metadata={"default": []})
@@ -216,7 +218,7 @@ def read_ids(ids: Any) -> list[str]:
 def read_batch(raw: bytes) -> list[WireEvent]:
     """The events of an append, each with its own bytes. Raises ValidationError by index, or wire.InvalidJson.
 
-    A loop of our own and not a schema: members beyond the four must come out byte for byte as they went in.
+    A loop and not a schema: the members beyond the four must leave the server byte for byte as they came.
     """
     elements = json_elements(raw, MOST_EVENTS)
     if elements is None:

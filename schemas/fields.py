@@ -1,4 +1,4 @@
-"""The types of the wire: what is accepted, and the message and type of each refusal.
+"""The types of the wire: the values that each accepts, and the message and type of its refusals.
 
 A refusal is a `Fault`: its text is for people, its `type` for programs, as in HTTPValidationError.
 """
@@ -13,7 +13,7 @@ from wire import Micros, bare_kind, micros
 
 
 class Fault(str):
-    """The message of a refusal, with the `type` that HTTPValidationError bears."""
+    """The message of a refusal, with its `type` in an HTTPValidationError."""
 
     __slots__ = ("type",)
 
@@ -31,9 +31,9 @@ def refusal(message: str, type: str) -> ValidationError:
 
 
 class BaseSchema(Schema):
-    """Unknown members are passed over, as existing servers do."""
+    """A schema that ignores unknown members, as existing servers do."""
 
-    #: whether a request may leave this body out, which then counts as `{}`
+    #: whether a request may have no body, which then counts as `{}`
     body_optional = False
 
     class Meta:
@@ -115,7 +115,7 @@ class Limit(WholeNumber):
 
 
 class Place(WholeNumber):
-    """The seq of an event, or 0 for what stands before the first one, in a query."""
+    """The seq of an event, or 0 for the place before the first event, in a query."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(least=0, most=10**10 - 1, **kwargs)

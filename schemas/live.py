@@ -1,4 +1,4 @@
-"""What a client asks for when it follows a conversation, and what it says over the socket."""
+"""How a client follows a conversation: the query of a socket and of a stream, and the messages it sends."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from schemas.fields import BaseSchema, Choice, Instant, Place
 
 
 class Follow(BaseSchema):
-    """From where a socket begins: `after_seq`, or all, or since a time, or from now. Source: docs/wire.md, 6.
+    """Where a socket begins: after a seq, with all events, since a time, or now. Source: docs/wire.md, 6.
 
-    Loaded as `after`: a seq, None for from now; `since`: the earliest time to replay, or None; and `with_seq`: whether
+    Loaded as `after`: a seq, None for now; `since`: the earliest time to replay, or None; and `with_seq`: whether
     frames are {"seq", "event"}.
     """
 
@@ -30,13 +30,13 @@ class Follow(BaseSchema):
 
 
 class Stream(EventFilter):
-    """From where a stream begins, and which events it tells."""
+    """Where a stream begins, and the filters of its events."""
 
-    after_seq = Place(metadata={"description": "Tell the events behind this one; 0, the default, is all."})
+    after_seq = Place(metadata={"description": "Send the events after this seq; 0, the default, is all."})
 
 
 class InboundMessage(SendMessageRequest):
-    """A user's message over a socket: text alone is content too. It always runs. Source: docs/wire.md, 6."""
+    """A user's message over a socket; its content may be plain text. It always runs. Source: docs/wire.md, 6."""
 
     @pre_load
     def _text_is_a_part(self, message: Any, **_: Any) -> Any:

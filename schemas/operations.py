@@ -1,4 +1,4 @@
-"""What the server says of itself."""
+"""The server itself: whether it is ready, and what it is."""
 
 from marshmallow import fields
 
@@ -20,10 +20,12 @@ class Readiness(BaseSchema):
 
 
 class ServerInfo(BaseSchema):
-    """What clients check before they talk. Source: the agent-server wire."""
+    """What clients check before their first request. Source: the agent-server wire."""
 
     title = fields.String(required=True)
-    version = fields.String(required=True, metadata={"description": "Release of the agent server wire that we speak."})
+    version = fields.String(
+        required=True, metadata={"description": "Release of the agent-server wire that this server speaks."}
+    )
     api_version = fields.String(required=True)
     sdk_version = fields.String(required=True)
     tools_version = fields.String(required=True)

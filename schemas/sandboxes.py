@@ -12,10 +12,10 @@ from wire import utc_time
 #: the statuses of a sandbox; `store/scripts/_sandbox.lua` has the moves between them
 STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
 
-#: names that a sandbox or a spec can have
+#: the ids that a sandbox can have
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
-#: most lines of a log at once
+#: most lines of a log in one response
 MOST_LINES = 10_000
 
 
@@ -47,7 +47,7 @@ class StartSandbox(BaseSchema):
 
 
 class SandboxPageStart(fields.String):
-    """Where a page of sandboxes begins: a time in µs and an id; loaded as that pair."""
+    """The cursor of a page of sandboxes, which have one order: a time in µs and an id; loaded as that pair."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         at, _, identity = value.partition("-")
@@ -66,11 +66,18 @@ class SandboxSearch(BaseSchema):
 
 
 class DeleteSandbox(BaseSchema):
-    sandbox_id = Text(load_default=None, metadata={"description": "As existing clients send it: the id once more."})
+    sandbox_id = Text(
+        load_default=None, metadata={"description": "The id of the path again, as existing clients send it."}
+    )
 
 
 class LogTail(BaseSchema):
-    tail = WholeNumber(least=1, most=MOST_LINES, load_default=100, metadata={"description": "Most lines, the last."})
+    tail = WholeNumber(
+        least=1,
+        most=MOST_LINES,
+        load_default=100,
+        metadata={"description": "The number of lines, from the end of the log."},
+    )
 
 
 class ExposedUrl(BaseSchema):
@@ -102,7 +109,7 @@ class SandboxInfo(BaseSchema):
 
 
 def running(sandbox: Any, value: Any) -> Any:
-    """What is told of a sandbox while it runs; None otherwise."""
+    """A value that clients see only while the sandbox is RUNNING; None otherwise."""
     return value if sandbox is not None and sandbox.status == "RUNNING" else None
 
 
@@ -112,7 +119,7 @@ class SandboxPage(BaseSchema):
 
 
 class SandboxLog(BaseSchema):
-    log = fields.String(required=True, metadata={"description": "The last lines that it printed."})
+    log = fields.String(required=True, metadata={"description": "The last lines of the log."})
 
 
 def is_sandbox_id(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""What an agent server tells of a conversation. Source: the app-server wire."""
+"""The report of an agent server about a conversation. Source: the app-server wire."""
 
 from marshmallow import fields
 
@@ -7,7 +7,7 @@ from schemas.fields import BaseSchema, Id
 
 
 class ConversationTold(BaseSchema):
-    """The members of a ConversationInfo that are kept; its events tell the others."""
+    """The members of a ConversationInfo that are stored; the others follow from its events."""
 
     id = Id(required=True)
     execution_status = fields.String()

@@ -3,6 +3,7 @@
 StoreError
 ├── ConversationNotFound
 ├── EventNotFound
+├── EventsTooLong
 ├── UnknownCursor
 ├── BeyondTheEnd
 ├── IllegalMove
@@ -43,6 +44,13 @@ class EventNotFound(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Event not found")
+
+
+class EventsTooLong(StoreError):
+    """The events of a batch of ids have more bytes together than one response may have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"These events have more than {most} bytes together: ask for fewer ids at once")
 
 
 class UnknownCursor(StoreError):

@@ -1,5 +1,6 @@
 """The event log of a conversation: append, count, search, get."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,15 @@ from store.bounds import Bounds
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
 from store.effects import effect, finish_message, stored_bytes, written
-from store.errors import ConversationNotFound, EventNotFound, NotItsSandbox, TooManyKinds, TooManyPending, UnknownCursor
+from store.errors import (
+    ConversationNotFound,
+    EventNotFound,
+    EventsTooLong,
+    NotItsSandbox,
+    TooManyKinds,
+    TooManyPending,
+    UnknownCursor,
+)
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
@@ -19,8 +28,8 @@ from store.text import MessageText, Place, fold, matches, record, texts
 from store.text import count as count_text
 from wire import ConversationId, Event, Micros, Seq, event_time, user_message
 
-#: two wanted events are read as one range when at most this many other events lie between them
-_NEAR = 4
+#: most bytes of the events of one page, and of one batch of ids: a client that takes nothing costs no more
+PAGE_BYTES = 4 * 1024 * 1024
 
 #: seqs that are read at once
 _SEQS = 5000
@@ -132,27 +141,28 @@ class EventLog:
     ) -> tuple[list[bytes], str | None]:
         """One page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
 
-        page_id is the inclusive cursor and need not pass the filters itself.
-        Raises ConversationNotFound, UnknownCursor.
+        The page ends early at the first event that does not fit into PAGE_BYTES. page_id is the inclusive cursor and
+        need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
+        root = [ConversationKeys(conversation_id).root]
         if body and kind in (None, "MessageEvent"):
             found = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
             if cursor is not None:
                 found = [place for place in found if (place <= cursor if descending else place >= cursor)]
             seqs = [place.seq for place in found[: limit + 1]]
+            events = self._scripts.read_events(root, [PAGE_BYTES, *seqs]) if seqs else []
         else:
             kind = kind if body is None else _with_body(kind)
             place = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
-            seqs = self._scripts.page_events(
-                [ConversationKeys(conversation_id).root],
-                [*_filter(kind, source, since, until), "desc" if descending else "asc", limit + 1, *place],
-            )
-            if seqs is None:
-                raise ConversationNotFound
-        events = self._read(conversation_id, seqs)
-        following = json.loads(events[limit])["id"] if len(events) > limit else None
-        return events[:limit], following
+            order = "desc" if descending else "asc"
+            args = [*_filter(kind, source, since, until), order, limit + 1, *place, PAGE_BYTES]
+            events = self._scripts.page_events(root, args)
+        if events is None:
+            raise ConversationNotFound
+        size = min(limit, sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events))))
+        following = json.loads(events[size])["id"] if len(events) > size else None
+        return events[:size], following
 
     def get(self, conversation_id: ConversationId, event_id: str) -> bytes:
         """One event. Raises ConversationNotFound, EventNotFound."""
@@ -162,10 +172,15 @@ class EventLog:
         return event
 
     def get_many(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> list[bytes | None]:
-        """Events in the order of the ids, None for an id that is unknown. Raises ConversationNotFound."""
-        reply = self._scripts.get_events([ConversationKeys(conversation_id).root], list(event_ids))
+        """Events in the order of the ids, None for an id that is unknown.
+
+        Raises ConversationNotFound, and EventsTooLong when they have more than PAGE_BYTES together.
+        """
+        reply = self._scripts.get_events([ConversationKeys(conversation_id).root], [PAGE_BYTES, *event_ids])
         if reply is None:
             raise ConversationNotFound
+        if isinstance(reply, int):
+            raise EventsTooLong(PAGE_BYTES)
         return list(reply)
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
@@ -217,28 +232,6 @@ class EventLog:
             for place in matches(chunk, needle, source)
             if (since is None or place.at >= float(since)) and (until is None or place.at < float(until))
         ]
-
-    def _read(self, conversation_id: ConversationId, seqs: Sequence[Seq]) -> list[bytes]:
-        """The bytes of events in the order of their seqs; events that lie close are read as one range."""
-        runs: list[tuple[int, int]] = []
-        for seq in sorted(seqs):
-            if runs and seq - runs[-1][1] <= _NEAR:
-                runs[-1] = (runs[-1][0], seq)
-            else:
-                runs.append((seq, seq))
-        with self._redis.pipeline(transaction=False) as pipe:
-            for first, last in runs:
-                pipe.lrange(ConversationKeys(conversation_id).log, first - 1, last - 1)
-            ranges = pipe.execute() if runs else []
-        by_seq = {
-            first + offset: raw
-            for (first, _), read in zip(runs, ranges, strict=True)
-            for offset, raw in enumerate(read)
-        }
-        try:
-            return [by_seq[seq] for seq in seqs]
-        except KeyError:  # deleted between the two calls
-            raise ConversationNotFound from None
 
 
 def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from store.errors import BeyondTheEnd, Stopping, TooManyFollowers
+from store.events import PAGE_BYTES
 from store.feed import PAGE, Feed, Follower, read_log
 from store.keys import ConversationKeys
 from store.matching import passes
@@ -83,19 +84,23 @@ class Followers:
     ) -> tuple[list[bytes], Seq]:
         """The events after a seq that pass the filters, and the seq to read after next.
 
-        Reads MOST_READ events at most; when there is none after that seq, waits up to `wait` seconds for one.
-        Raises as `follow`, except Stopping: a process that stops returns no events.
+        Reads MOST_READ events at most, and returns at most PAGE_BYTES; when there is none after that seq, waits up to
+        `wait` seconds for one. Raises as `follow`, except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []
+        size = 0
         seq, deadline = after, time.monotonic() + wait
         while True:
             _, last, events = read_log(self._scripts, conversation_id, seq, PAGE)
             if after > last:
                 raise BeyondTheEnd(last)
             for raw in events:
-                seq = Seq(seq + 1)
                 if passes(json.loads(raw), **filters):
+                    size += len(raw)
+                    if size > PAGE_BYTES:
+                        return found, seq
                     found.append(raw)
+                seq = Seq(seq + 1)
                 if len(found) == limit or seq - after == MOST_READ:
                     return found, seq
             if seq >= last and (found or not self._await_event(conversation_id, seq, deadline)):

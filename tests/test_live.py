@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from uuid import uuid4
 
 import httpx
@@ -14,7 +14,7 @@ import psutil
 import pytest
 from redis import Redis
 from websockets.asyncio.client import connect
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 from tests.conftest import event
 from tests.servers import agent_server, redis_cluster, redis_server, wait_until
@@ -67,9 +67,24 @@ def log_of(client, conversation):
 # many sockets
 
 
+@asynccontextmanager
+async def connected(url):
+    """A socket; a server whose store is too busy refuses the handshake, and clients try again."""
+    while True:
+        try:
+            connection = await connect(url, max_size=None, compression=None, open_timeout=60, ping_interval=None)
+            break
+        except InvalidStatus as refusal:
+            if refusal.response.status_code != 503:
+                raise
+            await asyncio.sleep(0.1)
+    async with connection:
+        yield connection
+
+
 async def _hear(address, conversation, count, opened):
-    """The ids of the first events that a socket is told."""
-    async with connect(f"{address}/sockets/events/{conversation}", max_size=None, compression=None) as connection:
+    """The ids of the first events that a socket receives."""
+    async with connected(f"{address}/sockets/events/{conversation}") as connection:
         await connection.recv()
         opened.release()
         return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(count)]
@@ -122,7 +137,7 @@ def test_who_connects_while_events_are_appended_at_full_speed_misses_and_doubles
     async def hear(delay):
         await asyncio.sleep(delay)
         url = f"{address}/sockets/events/{conversation}?resend_mode=all"
-        async with connect(url, max_size=None, compression=None) as connection:
+        async with connected(url) as connection:
             await connection.recv()
             return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(1500)]
 

@@ -59,6 +59,7 @@ class Scripts:
     locate_event: DecidingScript
     get_events: Script
     get_final_event: Script
+    read_events: Script
     decide_pending: DecidingScript
     list_pending: Script
     create_conversation: DecidingScript

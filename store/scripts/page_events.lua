@@ -1,15 +1,17 @@
--- page_events: the seqs of one page, in the order (time, seq) or its reverse, from a cursor on.
+-- page_events: the events of one page, in the order (time, seq) or its reverse, from a cursor on.
 -- A k-way merge of the selected pairs' ranges; each range starts at a rank, so that a page deep in the log
 -- or among a million equal times costs what the first one costs.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 kind, escaped, or "*"   2 source, escaped, or "*"
 --       3 lowest time, µs, or "-inf"   4 highest time, "(" µs (exclusive), or "+inf"
---       5 "asc" | "desc"   6 most seqs to return   7 the cursor's time, µs ("" none)   8 its seq, ten digits
--- Returns  {seq, …} | false: no such conversation
--- Cost  O(q (log² n + m)): q selected pairs, n events of the conversation, m most seqs
+--       5 "asc" | "desc"   6 most events to return   7 the cursor's time, µs ("" none)   8 its seq, ten digits
+--       9 most bytes of a page: the first event that exceeds them is returned too, and is the last one
+-- Returns  {bytes, …} | false: no such conversation
+-- Cost  O(q (log² n + m) + m n'): q selected pairs, n events of the conversation, m most events, n' nodes of the list
 -- Idempotent  reads only
 -- include: _pairs.lua
 -- include: _rank.lua
+-- include: _read.lua
 if redis.call('EXISTS', root) == 0 then return false end
 local kind, source, lowest, highest, order, most, cursor_at, cursor_seq = unpack(ARGV)
 most = tonumber(most)
@@ -55,4 +57,4 @@ while #page < most and #runs > 0 do
   local run = runs[best]
   if run.at == run.stop then table.remove(runs, best) else run.at = run.at + run.step end
 end
-return page
+return events_of(page, tonumber(ARGV[9]))

@@ -1,0 +1,29 @@
+-- _read: events by seq, as many as fit into a page. `root` is KEYS[1].
+-- Events that lie close in the log are read as one range, because each range costs a walk to its place in the list:
+-- the first range is short, and a longer one follows only events that were short.
+local STRIDE, LONG_STRIDE, SHORT_BYTES = 16, 128, 64 * 1024
+
+-- The bytes of the first of `seqs`, in their order, up to and with the first event that exceeds `most` bytes together;
+-- false when there is no such event.
+local function events_of(seqs, most)
+  local events, size, first, stride = {}, 0, 1, STRIDE
+  while first <= #seqs do
+    local last = math.min(first + stride - 1, #seqs)
+    local lowest, highest = seqs[first], seqs[first]
+    for i = first + 1, last do
+      local seq = seqs[i]
+      if seq < lowest then lowest = seq elseif seq > highest then highest = seq end
+    end
+    local near = highest - lowest < 2 * stride and redis.call('LRANGE', root .. ':log', lowest - 1, highest - 1)
+    for i = first, last do
+      local bytes
+      if near then bytes = near[seqs[i] - lowest + 1] else bytes = redis.call('LINDEX', root .. ':log', seqs[i] - 1) end
+      if not bytes then return false end
+      events[#events + 1] = bytes
+      size = size + #bytes
+      if size > most then return events end
+    end
+    first, stride = last + 1, size < SHORT_BYTES and LONG_STRIDE or STRIDE
+  end
+  return events
+end
