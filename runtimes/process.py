@@ -97,7 +97,7 @@ class ProcessRuntime:
             if handle and tree.found(handle["pid"], handle["started"]):
                 return Handle(handle)
             new = not folder.exists()
-            _clear(folder, Path(handle["cgroup"]) if handle.get("cgroup") else None)
+            _clear(folder, handle.get("cgroup"))
             try:
                 with held_ports(launch.ports, self._ports) as held:
                     return self._start(launch, folder, lock, held)
@@ -133,10 +133,11 @@ class ProcessRuntime:
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
             # After a start whose handle was never stored, the folder knows better than the caller.
-            for known in (handle, Handle(read(folder / HANDLE))):
-                if known and (launcher := tree.found(known["pid"], known["started"])):
-                    self._end(launcher, known)
-            _clear(folder, Path(handle["cgroup"]) if handle["cgroup"] else None)
+            known = [each for each in (handle, Handle(read(folder / HANDLE))) if each]
+            for each in known:
+                if launcher := tree.found(each["pid"], each["started"]):
+                    self._end(launcher, each)
+            _clear(folder, *(each["cgroup"] for each in known))
             remove(folder)
             lock_of(folder).unlink()
 
@@ -244,14 +245,11 @@ def _ending(handle: Handle) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-def _clear(folder: Path, group: Path | None) -> None:
-    """End whatever still runs of a sandbox, also what escaped from its launcher, and remove its cgroup."""
-    if group is not None and group.exists():
-        remaining = cgroup.Cgroup(group)
-        remaining.thaw()
-        remaining.kill()
-        tree.end(remaining.processes)
-        remaining.remove()
+def _clear(folder: Path, *groups: str | Path | None) -> None:
+    """End whatever still runs of a sandbox, also what escaped from its launcher, and remove its cgroups."""
+    for group in groups:
+        if group is not None:
+            cgroup.Cgroup(Path(group)).end()
     tree.end(lambda: tree.marked(folder))
 
 
