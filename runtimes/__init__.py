@@ -1,8 +1,8 @@
 """Where sandboxes really run: one small interface, implemented by `process.py` and `docker.py`. No Redis, no Flask.
 
-A runtime keeps nothing in memory that it needs again: `start` answers with a handle, JSON that the caller stores,
-and every other call takes it. So a supervisor that was killed adopts what it had started, and `start` for an id
-that already runs answers with that one's handle instead of starting a second.
+A runtime keeps nothing in memory that it needs again: `start` returns a handle, JSON that the caller stores, and every
+other call takes it. So a supervisor that was killed is followed by one that adopts its sandboxes, and a `start` for an
+id that runs already returns that sandbox's handle instead of starting a second one.
 """
 
 from collections.abc import Mapping
@@ -69,20 +69,20 @@ class Runtime(Protocol):
         """Start a sandbox, once per id, and return without waiting for its agent server."""
 
     def known(self) -> list[Handle]:
-        """What was started here and not stopped, whoever started it."""
+        """The handles of all sandboxes that were started here, by any process, and not stopped."""
         ...
 
     def observe(self, handle: Handle) -> Observation:
-        """What is true now."""
+        """The present state of a sandbox."""
 
     def pause(self, handle: Handle) -> None:
-        """Freeze every process of the sandbox; returns when all stand still. Of a paused one: nothing."""
+        """Freeze every process of the sandbox; returns when all stand still. A paused sandbox stays as it is."""
 
     def resume(self, handle: Handle) -> None:
-        """Let every process go on. Of a running one: nothing."""
+        """Let every process go on. A running sandbox stays as it is."""
 
     def stop(self, handle: Handle) -> None:
-        """End every process of the sandbox and free what it holds. Of one that is gone: nothing."""
+        """End every process of the sandbox and remove all that it has. A sandbox that is gone stays gone."""
 
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that it printed, at most `tail`; empty if there are none."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 import psutil
 
-from runtimes import Launch, RuntimeFailure
+from runtimes import Launch, RuntimeFailure, tree
 from runtimes.tree import SIGNAL_POLL, SIGNAL_TIMEOUT
 
 #: microseconds: the period of which a sandbox gets `cpus` times as much
@@ -104,12 +104,20 @@ class Cgroup:
                         processes.append(psutil.Process(int(pid)))
         return processes
 
-    def kill(self) -> None:
+    def _kill(self) -> None:
         """SIGKILL to everything in it, at once; nothing where the kernel (before 5.14) cannot."""
         if (self.folder / "cgroup.kill").exists():
             self._write("cgroup.kill", "1")
 
-    def remove(self) -> None:
+    def end(self) -> None:
+        """Kill everything in it, frozen or not, and remove it. Of one that is gone: nothing. Raises RuntimeFailure."""
+        if self.folder.exists():
+            self.thaw()
+            self._kill()
+            tree.end(self.processes)
+            self._remove()
+
+    def _remove(self) -> None:
         """Remove it, once it is empty. Raises RuntimeFailure if it does not become so."""
         deadline = time.monotonic() + SIGNAL_TIMEOUT
         while self.folder.exists():
@@ -179,10 +187,7 @@ class Cgroups:
         for group in self._parent.glob(f"sandbox-{_hashed(self._folder)}-*"):
             if group not in living:
                 with contextlib.suppress(RuntimeFailure):
-                    stale = Cgroup(group)
-                    stale.thaw()
-                    stale.kill()
-                    stale.remove()
+                    Cgroup(group).end()
 
 
 def _hashed(path: Path) -> str:

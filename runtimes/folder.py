@@ -3,12 +3,16 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from uuid import uuid4
 
 from runtimes import RuntimeFailure
+
+#: seconds between two polls of a lock, and until one that is not released is a failure: longer than a start takes
+_LOCK_POLL, LOCK_TIMEOUT = 0.005, 60.0
 
 
 @contextlib.contextmanager
@@ -23,20 +27,32 @@ def failing(what: str) -> Iterator[None]:
         raise RuntimeFailure(f"{what}: {failure}") from failure
 
 
+def lock(file: int, how: int, timeout: float = LOCK_TIMEOUT) -> None:
+    """Lock an open file: how is fcntl.LOCK_EX or LOCK_SH. Raises RuntimeFailure after so many seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeFailure(f"another process holds its lock for more than {timeout:g} s")
+        time.sleep(_LOCK_POLL)
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Hold a lock file, as an open file."""
+    """Hold a lock file, as an open file. Raises RuntimeFailure after LOCK_TIMEOUT."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock(file, fcntl.LOCK_EX)
             # Else whoever held the lock has removed the file: a later caller locks a new one.
-            if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
-                yield lock
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                yield file
                 return
         finally:
-            os.close(lock)
+            os.close(file)
 
 
 def lock_of(folder: Path) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runtimes import RuntimeFailure
 from runtimes.cgroup import Cgroup
+from runtimes.folder import LOCK_TIMEOUT, lock
 from runtimes.tree import Tree
 
 #: the file that is there while a sandbox is to stand still
@@ -21,14 +22,14 @@ PAUSED = "paused"
 
 
 @contextlib.contextmanager
-def gate(folder: Path) -> Iterator[None]:
-    """Hold the gate between a sandbox's output and its log."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def gate(folder: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
+    """Hold the gate between a sandbox's output and its log. Raises RuntimeFailure after so many seconds."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock(file, fcntl.LOCK_EX, timeout)
         yield
     finally:
-        os.close(lock)
+        os.close(file)
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Freezer:
 
     def freeze(self) -> None:
         """Stop every process and the log. Raises RuntimeFailure; then everything goes on."""
-        with gate(self.folder):
-            (self.folder / PAUSED).touch()
+        if not self.is_wanted:  # a launcher that is frozen too may hold the gate
+            with gate(self.folder):
+                (self.folder / PAUSED).touch()
         try:
             self.processes.freeze()
         except RuntimeFailure:

@@ -183,15 +183,15 @@ def _end_all(order: Order) -> dict[int, int]:
     What survives is left to whoever stops the sandbox, who can say so.
     """
     group = order.group
-    with contextlib.suppress(RuntimeFailure):
-        if group is not None:
+    if group is not None:
+        with contextlib.suppress(RuntimeFailure):
             group.thaw()
+    with contextlib.suppress(RuntimeFailure):
         tree.end(lambda: tree.descendants(os.getpid()), grace=order.grace)
     ended = _reaped()
     if group is not None and os.getpid() not in [each.pid for each in group.processes()]:
         with contextlib.suppress(RuntimeFailure):
-            group.kill()
-            group.remove()
+            group.end()
     return ended
 
 
@@ -212,7 +212,7 @@ def _copy(output: int, folder: Path, log_bytes: int) -> None:
     """
     while True:
         select.select([output], [], [])
-        with gate(folder):
+        with gate(folder, float("inf")):
             is_paused = (folder / PAUSED).exists()
             if not is_paused:
                 text = os.read(output, min(log_bytes, _CHUNK))

@@ -10,6 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from runtimes.folder import lock
+
 #: the file in a folder of sandboxes that each supervisor of the folder holds
 _SUPERVISORS = ".supervisors"
 
@@ -18,10 +20,13 @@ _POLLS = 60
 
 
 def supervise(folder: Path) -> int:
-    """Hold a folder as one of its supervisors, until the process ends or the file that is returned is closed."""
+    """Hold a folder as one of its supervisors, until the process ends or the file that is returned is closed.
+
+    Raises RuntimeFailure.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     held = os.open(folder / _SUPERVISORS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(held, fcntl.LOCK_SH)  # a launcher's poll holds it for microseconds
+    lock(held, fcntl.LOCK_SH)  # a launcher's poll holds it for microseconds
     return held
 
 

@@ -13,16 +13,20 @@ A launcher (`launch.py`) of its own stands between the supervisor and each sandb
 does, and nothing is lost of what a sandbox prints: the last one to two times `log_bytes`. A launcher whose supervisors
 have all been gone for `orphan_seconds` ends its sandbox, also a paused one; the folder stays for the next supervisor.
 
-What is enforced. With a cgroup v2 below which we may make others (see `cgroup.py`): freezing in the kernel, and
-limits of memory, processes and cpus where it has those controllers. Without: freezing by SIGSTOP to every process,
-which a sandbox that forks on the run for seconds can outpace, and whose end lets go on what the sandbox itself had
-stopped; memory as address space of each process, not of
-all; processes and cpus not at all, because the system counts processes per user and does not ration cpus to a process.
-The handle's `limits` says which it was. A sandbox runs as our own user. Unless it is isolated it can read what we
-can, signal us, and if it clears its environment and leaves its session just when its launcher is killed, escape.
+Limits. With a cgroup v2 below which this process may make others (see `cgroup.py`) the kernel freezes a sandbox and
+limits its memory, processes and cpus, as far as the cgroup has those controllers. Without one a sandbox is frozen by
+SIGSTOP to every process, memory is limited as the address space of each process, and processes and cpus are not
+limited at all, because the system counts processes per user and rations no cpus to a process. The handle's `limits`
+says which it was.
 
-Isolated: bubblewrap gives it its own processes, /tmp, /dev and no capabilities; it sees the machine's files, but not
-those of other sandboxes, and writes only its working directory. The network is the machine's.
+Limitations. Without a cgroup a sandbox that forks for seconds without end can outpace the freezing, and a resume
+continues also what the sandbox itself had stopped. A sandbox runs as the supervisor's user: unless it is isolated it
+can read what that user can, signal that user's processes, its launcher among them, and escape, if it clears its
+environment and leaves its session just when its launcher is killed.
+
+Isolation. bubblewrap gives a sandbox its own processes, /tmp, /dev and no capabilities; the sandbox sees the
+machine's files, but not those of other sandboxes, and writes only its working directory. The network is the
+machine's.
 """
 
 import contextlib
@@ -97,7 +101,7 @@ class ProcessRuntime:
             if handle and tree.found(handle["pid"], handle["started"]):
                 return Handle(handle)
             new = not folder.exists()
-            _clear(folder, Path(handle["cgroup"]) if handle.get("cgroup") else None)
+            _clear(folder, handle.get("cgroup"))
             try:
                 with held_ports(launch.ports, self._ports) as held:
                     return self._start(launch, folder, lock, held)
@@ -133,10 +137,11 @@ class ProcessRuntime:
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
             # After a start whose handle was never stored, the folder knows better than the caller.
-            for known in (handle, Handle(read(folder / HANDLE))):
-                if known and (launcher := tree.found(known["pid"], known["started"])):
-                    self._end(launcher, known)
-            _clear(folder, Path(handle["cgroup"]) if handle["cgroup"] else None)
+            known = [each for each in (handle, Handle(read(folder / HANDLE))) if each]
+            for each in known:
+                if launcher := tree.found(each["pid"], each["started"]):
+                    self._end(launcher, each)
+            _clear(folder, *(each["cgroup"] for each in known))
             remove(folder)
             lock_of(folder).unlink()
 
@@ -244,14 +249,11 @@ def _ending(handle: Handle) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
-def _clear(folder: Path, group: Path | None) -> None:
-    """End whatever still runs of a sandbox, also what escaped from its launcher, and remove its cgroup."""
-    if group is not None and group.exists():
-        remaining = cgroup.Cgroup(group)
-        remaining.thaw()
-        remaining.kill()
-        tree.end(remaining.processes)
-        remaining.remove()
+def _clear(folder: Path, *groups: str | Path | None) -> None:
+    """End whatever still runs of a sandbox, also what escaped from its launcher, and remove its cgroups."""
+    for group in groups:
+        if group is not None:
+            cgroup.Cgroup(Path(group)).end()
     tree.end(lambda: tree.marked(folder))
 
 

@@ -1,12 +1,14 @@
 """A sandbox's folder can always be removed, whatever the sandbox has left in it, and nothing outside of it changes."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 
 import pytest
 
-from runtimes.folder import remove
+from runtimes import RuntimeFailure
+from runtimes.folder import lock, locked, remove
 
 
 @pytest.fixture
@@ -88,3 +90,14 @@ def test_what_cannot_be_removed_is_an_error_that_names_it(folder):
         subprocess.run(["chattr", "-R", "-i", folder], check=True)
     remove(folder)
     assert not folder.exists()
+
+
+def test_a_lock_that_a_sandbox_holds_is_a_failure_after_the_timeout(tmp_path):
+    with locked(tmp_path / ".box.lock") as held:
+        file = os.open(tmp_path / ".box.lock", os.O_RDWR)
+        with pytest.raises(RuntimeFailure, match="holds its lock"):
+            lock(file, fcntl.LOCK_EX, 0.05)
+        os.close(file)
+        assert held
+    with locked(tmp_path / ".box.lock"):
+        pass

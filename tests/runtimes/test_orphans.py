@@ -23,12 +23,14 @@ from tests.servers import PROJECT, wait_until
 ORPHAN = 1.0
 
 SUPERVISOR = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from runtimes import Launch
 from runtimes.process import ProcessRuntime
 runtime = ProcessRuntime(Path({folder!r}), grace=0.5, parent_cgroup={parent!r}, orphan_seconds={seconds})
-handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 600 & setsid sleep 600 & wait"), {{}}, "."))
+handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 600 & setsid sleep 600 & echo ready; wait"), {{}}, "."))
+while not runtime.logs(handle, 1):
+    time.sleep(0.01)
 if {paused}:
     runtime.pause(handle)
 print(json.dumps(handle), flush=True)
@@ -62,8 +64,9 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
     with supervisor(tmp_path, parent, paused=paused) as (_, handle):
         assert len(marked(tmp_path)) >= 3
 
-    wait_until(lambda: not marked(tmp_path), "the end of the orphan")
+    wait_until(lambda: not found(handle["pid"], handle["started"]), "the end of the orphan")
 
+    assert not marked(tmp_path)
     if handle["cgroup"]:
         assert not Path(handle["cgroup"]).exists()
     later = ProcessRuntime(tmp_path, grace=0.5, parent_cgroup=parent)

@@ -1,4 +1,4 @@
-"""Sandboxes as real processes: frozen whole, started once, ended whole, and told nothing of the server."""
+"""Sandboxes as real processes: frozen whole, started once, ended whole, and ignorant of the server."""
 
 import json
 import os
@@ -84,9 +84,9 @@ def prints_more(runtime, handle, than: int) -> bool:
     return len(printed(runtime, handle)) > than
 
 
-def all_print(runtime, handle, behind: int) -> bool:
-    """Whether every member of the family has printed something behind so many lines."""
-    return {line.split()[0] for line in printed(runtime, handle)[behind:]} == {"parent", "grandchild", "brief"}
+def all_print(runtime, handle, after: int) -> bool:
+    """Whether every member of the family has printed something after so many lines."""
+    return {line.split()[0] for line in printed(runtime, handle)[after:]} == {"parent", "grandchild", "brief"}
 
 
 def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
@@ -137,7 +137,7 @@ def test_pause_and_resume_may_be_repeated(runtime):
     assert runtime.observe(handle).state is State.RUNNING
 
 
-def test_what_a_sandbox_has_stopped_itself_stays_so_where_the_kernel_freezes(runtime):
+def test_a_process_that_its_sandbox_stopped_stays_stopped_where_the_kernel_freezes(runtime):
     text = """
 import os, signal, time
 child = os.fork()
@@ -159,7 +159,7 @@ time.sleep(60)
     assert runtime.observe(handle).state is State.RUNNING
 
 
-def test_a_start_is_once_per_id_also_when_many_ask_at_once(runtime, tmp_path):
+def test_concurrent_starts_of_one_id_start_one_sandbox(runtime, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         handles = list(pool.map(lambda _: runtime.start(python(FAMILY)), range(8)))
 
@@ -169,7 +169,7 @@ def test_a_start_is_once_per_id_also_when_many_ask_at_once(runtime, tmp_path):
     assert len(launchers) == 1
 
 
-def test_another_process_adopts_what_one_has_started(runtime, tmp_path):
+def test_another_process_adopts_a_sandbox(runtime, tmp_path):
     script = (
         "import json,sys; from pathlib import Path; from runtimes import Launch; from runtimes.process import *;"
         f"r = ProcessRuntime(Path({str(tmp_path / 'sandboxes')!r}));"
@@ -183,7 +183,7 @@ def test_another_process_adopts_what_one_has_started(runtime, tmp_path):
     assert runtime.observe(handle).state is State.RUNNING
 
 
-def test_a_process_id_that_was_given_again_is_not_taken_for_the_sandbox(runtime):
+def test_a_reused_process_id_is_not_taken_for_the_sandbox(runtime):
     handle = runtime.start(Launch("box", ("/bin/sleep", "60"), {}, "."))
     other = {**handle, "pid": os.getpid()}
 
@@ -196,7 +196,7 @@ def test_a_process_id_that_was_given_again_is_not_taken_for_the_sandbox(runtime)
     ("script", "detail"),
     [("raise SystemExit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "signal SIGKILL")],
 )
-def test_what_ended_says_how_and_keeps_its_last_words(runtime, script, detail):
+def test_a_sandbox_that_ended_says_how_and_keeps_its_last_lines(runtime, script, detail):
     handle = runtime.start(python(f"print('last words', flush=True)\n{script}"))
     wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
 
@@ -204,7 +204,7 @@ def test_what_ended_says_how_and_keeps_its_last_words(runtime, script, detail):
     assert printed(runtime, handle) == ["last words"]
 
 
-def test_a_launcher_that_is_killed_takes_all_with_it(runtime, tmp_path):
+def test_a_killed_launcher_takes_its_sandbox_with_it(runtime, tmp_path):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: len(marked(tmp_path)) >= 3, "the family")
 
@@ -241,7 +241,7 @@ def test_a_process_that_ignores_sigterm_is_killed(runtime, tmp_path):
     assert not marked(tmp_path)
 
 
-def test_its_environment_is_the_specs_alone(runtime, monkeypatch):
+def test_the_environment_of_a_sandbox_is_its_launchs_alone(runtime, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "the server's own")
     handle = runtime.start(
         python(
@@ -256,7 +256,7 @@ def test_its_environment_is_the_specs_alone(runtime, monkeypatch):
     assert env["GIVEN"] == f"at {handle['ports']['AGENT_SERVER']}"
 
 
-def test_no_open_file_of_the_server_reaches_it(runtime, tmp_path):
+def test_no_open_file_of_the_server_reaches_a_sandbox(runtime, tmp_path):
     with (tmp_path / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         handle = runtime.start(python("import os; print(os.listdir('/proc/self/fd'))"))
@@ -265,7 +265,7 @@ def test_no_open_file_of_the_server_reaches_it(runtime, tmp_path):
     assert len(json.loads(printed(runtime, handle)[0].replace("'", '"'))) == 4  # three, and the folder itself
 
 
-def test_each_has_ports_of_its_own(runtime):
+def test_each_sandbox_has_ports_of_its_own(runtime):
     ports = {"AGENT_SERVER": 8000, "VSCODE": 8001}
     handles = [runtime.start(Launch(f"box{n}", ("/bin/sleep", "60"), {}, ".", ports=ports)) for n in range(4)]
 
@@ -295,7 +295,7 @@ def test_the_log_is_bounded(tmp_path):
         (Launch("../box", ("/bin/true",), {}, "."), "cannot name"),
     ],
 )
-def test_what_cannot_start_says_why_and_leaves_nothing(runtime, tmp_path, launch, sentence):
+def test_a_sandbox_that_cannot_start_says_why_and_leaves_nothing(runtime, tmp_path, launch, sentence):
     with pytest.raises(RuntimeFailure, match=sentence):
         runtime.start(launch)
 
@@ -320,7 +320,7 @@ def test_isolation_without_the_program_is_refused_with_a_sentence(runtime, monke
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
-def test_an_isolated_one_sees_no_other_process_and_writes_only_its_own_folder(runtime):
+def test_an_isolated_sandbox_sees_no_other_process_and_writes_only_its_own_folder(runtime):
     program("bwrap")
     text = (
         "import os\nprint(len([p for p in os.listdir('/proc') if p.isdigit()]))\nopen('mine','w').close()\n"
@@ -335,7 +335,7 @@ def test_an_isolated_one_sees_no_other_process_and_writes_only_its_own_folder(ru
     assert (Path(handle["folder"]) / "work" / "mine").exists()
 
 
-def test_a_supervisor_that_dies_while_it_starts_one_leaves_none_or_one(tmp_path):
+def test_a_supervisor_that_dies_during_a_start_leaves_one_sandbox_at_most(tmp_path):
     script = (
         "from pathlib import Path; from runtimes import Launch; from runtimes.process import *;"
         f"ProcessRuntime(Path({str(tmp_path / 'sandboxes')!r})).start(Launch('box', ('/bin/sleep', '60'), {{}}, '.'))"

@@ -7,6 +7,7 @@ import pytest
 
 from agents.link import http_client
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State
+from runtimes.launch import Order
 from schemas.sandboxes import SandboxInfo
 from specs import Spec, Specs
 from store import Limits
@@ -295,6 +296,7 @@ def test_no_secret_is_in_the_repr_of_a_sandbox_its_launch_and_its_handle(running
     described = launch(running, SPEC, "http://127.0.0.1:1/api/v1/webhooks")
 
     assert running.session_api_key in str(dict(described.env))
-    for shown in (repr(running), str(running), repr(described), repr(running.handle)):
+    order = Order(dict(running.handle), ["/bin/true"], dict(described.env), ".", 1, None, 1.0, 1.0)
+    for shown in (repr(running), str(running), repr(described), repr(running.handle), repr(order)):
         assert running.session_api_key not in shown
     assert running.id in repr(running)
