@@ -1,8 +1,8 @@
-"""One subscriber per process: hears what the scripts publish and passes it to whoever watches.
+"""The subscriber of a process: receives what the scripts publish and passes each signal to the watcher of its channel.
 
-A signal only means that there is something to read. One that is lost costs a moment, never an event: every
-POLL_SECONDS, and whenever the connection is new, all watchers are told that they may have missed something.
-Only the subscriber's own thread touches its connection; others reach it through a channel of the process.
+A signal only means that there is something to read. A lost signal delays an event, and never loses it: every
+POLL_SECONDS, and after every new connection, all watchers get `MAYBE_MISSED` and read.
+Only the subscriber's own thread uses its connection; other threads wake it through a channel of the process.
 """
 
 import logging
@@ -13,27 +13,31 @@ from typing import Any
 from uuid import uuid4
 
 from redis import Redis
-from redis.exceptions import ConnectionError, RedisError
+from redis.exceptions import ConnectionError
 
+from store.errors import UNAVAILABLE
 from store.keys import followers_channel
 
-#: takes what was published, or `MAYBE_MISSED`
+#: takes what was published, or `MAYBE_MISSED`; called in the subscriber's thread
 Hearer = Callable[[bytes], None]
 
-#: told to a watcher when signals may have been lost
+#: what a watcher gets when signals may have been lost
 MAYBE_MISSED = b""
 
-#: seconds between two looks at what nobody signalled
+#: seconds after which a watcher reads without a signal
 POLL_SECONDS = 2.0
 
-#: seconds of silence after which the connection counts as dead, and before the next one is tried
-_SILENCE, _PAUSE = 3 * POLL_SECONDS, 0.2
+#: seconds of silence after which the connection counts as dead
+_SILENCE_TIMEOUT = 3 * POLL_SECONDS
+
+#: seconds before the connection is retried
+_RETRY_DELAY = 0.2
 
 _log = logging.getLogger(__name__)
 
 
 class Signals:
-    """What this process watches; the thread starts with the first watcher."""
+    """The watchers of this process; the subscriber's thread starts with the first one and ends with the process."""
 
     def __init__(self, commands: "Redis", subscriber: "Redis") -> None:
         self._commands = commands
@@ -44,7 +48,7 @@ class Signals:
         self._thread: threading.Thread | None = None
 
     def watch(self, channel: str, hear: Hearer) -> None:
-        """Pass everything that is published there to `hear`, beginning with `MAYBE_MISSED`. One watcher a channel."""
+        """Pass every signal of a channel to `hear`, and `MAYBE_MISSED` first. A channel has one watcher."""
         with self._lock:
             known = self._watched.get(channel) == hear
             self._watched[channel] = hear
@@ -52,31 +56,32 @@ class Signals:
                 self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
                 self._thread.start()
         if not known:
-            self._nudge()
+            self._wake()
 
     def unwatch(self, channel: str, hear: Hearer) -> None:
-        """Stop passing on to `hear`."""
+        """Pass nothing more to `hear`, unless another watcher has replaced it."""
         with self._lock:
             if self._watched.get(channel) == hear:
                 del self._watched[channel]
 
-    def _nudge(self) -> None:
+    def _wake(self) -> None:
+        """Have the subscriber's thread compare its subscriptions with the watchers now."""
         try:
             self._commands.publish(self._control, b"")
-        except RedisError:
-            _log.debug("the subscriber is not reached; it looks by itself in %s s", POLL_SECONDS)
+        except UNAVAILABLE:
+            _log.debug("the subscriber is not reached; it wakes by itself within %s s", POLL_SECONDS)
 
     def _listen(self) -> None:
         while True:
             try:
                 self._subscribe()
-            except (RedisError, OSError) as error:
+            except Exception as error:  # nobody restarts this thread
                 _log.warning("signals are lost, polling: %s: %s", type(error).__name__, error)
-                self._tell_all()
-                time.sleep(_PAUSE)
+                self._pass_to_all()
+                time.sleep(_RETRY_DELAY)
 
     def _subscribe(self) -> None:
-        """Hear until the connection fails."""
+        """Receive until the connection fails."""
         pubsub = self._subscriber.pubsub()
         try:
             pubsub.subscribe(self._control)
@@ -95,12 +100,12 @@ class Signals:
                 if message is not None:
                     heard = now
                     self._pass_on(message)
-                elif now - heard > _SILENCE:
+                elif now - heard > _SILENCE_TIMEOUT:
                     raise ConnectionError("the subscriber's connection is silent")
                 if now - polled >= POLL_SECONDS:
                     polled = now
-                    self._tell_all()
-                    self._nudge()
+                    self._pass_to_all()
+                    self._wake()
         finally:
             pubsub.close()
 
@@ -113,7 +118,7 @@ class Signals:
             elif message["type"] == "subscribe":
                 hear(MAYBE_MISSED)
 
-    def _tell_all(self) -> None:
+    def _pass_to_all(self) -> None:
         with self._lock:
             hearers = list(self._watched.values())
         for hear in hearers:

@@ -1,0 +1,67 @@
+"""The subscriber of a process receives signals again after its Redis was away; watchers learn of what they may miss."""
+
+import queue
+
+import pytest
+
+from store.connection import connect
+from store.signals import MAYBE_MISSED, Signals
+from store.wakeups import Wakeups
+from tests.servers import BACKENDS, free_port, redis_server, wait_until
+from tests.store.test_connection import cluster_at
+
+CHANNEL = "a channel"
+
+
+def heard(received: queue.Queue, signal: bytes) -> bool:
+    while not received.empty():
+        if received.get() == signal:
+            return True
+    return False
+
+
+def sent_and_heard(redis, received: queue.Queue) -> bool:
+    redis.publish(CHANNEL, b"news")
+    return received.get(timeout=0.5) == b"news"
+
+
+def test_a_watcher_receives_what_is_published_and_first_that_it_may_have_missed_something(redis_url):
+    clients, received = connect(redis_url, timeout=5, max_connections=4), queue.Queue()
+    signals = Signals(clients.commands, clients.signals)
+
+    signals.watch(CHANNEL, received.put)
+    assert received.get(timeout=20) == MAYBE_MISSED
+    wait_until(lambda: sent_and_heard(clients.commands, received), "a signal")
+
+
+@pytest.mark.parametrize("topology", ["server", "cluster"])
+def test_a_watcher_receives_signals_again_after_redis_was_away(tmp_path, topology):
+    port = free_port()
+    if topology == "server":
+        url, begin = f"unix://{tmp_path}/redis.sock", lambda: redis_server(tmp_path)
+    else:
+        url, begin = f"redis+cluster://127.0.0.1:{port}", lambda: cluster_at(tmp_path, port)
+    clients, received = connect(url, timeout=1, max_connections=4), queue.Queue()
+    signals = Signals(clients.commands, clients.signals)
+
+    signals.watch(CHANNEL, received.put)  # before Redis has come at all
+    for _ in range(2):
+        with begin():
+            wait_until(lambda: sent_and_heard(clients.commands, received), "a signal")
+        wait_until(lambda: heard(received, MAYBE_MISSED), "word that signals are lost")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_supervisor_is_woken_by_requests_for_logs_and_by_nothing_else(tmp_path, backend):
+    with BACKENDS[backend](tmp_path) as (url, _):
+        clients = connect(url, timeout=5, max_connections=4)
+        wakeups = Wakeups(clients.signals)
+        assert wakeups.wait(0.01) == []
+        clients.commands.publish("{sandboxes}:signal", "an id")
+        clients.commands.publish("{sandboxes}:signal", '{"log": "a", "tail": 1, "reply": "r"}')
+
+        requests: list = []
+        wait_until(lambda: requests.extend(wakeups.wait(0.5)) or requests, "the request")
+        assert requests == [{"log": "a", "tail": 1, "reply": "r"}]
+        wakeups.close()
+        assert wakeups.wait(0.01) == []
