@@ -1,4 +1,4 @@
-"""Sandboxes: what clients want of them, what supervisors see of them. All of them lie in one slot.
+"""Sandboxes: what clients want of them and what supervisors see of them. All sandboxes lie in one slot.
 
 Workers write what is wanted and supervisors what they see, each by one script; `_sandbox.lua` has the state machine.
 """

@@ -22,6 +22,8 @@ end
 if status ~= '' and status ~= present then
   if not SEEN[present][status] then return 'passed' end
   set_status(id, status)
+  -- Its idle time begins when it runs, however long its start took.
+  if status == 'RUNNING' then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
 if #ARGV > 4 then redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 5)) end

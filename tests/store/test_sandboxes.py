@@ -85,6 +85,14 @@ def test_use_returns_the_sandbox_and_notes_it_in_one_round_trip(sandboxes, monke
     assert used == sandboxes.get(sandbox.id)
 
 
+def test_idle_time_begins_when_a_sandbox_runs(sandboxes):
+    started = sandboxes.start("spec")
+    sandboxes.claim("h")
+    waited = unused_for_a_minute(sandboxes, started)
+    sandboxes.report(started.id, "h", "RUNNING")
+    assert sandboxes.get(started.id).active_at > waited.active_at
+
+
 def test_use_within_a_second_is_written_once(sandboxes):
     sandbox = unused_for_a_minute(sandboxes, running_sandbox(sandboxes))
     first = sandboxes.use(sandbox.id).active_at

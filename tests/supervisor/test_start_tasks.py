@@ -16,6 +16,7 @@ from store.sandboxes import SandboxId
 from store.start_tasks import MOST_ATTEMPTS
 from supervisor.start_tasks import StartDriver
 from tests.conftest import store_of
+from tests.servers import wait_until
 
 LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 
@@ -113,8 +114,7 @@ def read(store, task):
 
 
 def until_gone(store, sandbox_id):
-    store.sandboxes.wait_until(SandboxId(sandbox_id), lambda sandbox: sandbox is None, 30)
-    assert store.sandboxes.get_many([sandbox_id]) == [None]
+    wait_until(lambda: store.sandboxes.get_many([sandbox_id]) == [None], "the end of the sandbox")
 
 
 def is_whole(store, task) -> bool:

@@ -71,6 +71,13 @@ class Api:
     def events(self, conversation_id: str, **filters: str) -> list[dict[str, Any]]:
         return self.call("GET", f"/v1/conversation/{conversation_id}/events/search", params=filters)["items"]
 
+    def failed_sandbox(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A conversation as it was while it ran, and its sandbox, whose agent has killed itself."""
+        kill = {"content": [{"type": "text", "text": "run: kill -9 $PPID"}], "run": False}
+        conversation = self.app_conversation(sandbox_spec_id="free", initial_message=kill)
+        self.client.post(f"/api/conversations/{UUID(conversation['id'])}/run")  # the agent may die before it responds
+        return conversation, self.wait_for(conversation["sandbox_id"], "ERROR")
+
     def until(self, conversation_id: str, status: str) -> None:
         """Wait until the agent has that execution status."""
         wait_until(lambda: self.conversation(conversation_id)["execution_status"] == status, status)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.servers import supervised_server
+from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
+from tests.v1.processes import in_sandboxes
 
 
 @pytest.fixture(scope="package")
@@ -12,11 +13,15 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("v1")
     specs = folder / "specs.toml"
     specs.write_text(SPECS)
-    with supervised_server(folder, SANDBOX_SPECS=str(specs), SANDBOX_START_SECONDS="3", HOST_SECONDS="3") as (
-        client,
-        _,
-    ):
+    with supervised_server(folder, SANDBOX_SPECS=str(specs)) as (client, _):
         yield client
+
+
+@pytest.fixture
+def impatient(tmp_path, specs):
+    """Calls of a server whose sandboxes must start within 5 s."""
+    with supervised_server(tmp_path, SANDBOX_SPECS=specs, SANDBOX_START_SECONDS="5") as (client, _):
+        yield Api(client)
 
 
 @pytest.fixture
@@ -25,6 +30,32 @@ def api(server):
     api = Api(server)
     yield api
     api.clean()
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory):
+    """The path of these tests' specs."""
+    path = tmp_path_factory.mktemp("specs") / "specs.toml"
+    path.write_text(SPECS)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, specs):
+    """A server whose host is lost soon: its api, its master process, its folder."""
+    folder = tmp_path_factory.mktemp("faults")
+    with supervised_server(folder, SANDBOX_SPECS=specs, HOST_SECONDS="3") as (client, master):
+        yield Api(client), master, folder
+    assert not in_sandboxes(folder)
+
+
+@pytest.fixture
+def supervised(whole):
+    """That server, which every test leaves without a sandbox and without a process of one."""
+    api, _, folder = whole
+    yield whole
+    api.clean()
+    wait_until(lambda: not in_sandboxes(folder), "the end of every process")
 
 
 AGENT = """

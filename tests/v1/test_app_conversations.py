@@ -198,8 +198,7 @@ def test_a_conversation_whose_sandbox_is_gone_can_be_read_but_not_told(api):
 
 
 def test_a_conversation_whose_sandbox_failed_is_503_and_says_so(api):
-    conversation = api.app_conversation(sandbox_spec_id="brief")
-    api.wait_for(conversation["sandbox_id"], "ERROR")
+    conversation, _ = api.failed_sandbox()
 
     assert api.conversation(conversation["id"])["sandbox_status"] == "ERROR"
     assert "ERROR" in api.send(conversation["id"], "hello", status=503)["detail"]

@@ -1,7 +1,5 @@
 """Start, pause, resume, delete and kill, in any order, against a model: what is told is what is."""
 
-import time
-
 import pytest
 from hypothesis import HealthCheck, settings, stateful
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import SPECS
-from tests.v1.test_faults import agents, in_sandboxes, supervisor_of
+from tests.v1.processes import agents, in_sandboxes, supervisor_of
 
 
 class Sandboxes(stateful.RuleBasedStateMachine):
@@ -77,9 +75,7 @@ class Sandboxes(stateful.RuleBasedStateMachine):
 
     @stateful.invariant()
     def what_is_told_is_what_is(self):
-        began = time.monotonic()
         wait_until(lambda: self.told() == self.model, f"the truth, which is {self.model}")
-        assert time.monotonic() - began < 5
         living = {one for one, status in self.model.items() if status != "ERROR"}
         wait_until(lambda: len(agents(self.folder)) == len(living), "one agent each")
         for one in living:

@@ -31,7 +31,7 @@ def test_the_key_of_the_sandbox_opens_its_conversations(api, sandbox, prefix):
     assert api.count(conversation) == before + 1
 
 
-def test_without_the_key_and_with_another_one_it_is_401(api, sandbox):
+def test_a_webhook_without_the_key_or_with_another_one_is_401(api, sandbox):
     conversation = api.app_conversation(sandbox_id=sandbox["id"])["id"]
     other = api.running_sandbox("free")
     batch, before = [message("hello", "agent")], api.count(conversation)
@@ -50,6 +50,11 @@ def test_the_key_of_a_sandbox_that_is_gone_opens_nothing(api, sandbox):
     api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}")
 
     post(api, f"/events/{conversation}", [event()], sandbox["session_api_key"], status=401)
+
+
+def test_the_key_of_a_sandbox_that_failed_opens_nothing(api):
+    conversation, _ = api.failed_sandbox()
+    post(api, f"/events/{conversation['id']}", [event()], conversation["session_api_key"], status=401)
 
 
 def test_an_unknown_conversation_becomes_the_senders(api, sandbox):
@@ -80,7 +85,7 @@ def test_status_follows_what_the_agent_says(api, sandbox):
 
 
 @pytest.mark.parametrize("prefix", ["", "/{sandbox}"])
-def test_what_an_agent_server_tells_of_a_conversation_is_kept(api, sandbox, prefix):
+def test_the_state_that_an_agent_server_posts_of_a_conversation_is_kept(api, sandbox, prefix):
     conversation = api.app_conversation(sandbox_id=sandbox["id"], title="mine", tags={"a": "1"})["id"]
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
     metrics = {"model_name": "m", "accumulated_cost": 0.5, "accumulated_token_usage": usage}
@@ -114,8 +119,7 @@ def test_word_that_a_conversation_is_being_deleted_deletes_nothing(api, sandbox)
     assert api.conversation(conversation) is not None
 
 
-def test_events_are_told_live(api, sandbox):
-    """What an agent posts reaches whoever follows, and a long poll."""
+def test_posted_events_reach_followers(api, sandbox):
     conversation = api.app_conversation(sandbox_id=sandbox["id"])["id"]
     api.send(conversation, "hello")
     wait_until(lambda: api.count(conversation, kind="MessageEvent", source="agent") == 1, "the answer")

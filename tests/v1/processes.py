@@ -1,0 +1,50 @@
+"""The processes of a whole server under test: its supervisor, and what runs in its sandboxes."""
+
+import contextlib
+from pathlib import Path
+
+import httpx
+import psutil
+
+from runtimes.tree import MARK
+from tests.servers import wait_until
+
+
+def supervisor_of(master) -> psutil.Process:
+    """The supervisor that a server has now."""
+    wait_until(lambda: _supervisors(master), "the supervisor")
+    return _supervisors(master)[0]
+
+
+def _supervisors(master) -> list[psutil.Process]:
+    children = psutil.Process(master.pid).children(recursive=True)
+    return [child for child in children if "--stand-by" in child.cmdline()]
+
+
+def in_sandboxes(folder: Path) -> list[psutil.Process]:
+    """Every process of every sandbox under a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK, "").startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def stands_still(url: str, seconds: float = 0.5) -> bool:
+    """Whether an agent server takes connections, as the kernel does for it, but answers none."""
+    try:
+        httpx.get(url, timeout=seconds)
+    except httpx.ReadTimeout:
+        return True
+    return False
+
+
+def agents(folder: Path) -> list[psutil.Process]:
+    """The agent servers among them."""
+    found = []
+    for process in in_sandboxes(folder):
+        with contextlib.suppress(psutil.Error):
+            if "agents.reference" in process.cmdline():
+                found.append(process)
+    return found
