@@ -1,9 +1,10 @@
 """The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
 
-from flask import Flask
+from flask import Flask, request
 
 from agents.commands import Commands
 from agents.link import http_client
+from blueprints import current_store
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
 from blueprints.conversations import conversations
@@ -57,5 +58,12 @@ def create_app(config: Config | None = None) -> Flask:
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
+    app.before_request(_ensure_data_version)
     register_errors(app)
     return app
+
+
+def _ensure_data_version() -> None:
+    """Before the first request that reads data: the store may have been away when the server started."""
+    if request.path not in ("/alive", "/health"):
+        current_store.data_version.ensure()

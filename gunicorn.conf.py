@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import resource
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -73,6 +74,8 @@ def on_starting(server: Any) -> None:
     global _keeper
     if not _config.redis_url:
         _start_store(server)
+    if subprocess.run([sys.executable, "-m", "migrate"], cwd=Path(__file__).parent).returncode:
+        sys.exit(1)
     if reason := unsupported("process"):
         server.log.warning(reason)
     if _config.supervisor:

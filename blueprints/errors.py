@@ -14,6 +14,7 @@
 | TooManyKinds                                      | 422, which names the body           |
 | TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
+| NewerData: a newer release wrote the stored data  | 503                                 |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
 | BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
@@ -42,6 +43,7 @@ from store.errors import (
     EventNotFound,
     IdInUse,
     IllegalMove,
+    NewerData,
     NoSupervisor,
     NotDoneYet,
     NotItsSandbox,
@@ -92,6 +94,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
     for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))
+    app.register_error_handler(NewerData, lambda error: _detail(str(error), 503))
     for unavailable in UNAVAILABLE:
         app.register_error_handler(unavailable, _unavailable)
     app.register_error_handler(BodyTooSlow, lambda error: _detail(str(error), 408))

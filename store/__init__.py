@@ -7,6 +7,7 @@ from store.bounds import Bounds
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
+from store.data_version import DataVersion
 from store.deliveries import Deliveries
 from store.events import EventLog
 from store.followers import Followers
@@ -28,6 +29,7 @@ __all__ = ["Bounds", "Limits", "Store", "open_store"]
 class Store:
     """Everything that a request can ask for."""
 
+    data_version: DataVersion
     conversations: Conversations
     events: EventLog
     confirmations: Confirmations
@@ -64,6 +66,7 @@ def open_store(
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
+        data_version=DataVersion(clients.commands, listing),
         conversations=conversations,
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,

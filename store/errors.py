@@ -20,6 +20,7 @@ StoreError
 ├── SecretsRefused
 ├── TooManyFollowers
 ├── FellBehind
+├── NewerData
 └── Stopping
 UNAVAILABLE            what redis-py raises when Redis cannot serve a request now: nothing is wrong with the request
 """
@@ -169,6 +170,15 @@ class FellBehind(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Too slow: connect again from the last event received")
+
+
+class NewerData(StoreError):
+    """The stored data are of a version that this code does not know."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"The stored data are of version {found} and this server knows version {known}: run a newer release of it"
+        )
 
 
 class Stopping(StoreError):

@@ -2,6 +2,7 @@
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
+| data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | conv:{ID}                | hash       | the conversation's state; see below               | 34 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
@@ -89,6 +90,7 @@ A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outsi
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 from urllib.parse import quote
 
 from wire import ConversationId
@@ -100,6 +102,9 @@ class ConversationKeys:
 
     id: ConversationId
     fork: str = ""
+
+    #: pattern of the roots of all conversations
+    roots: ClassVar[str] = f"conv:{{{'?' * 36}}}"
 
     @property
     def root(self) -> str:
@@ -121,6 +126,10 @@ class ConversationKeys:
     def peaks(self) -> str:
         return f"{self.root}:peaks"
 
+    @property
+    def pending(self) -> str:
+        return f"{self.root}:pending"
+
     def at(self, pair: str) -> str:
         return f"{self.root}:at:{pair}"
 
@@ -139,6 +148,9 @@ class ConversationKeys:
     def text(self, chunk: int) -> str:
         return f"{self.root}:text:{chunk}"
 
+
+#: the version of all data
+DATA_VERSION = "data_version"
 
 #: what the fields of a conversation's hash begin with that only app conversations have
 APP_FIELD = "app."
@@ -160,7 +172,15 @@ class SandboxKeys:
     decided in one script."""
 
     root = "{sandboxes}"
+    created = f"{root}:created"
+    by_key = f"{root}:keys"
+    deliveries = f"{root}:deliveries"
     signal = f"{root}:signal"
+
+    @classmethod
+    def created_in(cls, index: str) -> str:
+        """The order of creation among those of a status, of a spec (`*:SPEC`) or of both (`STATUS:SPEC`)."""
+        return f"{cls.created}:{index}"
 
     @classmethod
     def box(cls, sandbox_id: str) -> str:
@@ -183,6 +203,7 @@ class StartKeys:
     """The names of all start tasks' keys, in one slot."""
 
     root = "{starts}"
+    due = f"{root}:due"
     failed = f"{root}:failed"
     signal = f"{root}:signal"
 
@@ -194,6 +215,21 @@ class StartKeys:
     def created(cls, conversation_id: ConversationId | None = None) -> str:
         """The order of creation, of all or of one conversation's."""
         return f"{cls.root}:created:{conversation_id}" if conversation_id else f"{cls.root}:created"
+
+    @classmethod
+    def updated(cls, conversation_id: ConversationId) -> str:
+        """The order of the last change of one conversation's."""
+        return f"{cls.root}:updated:{conversation_id}"
+
+
+class KeysOfVersion0:
+    """Names that data of version 0 have and today's do not."""
+
+    answers = "answers"  #: conversations whose agent had not received a decision, score when it is due again, µs
+
+    @staticmethod
+    def calls(keys: ConversationKeys) -> str:
+        return f"{keys.root}:calls"
 
 
 def followers_channel(process: str) -> str:

@@ -25,7 +25,8 @@ from runtimes.docker import DockerRuntime
 from runtimes.process import ProcessRuntime
 from specs import Specs
 from store import Store
-from store.errors import UNAVAILABLE
+from store.data_version import DataVersion
+from store.errors import UNAVAILABLE, NewerData
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.log_lines import LogLines
 from supervisor.loop import Loop
@@ -66,7 +67,7 @@ def main() -> int:
     store = open_store_of(config)
     lease = HostLease(store.sandboxes, folder.name, folder)
     try:
-        while _wait_for(lease, stop, stands_by=stands_by):
+        while _wait_for(store.data_version, lease, stop, stands_by=stands_by):
             _supervise(config, specs, store, lease, folder, stop)
     except HostTaken:
         print(
@@ -74,6 +75,9 @@ def main() -> int:
             file=sys.stderr,
         )
         return _TAKEN
+    except NewerData as error:
+        print(f"supervisor: {error}", file=sys.stderr)
+        return _WRONG
     return 0
 
 
@@ -106,11 +110,12 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _wait_for(lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
-    """Whether the lease was taken before `stop` was set. Raises HostTaken unless this supervisor stands by."""
+def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
+    """Whether the lease was taken before `stop` was set. Raises NewerData, and HostTaken unless it stands by."""
     backoff, said = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), False
     while not stop.is_set():
         try:
+            data_version.ensure()
             if lease.take():
                 return True
         except UNAVAILABLE as error:

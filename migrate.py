@@ -1,0 +1,29 @@
+"""Bring the stored data to the version of this code:  python -m migrate
+
+The gunicorn master runs it before the workers. Exit status 1: the data are of a newer version, said in a sentence.
+A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
+"""
+
+import logging
+import sys
+
+from config import Config, ConfigError
+from store.errors import UNAVAILABLE, NewerData
+from wiring import open_store_of
+
+
+def main() -> int:
+    """Returns the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="[%(process)d] [migrate] %(message)s")
+    try:
+        open_store_of(Config.from_env()).data_version.ensure()
+    except (ConfigError, NewerData) as error:
+        print(f"agent-server: {error}", file=sys.stderr)
+        return 1
+    except UNAVAILABLE as error:
+        logging.warning("The store does not answer yet, so the version of its data is not known: %s", error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

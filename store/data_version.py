@@ -1,0 +1,52 @@
+"""The version of the stored data: this code reads one, migrates older ones, and refuses newer ones.
+
+A store without the key `data_version` is empty, or of version 0: written before the key was introduced.
+
+| version | what its data are                                                                            |
+|---------|----------------------------------------------------------------------------------------------|
+| 0       | pending actions and decisions as lines of text, the members of app conversations as one JSON |
+| 1       | as `store/keys.py` says                                                                      |
+"""
+
+from typing import Any
+
+from redis import Redis
+
+from store.errors import NewerData
+from store.keys import DATA_VERSION, ListingKeys, SandboxKeys, StartKeys
+from store.listing import Listing
+from store.migration import migrate_to_1
+
+#: of the data that this code reads and writes
+VERSION = 1
+
+
+class DataVersion:
+    """Brings the data to VERSION before anything else is read. One round trip, once in the life of a process."""
+
+    def __init__(self, redis: "Redis", listing: Listing) -> None:
+        self._redis = redis
+        self._listing = listing
+        self._is_current = False
+
+    def ensure(self) -> None:
+        """Migrate older data; a migration that was interrupted is repeated from its beginning, and harms nothing twice.
+
+        Raises NewerData, or one of UNAVAILABLE.
+        """
+        if self._is_current:
+            return
+        found = self._found()
+        if found > VERSION:
+            raise NewerData(found, VERSION)
+        if found < 1:
+            migrate_to_1(self._redis, self._listing)
+        self._redis.set(DATA_VERSION, VERSION)
+        self._is_current = True
+
+    def _found(self) -> int:
+        stored: Any = self._redis.get(DATA_VERSION)
+        if stored is not None:
+            return int(stored)
+        roots = (ListingKeys.index("created"), SandboxKeys.created, StartKeys.created())
+        return 0 if any(self._redis.exists(key) for key in roots) else VERSION

@@ -1,0 +1,155 @@
+"""Older data in today's shape. Every step may be repeated; other servers must not write meanwhile.
+
+`redis` is the client of the store, which returns bytes; redis-py's annotations do not say so.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from store.effects import finish_message
+from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
+from store.listing import Listing
+from wire import MOST_TITLE, ConversationId
+
+#: members of a sorted set that are read at once, and conversations between two lines in the log
+_PAGE, _REPORTED = 500, 1000
+
+#: the statuses in which a start task has ended
+_FINISHED = (b"READY", b"ERROR")
+
+_log = logging.getLogger(__name__)
+
+
+def migrate_to_1(redis: Any, listing: Listing) -> None:
+    """From version 0 to version 1. Raises one of UNAVAILABLE."""
+    _log.warning("The stored data are of version 0: migrating them")
+    number = 0
+    for number, root in enumerate(redis.scan_iter(ConversationKeys.roots, count=1000), 1):
+        _migrate_conversation(redis, listing, ConversationId(root.decode().partition("{")[2][:-1]))
+        if number % _REPORTED == 0:
+            _log.warning("%s conversations are migrated", number)
+    redis.delete(KeysOfVersion0.answers)
+    for identity in redis.zrange(SandboxKeys.created, 0, -1):
+        _migrate_sandbox(redis, identity.decode())
+    for identity, at in redis.zrange(StartKeys.created(), 0, -1, withscores=True):
+        _migrate_start_task(redis, identity.decode(), at)
+    _log.warning("The stored data are of version 1: %s conversations were migrated", number)
+
+
+def _migrate_conversation(redis: Any, listing: Listing, identity: ConversationId) -> None:
+    keys = ConversationKeys(identity)
+    state: dict[bytes, bytes] = redis.hgetall(keys.root)
+    title = json.loads(state.get(b"title", b"null"))
+    pairs = [member.decode() for member in redis.smembers(keys.pairs)]
+    fields: dict[str, Any] = {"title": json.dumps(title and title[:MOST_TITLE])}
+    fields |= {
+        APP_FIELD + name: json.dumps(value) for name, value in (json.loads(state.get(b"app", b"null")) or {}).items()
+    }
+    fields |= _delivery(state) | _final(redis, keys, pairs)
+    peaks = dict(_peaks(redis, keys, pairs))
+    if peaks:
+        fields["latest_at"] = f"{max(peaks.values()):.0f}"
+    pending = {action_id: _action(record) for action_id, record in redis.hgetall(keys.pending).items()}
+    if "delivery_id" in fields:
+        entry = f"{fields['delivery_id']} {identity} {state[b'sandbox_id'].decode()}"
+        redis.zadd(SandboxKeys.deliveries, {entry: redis.zscore(KeysOfVersion0.answers, identity) or 0})
+    with redis.pipeline(transaction=True) as pipe:
+        pipe.hset(keys.root, mapping=dict[Any, Any](fields))
+        pipe.hdel(keys.root, "app", "answer")
+        if pending:
+            pipe.hset(keys.pending, mapping=dict[Any, Any](pending))
+        if peaks:
+            pipe.zadd(keys.peaks, {str(block): at for block, at in peaks.items()})
+        pipe.delete(KeysOfVersion0.calls(keys))
+        pipe.execute()
+    status, created_at, updated_at = (
+        state[name].decode() for name in (b"execution_status", b"created_at", b"updated_at")
+    )
+    groups = state.get(b"groups", b"").decode()
+    listing.note(identity, int(state[b"revision"]), status, created_at, updated_at, groups, title)
+
+
+def _action(record: bytes) -> bytes | str:
+    """A pending action: seven lines become a JSON object."""
+    if record.startswith(b"{"):
+        return record
+    seq, *others = record.decode().split("\n", 6)
+    names = ("at", "time", "since", "group", "call", "subject")
+    return json.dumps({"seq": int(seq), **dict(zip(names, others, strict=True))})
+
+
+def _delivery(state: dict[bytes, bytes]) -> dict[str, str]:
+    """A decision that the agent may not have received: five lines become fields."""
+    if b"answer" not in state:
+        return {}
+    names = ("delivery_id", "delivery_verb", "delivery_at", "delivery_reason", "delivery_actions")
+    return dict(zip(names, state[b"answer"].decode().split("\n"), strict=True))
+
+
+def _times(redis: Any, keys: ConversationKeys, pair: str) -> Iterator[tuple[float, int]]:
+    """Time and seq of the events of one kind and source, the latest first."""
+    start = 0
+    while found := redis.zrevrange(keys.at(pair), start, start + _PAGE - 1, withscores=True):
+        yield from ((at, int(seq)) for seq, at in found)
+        start += len(found)
+
+
+def _peaks(redis: Any, keys: ConversationKeys, pairs: list[str]) -> Iterator[tuple[int, float]]:
+    """The greatest time of the events up to each block of PEAK_SEQS."""
+    highest: dict[int, float] = {}
+    for pair in pairs:
+        for at, seq in _times(redis, keys, pair):
+            block = (seq - 1) // PEAK_SEQS
+            highest[block] = max(at, highest.get(block, at))
+    blocks = sorted(highest)
+    yield from zip(blocks, accumulate((highest[block] for block in blocks), max), strict=True)
+
+
+def _final(redis: Any, keys: ConversationKeys, pairs: list[str]) -> dict[str, str]:
+    """The later of the agent's last message and of the last action that finishes."""
+    found: list[tuple[float, int]] = []
+    if "MessageEvent:agent" in pairs:
+        found += [next(_times(redis, keys, "MessageEvent:agent"))]
+    for place in _times(redis, keys, "ActionEvent:agent") if "ActionEvent:agent" in pairs else ():
+        if found and place < found[0]:
+            break
+        if finish_message(json.loads(redis.lindex(keys.log, place[1] - 1) or b"{}")) is not None:
+            found.append(place)
+            break
+    at, seq = max(found, default=(0.0, 0))
+    return {"final_at": f"{at:.0f}", "final_seq": str(seq)} if found else {}
+
+
+def _migrate_sandbox(redis: Any, identity: str) -> None:
+    """The indexes by spec are new; the log is a key of its own; the key of a failed sandbox opens nothing."""
+    box: dict[bytes, bytes] = redis.hgetall(SandboxKeys.box(identity))
+    status, spec = (box.get(name, b"").decode() for name in (b"status", b"spec_id"))
+    if not status:
+        return
+    with redis.pipeline(transaction=True) as pipe:
+        for index in (f"*:{spec}", f"{status}:{spec}"):
+            pipe.zadd(SandboxKeys.created_in(index), {identity: int(box[b"created_at"])})
+        if box.get(b"log"):
+            pipe.set(SandboxKeys.log(identity), box[b"log"])
+        pipe.hdel(SandboxKeys.box(identity), "log")
+        if status == "ERROR":
+            pipe.hdel(SandboxKeys.by_key, box[b"key_hash"].decode())
+        pipe.execute()
+
+
+def _migrate_start_task(redis: Any, identity: str, created_at: float) -> None:
+    """The indexes by conversation are new; the secrets of a finished start task go."""
+    task: dict[bytes, bytes] = redis.hgetall(StartKeys.task(identity))
+    if not task:
+        return
+    conversation_id = ConversationId(task[b"conversation_id"].decode())
+    with redis.pipeline(transaction=True) as pipe:
+        pipe.zadd(StartKeys.created(conversation_id), {identity: created_at})
+        pipe.zadd(StartKeys.updated(conversation_id), {identity: int(task[b"updated_at"])})
+        if task[b"status"] in _FINISHED:
+            pipe.hdel(StartKeys.task(identity), "secrets")
+            pipe.zrem(StartKeys.due, identity)
+        pipe.execute()
