@@ -76,6 +76,6 @@ def open_store(
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
-        forks=Forks(clients.commands, scripts, listing, conversations),
+        forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
     )

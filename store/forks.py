@@ -4,11 +4,11 @@ import json
 from typing import Any
 from uuid import uuid4
 
-from redis import Redis
+from redis.exceptions import TimeoutError
 
 from store.confirmations import held_risks
 from store.conversations import Conversations
-from store.effects import final_effect, written
+from store.effects import final_effect
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
 from store.keys import ConversationKeys, pair
@@ -21,15 +21,14 @@ from wire import ConversationId, Seq, read_event
 #: events copied at once
 _PAGE = 100
 
-#: seconds without a new page after which Redis removes an unfinished copy
-_HOUR = 3600
+#: seconds without a new page after which Redis removes an unfinished copy, and the error of the fork then
+_HOUR, _EXPIRED = 3600, "The copy of the conversation took so long that it has expired"
 
 
 class Forks:
     """Copies conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, conversations: Conversations) -> None:
-        self._redis = redis
+    def __init__(self, scripts: Scripts, listing: Listing, conversations: Conversations) -> None:
         self._scripts = scripts
         self._listing = listing
         self._conversations = conversations
@@ -46,7 +45,8 @@ class Forks:
     ) -> ConversationId:
         """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
 
-        Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse. Source: docs/wire.md, 8.
+        Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse, and TimeoutError of an hour without
+        a page. Source: docs/wire.md, 8.
         """
         state = self._conversations.get(source)
         last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
@@ -54,6 +54,8 @@ class Forks:
         stamp = Stamp.now()
         self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
         info = {**state["info"], "forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
+        if agent := state.get("agent"):
+            info["agent"] = agent
         fields = {
             "id": target,
             "revision": str(stamp.at),
@@ -68,7 +70,10 @@ class Forks:
             "updated_at": stamp.utc_time,
         }
         args = [fork, *(word for name_and_value in fields.items() for word in name_and_value)]
-        [outcome] = self._listing.write(self._scripts.adopt_fork, target, args)
+        try:
+            [outcome] = self._listing.write(self._scripts.adopt_fork, target, args)
+        except ConversationNotFound:
+            raise TimeoutError(_EXPIRED) from None
         if outcome != "adopted":
             raise IdInUse
         return target
@@ -84,32 +89,19 @@ class Forks:
 
     def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
         """Write the log up to `last` under the keys of the copy, which expire unless they are adopted."""
-        state = {"execution_status": "idle", "held": "", "text_chunk": 0, "seq": 0, "revision": 0, "groups": ""}
-        words = [word for name_and_value in state.items() for word in name_and_value]
-        times = ["created_at", stamp.utc_time, "updated_at", stamp.utc_time]
-        self._scripts.create_conversation([keys.root], [*stamp.args, keys.fork, "", "", "", "", 0, *words, *times])
-        pairs: set[str] = set()
-        self._let_expire(keys, pairs)
-        seq = Seq(0)
-        while seq < last:
+        seq, page, fork = Seq(0), list[bytes](), keys.fork
+        while True:
+            batch: list[Any] = [stamp.utc_time, _HOUR, fork]
+            for event in map(read_event, page):
+                final = "1" if final_effect(event) else ""
+                what = (event.raw, record(event), final)
+                batch += (event.id, pair(event.kind, event.source), event.at, *what)
+            copied = self._scripts.copy_events([keys.root], batch)
+            if copied is None:
+                raise TimeoutError(_EXPIRED)
+            seq, fork = Seq(copied), ""
+            if seq >= last:
+                return
             found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
             if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
                 raise ConversationNotFound
-            batch: list[Any] = [*stamp.args, "", 0, last]  # no more pairs than events
-            for event in map(read_event, page):
-                what = (event.raw, record(event), written(final_effect(event)))
-                batch += (event.id, pair(event.kind, event.source), event.at, *what)
-                pairs.add(pair(event.kind, event.source))
-            reply = self._scripts.append_events([keys.root], batch)
-            if reply is None:  # no page for an hour: the unfinished copy has expired
-                raise ConversationNotFound
-            seq = Seq(reply[-1])
-            self._let_expire(keys, pairs)
-
-    def _let_expire(self, keys: ConversationKeys, pairs: set[str]) -> None:
-        chunks: Any = self._redis.hget(keys.root, "text_chunk")
-        texts = [keys.text(chunk) for chunk in range(int(chunks or 0) + 1)]
-        with self._redis.pipeline(transaction=False) as pipe:
-            for key in (keys.root, keys.log, keys.ids, keys.pairs, keys.peaks, *map(keys.at, pairs), *texts):
-                pipe.expire(key, _HOUR)
-            pipe.execute()

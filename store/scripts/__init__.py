@@ -65,6 +65,7 @@ class Scripts:
     create_conversation: DecidingScript
     change_status: DecidingScript
     set_fields: DecidingScript
+    copy_events: Script
     adopt_fork: DecidingScript
     put_secrets: DecidingScript
     report_conversation: DecidingScript

@@ -1,7 +1,8 @@
 -- adopt_fork: rename the keys of a finished copy to those of its conversation, unless that conversation exists.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 fork id, which the copy's keys bear and which is its incarnation   then fields of the hash: name, value, …
--- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title}
+-- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title} | false: the copy has
+--          expired
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside five
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- include: _log.lua
@@ -9,6 +10,7 @@ if open_log('') then
   return close_log(redis.call('HGET', root, 'incarnation') == ARGV[1] and 'adopted' or 'exists', '')
 end
 local aside = ':fork:' .. ARGV[1]
+if redis.call('EXISTS', root .. aside) == 0 then return false end
 local parts = {':log', ':ids', ':pairs', ':peaks'}
 for _, pair in ipairs(redis.call('SMEMBERS', root .. aside .. ':pairs')) do parts[#parts + 1] = ':at:' .. pair end
 for chunk = 0, tonumber(redis.call('HGET', root .. aside, 'text_chunk')) do parts[#parts + 1] = ':text:' .. chunk end

@@ -113,8 +113,8 @@ def machine(store):
         def teardown(self):
             raws, seq = [], 0
             while seq < len(self.expected):  # in the order of appending, not of time
-                raws += store.events._read(self.id, list(range(seq + 1, min(seq + 100, len(self.expected)) + 1)))
-                seq += 100
+                page, seq = store.followers.read(self.id, seq, wait=0, limit=100)
+                raws += page
             assert [described(json.loads(raw)) for raw in raws] == self.expected
 
     return Confirmation
