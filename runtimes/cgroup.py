@@ -82,12 +82,12 @@ class Cgroup:
         return False
 
     def freeze(self) -> None:
-        """Freeze every process; returns when the kernel says so. Raises RuntimeFailure."""
+        """Freeze every process; returns when the kernel says so. Raises RuntimeFailure, also if it ends meanwhile."""
         self._write("cgroup.freeze", "1")
         deadline = time.monotonic() + SIGNAL_TIMEOUT
         while not self.is_frozen():
-            if time.monotonic() > deadline:
-                raise RuntimeFailure("a process of the sandbox would not freeze")
+            if time.monotonic() > deadline or not self.folder.exists():
+                raise RuntimeFailure("the sandbox ended, or one of its processes would not freeze")
             time.sleep(SIGNAL_POLL)
 
     def thaw(self) -> None:

@@ -48,18 +48,21 @@ class Freezer:
         return self.processes.is_frozen()
 
     def freeze(self) -> None:
-        """Stop every process and the log. Raises RuntimeFailure; then everything goes on."""
+        """Stop every process and the log. Raises RuntimeFailure; then everything goes on that has not ended."""
         if not self.is_wanted:  # a launcher that is frozen too may hold the gate
             with gate(self.folder):
                 (self.folder / PAUSED).touch()
         try:
             self.processes.freeze()
         except RuntimeFailure:
-            self.thaw()
+            with contextlib.suppress(RuntimeFailure):  # of what has ended
+                self.thaw()
             raise
 
     def thaw(self) -> None:
         """Let everything go on. Of a sandbox that is not to stand still: nothing."""
         if self.is_wanted:
-            self.processes.thaw()
-            (self.folder / PAUSED).unlink(missing_ok=True)
+            try:
+                self.processes.thaw()
+            finally:
+                (self.folder / PAUSED).unlink(missing_ok=True)

@@ -115,7 +115,6 @@ def main(lock: int) -> int:
     ended = _wait(command.pid, watch)
     ended |= _end_all(order)
     command.returncode = ended.get(command.pid)
-    (folder / PAUSED).unlink(missing_ok=True)  # what has ended stands still no more: its last output is due
     copier.join(_LOG_TIMEOUT)
     ending = {"code": command.returncode, "orphan_seconds": order.orphan_seconds if watch.is_orphan() else None}
     write(folder / ENDING, {"pid": handle["pid"], "started": handle["started"], **ending})
@@ -183,6 +182,8 @@ def _end_all(order: Order) -> dict[int, int]:
     What survives is left to whoever stops the sandbox, who can say so.
     """
     group = order.group
+    # Before anything is thawed: nobody must freeze it again, and the copier may write its last output.
+    (order.folder / PAUSED).unlink(missing_ok=True)
     if group is not None:
         with contextlib.suppress(RuntimeFailure):
             group.thaw()

@@ -204,6 +204,19 @@ def test_a_sandbox_that_ended_says_how_and_keeps_its_last_lines(runtime, script,
     assert printed(runtime, handle) == ["last words"]
 
 
+def test_a_paused_sandbox_whose_command_is_killed_ends_without_a_resume(runtime, tmp_path):
+    handle = runtime.start(python(FAMILY))
+    wait_until(partial(all_print, runtime, handle, 0), "the family")
+    runtime.pause(handle)
+
+    [command] = psutil.Process(handle["pid"]).children()[:1]
+    command.kill()
+
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    assert runtime.observe(handle).detail == "signal SIGKILL"
+    assert not marked(tmp_path)
+
+
 def test_a_killed_launcher_takes_its_sandbox_with_it(runtime, tmp_path):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: len(marked(tmp_path)) >= 3, "the family")
