@@ -22,6 +22,9 @@ from wiring import open_store_of
 
 BLUEPRINTS = (events, stream, conversations, app_conversations, app_events, sandboxes, specs, webhooks, operations)
 
+#: names of the blueprints whose operations read data
+_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name}
+
 
 def create_app(config: Config | None = None) -> Flask:
     """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
@@ -65,5 +68,5 @@ def create_app(config: Config | None = None) -> Flask:
 
 def _ensure_data_version() -> None:
     """Before the first request that reads data: the store may have been away when the server started."""
-    if request.path not in ("/alive", "/health"):
+    if request.blueprint in _READ_DATA:
         current_store.data_version.ensure()

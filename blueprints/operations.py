@@ -41,6 +41,7 @@ def health() -> dict[str, str]:
 @operations.response(200, Readiness)
 def ready() -> dict[str, object]:
     """Show whether requests can be served: 503 while the store does not answer."""
+    current_store.data_version.ensure()
     return {"status": "ready", "store": current_store.health.probe()}
 
 
