@@ -15,9 +15,12 @@ from bench.measure import Row
 
 _ROOT = Path(__file__).parent.parent
 
+#: where the part of the page begins that no measurement writes
+_COSTS = "## Cost of every operation"
+
 _PAGE = """# Performance
 
-Written by `make bench`; do not edit. Every figure is a ratio of two measurements taken in turn in one run
+`make bench` writes this page down to "Cost of every operation". Every figure is a ratio of two measurements taken in turn in one run
 (the median of the rounds' ratios), so that it depends little on how fast the machine is.
 
 {machine}
@@ -70,7 +73,8 @@ def table(rows: list[Row]) -> str:
 def write(rows: list[Row], measured_on: dict[str, str | int]) -> None:
     """Write docs/performance.md and one file of raw figures."""
     page = _PAGE.format(machine=", ".join(f"{name} {value}" for name, value in measured_on.items()), table=table(rows))
-    (_ROOT / "docs" / "performance.md").write_text(page)
+    file = _ROOT / "docs" / "performance.md"
+    file.write_text(f"{page}\n{_COSTS}{file.read_text().partition(_COSTS)[2]}")
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
     name = str(measured_on["date"])[:16].replace(":", "")

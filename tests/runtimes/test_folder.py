@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -63,8 +64,8 @@ def test_what_a_sandbox_made_unreadable_is_removed(folder):
 
 def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_removed(folder):
     # As a sandbox makes them: one step at a time, each from inside the one before.
-    script = "for n in $(seq 3000); do mkdir d && cd -P d || exit 1; done"
-    subprocess.run(["/bin/sh", "-c", script], cwd=folder / "work", check=True)
+    script = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", script], cwd=folder / "work", check=True)
 
     remove(folder)
 

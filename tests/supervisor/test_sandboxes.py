@@ -11,7 +11,8 @@ from runtimes.launch import Order
 from schemas.sandboxes import SandboxInfo
 from specs import Spec, Specs
 from store import Limits
-from supervisor.sandboxes import LONGEST_BACKOFF, Host, Reconciler, launch
+from supervisor.launches import launch
+from supervisor.sandboxes import LONGEST_BACKOFF, Host, Reconciler
 from tests.conftest import store_of
 
 SPEC = Spec(
@@ -29,6 +30,10 @@ SPEC = Spec(
     memory_bytes=None,
     cpus=None,
     processes=None,
+    network=None,
+    capabilities=(),
+    new_privileges=False,
+    read_only=True,
     conversation={},
 )
 
@@ -244,7 +249,7 @@ def test_a_status_detail_is_plain_text_and_the_log_stays_as_it_was_printed(sandb
 
     failed = sandboxes.get(running.id)
     assert failed.detail == "The sandbox ended: exit code 3\nno key given\nbye"
-    assert failed.log == runtime.printed
+    assert sandboxes.log(running.id, 100) == "\n".join(runtime.printed.splitlines()[-100:])
 
 
 def test_one_unknown_sandbox_that_cannot_be_ended_does_not_keep_others(runtime, reconciler):

@@ -1,11 +1,12 @@
 """The V1 resources, over HTTP alone, against the whole server: gunicorn, a supervisor, real processes."""
 
+import time
 from typing import Any
 from uuid import UUID
 
 import httpx
 
-from tests.servers import wait_until
+from tests.servers import PATIENCE, wait_until
 
 
 class Api:
@@ -15,8 +16,13 @@ class Api:
         self.client = client
 
     def call(self, method: str, path: str, *, status: int = 200, **options: Any) -> Any:
-        """The JSON of a response that has that status."""
-        response = self.client.request(method, f"/api{path}", **options)
+        """The JSON of a response that has that status; where another one says so, the call is repeated."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            response = self.client.request(method, f"/api{path}", **options)
+            if response.status_code == status or "Retry-After" not in response.headers or time.monotonic() > deadline:
+                break
+            time.sleep(float(response.headers["Retry-After"]))
         assert response.status_code == status, response.text
         return response.json()
 
