@@ -20,8 +20,8 @@ _COSTS = "## Cost of every operation"
 
 _PAGE = """# Performance
 
-`make bench` writes this page down to "Cost of every operation". Every figure is a ratio of two measurements taken in turn in one run
-(the median of the rounds' ratios), so that it depends little on how fast the machine is.
+`make bench` writes this page down to "Cost of every operation". Every figure is a ratio of two measurements taken in
+turn in one run (the median of the rounds' ratios), so that it depends little on how fast the machine is.
 
 {machine}
 
