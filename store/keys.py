@@ -174,6 +174,7 @@ class SandboxKeys:
     root = "{sandboxes}"
     created = f"{root}:created"
     by_key = f"{root}:keys"
+    hosts = f"{root}:hosts"
     deliveries = f"{root}:deliveries"
     signal = f"{root}:signal"
 

@@ -12,6 +12,7 @@ from typing import Any
 from store.effects import finish_message
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
 from store.listing import Listing
+from store.sandboxes import MOST_DETAIL, MOST_LOG_BYTES
 from wire import MOST_TITLE, ConversationId
 
 #: members of a sorted set that are read at once, and conversations between two lines in the log
@@ -32,8 +33,9 @@ def migrate_to_1(redis: Any, listing: Listing) -> None:
         if number % _REPORTED == 0:
             _log.warning("%s conversations are migrated", number)
     redis.delete(KeysOfVersion0.answers)
-    for identity in redis.zrange(SandboxKeys.created, 0, -1):
-        _migrate_sandbox(redis, identity.decode())
+    for box in redis.scan_iter(SandboxKeys.box("*"), count=1000):
+        _migrate_sandbox(redis, box.decode().rpartition(":")[2])
+    _clamp_heartbeats(redis)
     for identity, at in redis.zrange(StartKeys.created(), 0, -1, withscores=True):
         _migrate_start_task(redis, identity.decode(), at)
     _log.warning("The stored data are of version 1: %s conversations were migrated", number)
@@ -124,20 +126,33 @@ def _final(redis: Any, keys: ConversationKeys, pairs: list[str]) -> dict[str, st
 
 
 def _migrate_sandbox(redis: Any, identity: str) -> None:
-    """The indexes by spec are new; the log is a key of its own; the key of a failed sandbox opens nothing."""
+    """The indexes by spec are new; the log is a key of its own; the key of a failed sandbox opens nothing.
+
+    A hash without a status is what a note of use left of a sandbox that had ended: it goes.
+    """
     box: dict[bytes, bytes] = redis.hgetall(SandboxKeys.box(identity))
     status, spec = (box.get(name, b"").decode() for name in (b"status", b"spec_id"))
     if not status:
+        redis.delete(SandboxKeys.box(identity))
         return
     with redis.pipeline(transaction=True) as pipe:
         for index in (f"*:{spec}", f"{status}:{spec}"):
             pipe.zadd(SandboxKeys.created_in(index), {identity: int(box[b"created_at"])})
         if box.get(b"log"):
-            pipe.set(SandboxKeys.log(identity), box[b"log"])
+            pipe.set(SandboxKeys.log(identity), box[b"log"][-MOST_LOG_BYTES:])
         pipe.hdel(SandboxKeys.box(identity), "log")
-        if status == "ERROR":
+        pipe.hset(SandboxKeys.box(identity), "detail", box[b"detail"].decode()[:MOST_DETAIL])
+        if status == "ERROR" or box[b"wanted"] == b"deleted":
             pipe.hdel(SandboxKeys.by_key, box[b"key_hash"].decode())
         pipe.execute()
+
+
+def _clamp_heartbeats(redis: Any) -> None:
+    """A heartbeat was written by its host's clock, which may have been ahead of Redis' clock."""
+    seconds, micros = redis.time()
+    now = seconds * 1_000_000 + micros
+    for host, at in redis.zrange(SandboxKeys.hosts, 0, -1, withscores=True):
+        redis.zadd(SandboxKeys.hosts, {host: min(at, now)})
 
 
 def _migrate_start_task(redis: Any, identity: str, created_at: float) -> None:
