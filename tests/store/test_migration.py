@@ -123,6 +123,17 @@ def test_sandboxes_and_start_tasks_are_listed_and_the_log_of_a_failed_sandbox_is
     assert task["status"] == "READY"
 
 
+def test_a_ghost_of_a_sandbox_goes_and_a_heartbeat_is_not_ahead_of_the_clock_of_redis(client, redis):
+    redis.hset("{sandboxes}:box:ghost", "active_at", "1")
+    redis.zadd("{sandboxes}:hosts", {"ahead": 1e16})
+
+    get(client, "/conversations/count")
+
+    seconds, _ = redis.time()
+    assert not redis.exists("{sandboxes}:box:ghost")
+    assert redis.zscore("{sandboxes}:hosts", "ahead") <= (seconds + 1) * 1e6
+
+
 def test_a_decision_that_the_agent_had_not_received_is_still_due(client, redis):
     get(client, "/conversations/count")
 
