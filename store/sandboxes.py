@@ -226,7 +226,7 @@ class Sandboxes:
         last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
         return self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words]) == ("noted",)
 
-    def answer(self, reply: str, text: str) -> None:
+    def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""
         with self._redis.pipeline() as pipe:
             pipe.rpush(reply, text)
