@@ -1,4 +1,4 @@
-"""The effect of an appended event on its conversation: it opens or closes an action, sets state, or is the final response.
+"""The effect of an event on its conversation: it opens or closes an action, sets state, or is a final response.
 
 An effect is a JSON object for `append_events.lua`, with any of these members. Source: docs/wire.md, 4 and 5.
 
