@@ -12,7 +12,7 @@ from typing import Any, NewType, Protocol
 
 Handle = NewType(
     "Handle", dict[str, Any]
-)  #: how a runtime finds a sandbox again; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}
+)  #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}
 
 
 class RuntimeFailure(Exception):

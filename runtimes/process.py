@@ -60,7 +60,7 @@ _START_TIMEOUT = 30.0
 #: seconds that a launcher may need beyond its grace to end everything
 _END_TIMEOUT = 3.0
 
-#: what may name a folder: not another one, and no lock
+#: ids that may name a folder: neither a path nor the name of a lock
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 _PROJECT = Path(__file__).parent.parent

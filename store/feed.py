@@ -90,7 +90,7 @@ class Feed:
             self.changed.notify_all()
 
     def take_reading(self) -> bool:
-        """Whether the caller, who holds `changed`, must read the log for all followers."""
+        """Whether the caller, which holds `changed`, must read the log for all followers."""
         if not self.stale or self._reading:
             return False
         self._reading = True

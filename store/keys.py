@@ -152,7 +152,7 @@ class ConversationKeys:
 #: the version of all data
 DATA_VERSION = "data_version"
 
-#: what the fields of a conversation's hash begin with that only app conversations have
+#: prefix of those fields of a conversation's hash that only app conversations have
 APP_FIELD = "app."
 
 
@@ -233,7 +233,7 @@ class KeysOfVersion0:
 
 
 def followers_channel(process: str) -> str:
-    """Where a process reaches its own subscriber."""
+    """The channel from a process to its own subscriber."""
     return f"follower:{process}"
 
 

@@ -69,7 +69,7 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
         reason = str(error)
     except UNAVAILABLE:
         raise
-    except Exception as error:  # a fault of ours must not be retried for ever
+    except Exception as error:  # a fault of ours must not be retried without end
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
         reason = f"unforeseen {type(error).__name__}"
     if hopeless or min(delivery.age, claim.status_seconds) > GIVEN_UP:
