@@ -5,7 +5,7 @@ COPY requirements.txt /
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
 WORKDIR /app
-# What .dockerignore admits: the one list of what the image has.
+# .dockerignore is the one list of the files that the image has.
 COPY . .
 # A checkout under a strict umask would be unreadable for the user below.
 RUN chmod -R a+rX .
@@ -28,12 +28,12 @@ ENV PATH=/venv/bin:$PATH \
     PORT=8000 \
     DATA_DIR=/data \
     STOP_SANDBOXES=1
-# By number: Kubernetes' runAsNonRoot does not look names up.
+# By number: Kubernetes' runAsNonRoot does not resolve names.
 USER 10001:10001
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# The start may load a long file first: boot/embedded.py waits 60 s for it. A proxy that the environment names is not asked.
+# The start may load a long file first: boot/embedded.py waits 60 s for it. The probe ignores a proxy of the environment.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "-c", "\
 from urllib.request import ProxyHandler, build_opener; from config import Config; \
 build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{Config.from_env().port}/ready', timeout=4)"]

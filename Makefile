@@ -17,7 +17,7 @@ help: ## list the targets
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-# Ctrl-C ends the sandboxes too: nobody may start on this folder again. STOP_SANDBOXES=0 leaves them.
+# Ctrl-C ends the sandboxes too, as no later server may adopt them. STOP_SANDBOXES=0 leaves them running.
 run: export STOP_SANDBOXES ?= 1
 run: .venv/run ## start the server on http://127.0.0.1:8000
 	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
@@ -26,7 +26,7 @@ test: .venv/dev ## run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/test_contract.py
 	$(BIN)/python -m pytest tests/test_contract.py # its tests share one name, and xdist runs a name once
 
-test-interop: .venv/dev ## run the published OpenHands agent server as a sandbox; says what is missing where it is absent
+test-interop: .venv/dev ## run the published OpenHands agent server as a sandbox; where it is absent, print the missing package
 	$(BIN)/python -m tests.interop
 
 lint: .venv/dev ## check style and types
@@ -34,10 +34,10 @@ lint: .venv/dev ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: .venv/dev ## write again what is made from the code: OpenAPI document, table of settings
+docs: .venv/dev ## generate the OpenAPI document and the table of settings from the code
 	$(BIN)/python -m docs.make
 
-demo: .venv/run ## load a recorded conversation into a running server and answer its pending action
+demo: .venv/run ## load a recorded conversation into a running server and decide its pending action
 	$(BIN)/python examples/demo.py
 
 agent: .venv/dev ## run the echo agent for a conversation of a running server: make agent ID=…

@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 
 from environs import Env, EnvError
 
-#: what a REDIS_URL may begin with; `store/connection.py` says what each means
+#: schemes of a REDIS_URL; `store/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 
-#: settings that are one of a few words
+#: settings with a few allowed words
 _CHOICES = {"sandbox_overflow": ("refuse", "pause"), "sandbox_sharing": ("per_conversation", "shared")}
 
 
 class ConfigError(ValueError):
-    """A setting has a value that cannot be used; the message names the setting and what it may be."""
+    """A setting has an invalid value; the message names the setting and its allowed values."""
 
 
 def _setting(
@@ -30,7 +30,7 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What can be set from outside. The name of a setting is its field's name in capitals."""
+    """All settings. The name of a setting is its field's name in capitals."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "Port to listen on.", least=1, most=65535)
@@ -46,7 +46,7 @@ class Config:
         "data", "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
     )
     redis_timeout: float = _setting(
-        1.0, "Seconds that one try of a command may take; there are two.", least=0.05, most=60
+        1.0, "Timeout of one try of a command, in seconds; a command is tried twice.", least=0.05, most=60
     )
     redis_connections: int = _setting(
         64, "Most connections to Redis per worker, in a cluster to each of its nodes.", least=1, most=10_000
@@ -61,7 +61,7 @@ class Config:
         1024, "Least rate of a body after its first 10 seconds, in bytes per second; a slower one gets 408.", least=1
     )
     text_cache_bytes: int = _setting(
-        64 * 1024 * 1024, "Message text that a worker keeps for the `body` filter, in bytes.", least=0
+        64 * 1024 * 1024, "Most message text that a worker keeps for the `body` filter, in bytes.", least=0
     )
     secret_key: str = _setting(
         "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused.", secret=True
@@ -79,7 +79,7 @@ class Config:
         2048, "Longest reason of a rejection, in bytes of UTF-8; a longer one gets 422.", least=64, most=32_768
     )
     max_followers: int = _setting(
-        2000, "Most sockets, streams and waiting requests per worker; one more is refused.", least=1, most=100_000
+        2000, "Most sockets, streams and long polls per worker; one more is refused.", least=1, most=100_000
     )
     follower_bytes: int = _setting(
         4 * 1024 * 1024,
@@ -93,7 +93,7 @@ class Config:
         25.0, "Seconds of silence after which a socket is pinged and a stream gets a comment.", least=0.1, most=3600
     )
     idle_seconds: float = _setting(
-        90.0, "Seconds after which a client that answers nothing, or takes nothing, is dropped.", least=0.2, most=7200
+        90.0, "Seconds after which a client that answers no ping, or takes no bytes, is dropped.", least=0.2, most=7200
     )
     sandbox_specs: str = _setting("", "TOML file of the sandbox specs; unset: the bundled `specs.toml`.")
     sandbox_dir: str = _setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
@@ -106,12 +106,14 @@ class Config:
     )
     sandbox_starts: int = _setting(4, "Sandboxes that a host starts at once.", least=1, most=1000)
     sandbox_start_seconds: float = _setting(
-        120.0, "Seconds in which the agent server of a new sandbox must answer.", least=1, most=3600
+        120.0, "Seconds in which the agent server of a new sandbox must respond.", least=1, most=3600
     )
     start_task_days: float = _setting(
         7.0, "Days after which a finished start task of an app conversation is forgotten.", least=0.001, most=36_500
     )
-    supervisor: int = _setting(1, "1: the server runs this host's supervisor; 0: something else does.", least=0, most=1)
+    supervisor: int = _setting(
+        1, "1: the server runs this host's supervisor; 0: a process of its own is the supervisor.", least=0, most=1
+    )
     stop_sandboxes: int = _setting(
         0,
         "1, as in `make run`: sandboxes end with their supervisor unless it is killed; 0: the next one adopts them.",
@@ -131,14 +133,17 @@ class Config:
     )
     host_id: str = _setting("", "Name of this host among those that share a Redis; unset: the system's host name.")
     host_seconds: float = _setting(
-        10.0, "Seconds of silence after which a host's sandboxes are MISSING.", least=2, most=3600
+        10.0,
+        "Seconds without a heartbeat after which a host's sandboxes are MISSING.",
+        least=2,
+        most=3600,
     )
     sandbox_url_host: str = _setting("127.0.0.1", "Host name in the URLs of this host's sandboxes.")
     webhook_base_url: str = _setting(
         "", "URL that sandboxes post to, of `/api/v1/webhooks`; unset: that of HOST and PORT."
     )
     agent_seconds: float = _setting(
-        10.0, "Seconds that the agent server of a sandbox may take to answer.", least=0.1, most=600
+        10.0, "Deadline of a call to a sandbox's agent server, in seconds.", least=0.1, most=600
     )
     graceful_timeout: int = _setting(
         30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
@@ -163,7 +168,7 @@ class Config:
                 raise ConfigError(f"{name.upper()} must be {words}, not {getattr(self, name)!r}")
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
-        self.sandbox_port_range  # noqa: B018 - which refuses a wrong one
+        self.sandbox_port_range  # noqa: B018 - the property refuses a wrong one
         if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
@@ -180,13 +185,13 @@ class Config:
 
     @property
     def webhook_base(self) -> str:
-        """Where sandboxes of this host post to."""
+        """The URL that sandboxes of this host post to."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return self.webhook_base_url or f"http://{host}:{self.port}/api/v1/webhooks"
 
     @classmethod
     def from_env(cls) -> "Config":
-        """The settings as the environment has them; an empty variable counts as unset. Raises ConfigError."""
+        """Read the settings from the environment; an empty variable counts as unset. Raises ConfigError."""
         env = Env()
         readers: dict[type, tuple[Callable[[str], Any], str]] = {
             str: (env.str, "text"),

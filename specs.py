@@ -18,7 +18,7 @@ BUNDLED = Path(__file__).parent / "specs.toml"
 
 
 def unsupported(runtime: str) -> str:
-    """Why this system cannot run sandboxes of a runtime, in a sentence; empty if it can."""
+    """The reason, in a sentence, why this system cannot run sandboxes of a runtime; empty if it can."""
     if runtime == "process" and platform.system() != "Linux":
         return f"Sandboxes of the runtime `process` need Linux, this system is {platform.system()}: use `docker`."
     return ""
@@ -49,7 +49,7 @@ class Spec:
     conversation: Mapping[str, Any]
 
 
-#: keys that loosen the hardening of a container, and what each is where it is absent
+#: keys that loosen the hardening of a container, with their defaults
 _OF_CONTAINERS: dict[str, Any] = {"network": None, "capabilities": [], "new_privileges": False, "read_only": True}
 
 #: the least memory that an engine gives to a container
@@ -68,7 +68,7 @@ class _Limits(_Strict):
 
 
 class _Spec(_Strict):
-    """How a spec stands in the file; `specs.toml` explains each key."""
+    """The schema of a spec in the file; `specs.toml` explains each key."""
 
     id = fields.String(required=True, validate=validate.Regexp(re.compile(r"[\w./:-]{1,128}\Z")))
     command = fields.List(fields.String(), required=True, validate=validate.Length(min=1))
@@ -174,7 +174,7 @@ class Specs:
     def load(cls, path: str) -> "Specs":
         """Read a file; an empty path means the bundled one.
 
-        Raises ConfigError, whose message names file, key and reason.
+        Raises ConfigError with a message that names file, key and reason.
         """
         file = Path(path) if path else BUNDLED
         try:

@@ -1,1 +1,1 @@
-"""The link to agents: passes clients' words on to the agent servers in sandboxes. `reference/` is an agent itself."""
+"""The link to agents: sends clients' commands to the agent servers in sandboxes. `reference/` is one itself."""

@@ -1,7 +1,7 @@
-"""What clients tell agents: written into the log where a conversation is detached, passed on where it has a sandbox.
+"""Commands of clients to agents: the log takes a detached conversation's, the agent server takes a sandboxed one's.
 
-A decision is taken in Redis and then delivered. An agent server would approve what waits by a run or a message, so
-neither is passed on before the agent has received every decision about what it proposed earlier.
+Redis takes a decision first, then it is delivered. A run or a message makes an agent server approve its pending
+actions, so neither is sent before the agent has received every decision about its earlier actions.
 """
 
 import time
@@ -24,7 +24,7 @@ _LEASE_MARGIN = 5.0
 #: seconds to wait for an agent that has another delivery in hand, and between two polls of its lease
 _LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
 
-#: seconds until a delivery that got no response is retried, and until it is seen what an acceptance has led to
+#: seconds until a delivery that got no response is retried, and until the effect of an acceptance is checked
 RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
 
 
@@ -54,17 +54,17 @@ class Commands:
         return self.agent_in(SandboxId(sandbox_id)) if sandbox_id else None
 
     def agent_in(self, sandbox_id: SandboxId) -> AgentServer:
-        """The agent server of a sandbox, which is in use by that. Raises NotReachable."""
+        """The agent server of a sandbox; the call counts as a use of the sandbox. Raises NotReachable."""
         sandbox = self._store.sandboxes.use(sandbox_id)
         if sandbox is None or sandbox.status != "RUNNING":
             raise NotReachable(sandbox_id, sandbox.status if sandbox else "MISSING")
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
-        """Give the agent a user's message. What waits for a decision is rejected first, never approved by it.
+        """Send the agent a user's message. The pending actions are rejected first; the message never approves them.
 
-        A message whose rejection the agent did not receive is not sent. The agent may have a message that got no
-        response, so it is never repeated here.
+        Where the agent does not receive the rejection, the message is not sent. The agent may have received a message
+        that got no response, so this method never repeats a message.
         """
         sandbox_id = self._store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
@@ -80,9 +80,9 @@ class Commands:
         self._send(conversation_id, sandbox_id, content, run)
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
-        """Accept or reject what waits; True only for the decision that took effect.
+        """Accept or reject the pending actions; True only for the decision that took effect.
 
-        It has taken effect when it is decided: `supervisor/deliveries.py` retries until the agent has received it.
+        A decision takes effect in Redis: `supervisor/deliveries.py` retries until the agent has received it.
         """
         sandbox_id = self._store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
@@ -96,41 +96,41 @@ class Commands:
         return True
 
     def change_status(self, conversation_id: ConversationId, verb: str) -> None:
-        """Run, pause or interrupt. To run what waits for a decision is to accept it. Raises IllegalMove."""
+        """Run, pause or interrupt. A run accepts the pending actions. Raises IllegalMove."""
         sandbox_id = self._store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             self._store.conversations.change_status(conversation_id, verb)
         elif verb == "run":
             self._run(conversation_id, sandbox_id)
         else:
-            self.agent_in(SandboxId(sandbox_id)).tell(conversation_id, verb, {}, repeatable=True)
+            self.agent_in(SandboxId(sandbox_id)).post(conversation_id, verb, {}, repeatable=True)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
-        """Set which actions wait for a decision from now on."""
+        """Set the policy that holds back the actions from now on."""
         if agent := self.agent_of(conversation_id):
-            agent.tell(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
+            agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
         self._store.confirmations.set_policy(conversation_id, policy)
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
-        """Set what rates the risk of the agent's actions."""
+        """Set the analyzer that rates the risk of the agent's actions."""
         if agent := self.agent_of(conversation_id):
             body = {"security_analyzer": security_analyzer}
-            agent.tell(conversation_id, "security_analyzer", body, repeatable=True)
+            agent.post(conversation_id, "security_analyzer", body, repeatable=True)
         self._store.conversations.update(conversation_id, security_analyzer=security_analyzer)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
         """Keep secrets for the agent. Raises SecretsRefused."""
         if agent := self.agent_of(conversation_id):
-            agent.tell(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
+            agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
         self._store.conversations.put_secrets(conversation_id, secrets)
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation and everything of it, also from its agent if that can be reached.
+        """Remove a conversation with its events and secrets, also from its agent if the agent can be reached.
 
-        Its sandbox goes with the last conversation in it.
+        The last conversation in a sandbox takes the sandbox with it.
         """
         sandbox_id = self._store.conversations.sandbox_of(conversation_id)
-        with suppress(NotReachable, AgentUnreachable, AgentRefused):  # it is gone here; what its agent sends is refused
+        with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
             if sandbox_id:
                 self.agent_in(SandboxId(sandbox_id)).delete(conversation_id)
         self._store.conversations.delete(conversation_id)
@@ -141,7 +141,7 @@ class Commands:
     def delete_with_children(self, conversation_id: ConversationId) -> None:
         """Remove an app conversation, its children and the start tasks of all, each conversation as `delete` does.
 
-        The parent is the last: where a worker is killed in between, the client's repeat removes the rest.
+        The parent is removed last: if the worker is killed in between, the client's repeat removes the rest.
         Raises ConversationNotFound, also of a detached conversation.
         """
         parent = self._store.conversations.get(conversation_id)
@@ -154,17 +154,17 @@ class Commands:
                 self.delete(ConversationId(each["id"]))
 
     def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
-        """Send an agent a decision once more, unless it has received it; whether the delivery is settled by that.
+        """Send a decision again unless the agent has received it; True if the delivery is settled now.
 
-        An agent that no longer waits has received it, and one that waits for a decision about another action too: it
-        would take this decision for that action's. Our own state comes first: an agent at work may be slow to respond.
+        An agent that no longer waits has received the decision. So has an agent that waits about a later action, and
+        it would apply this decision to that action. Our own state is read first: a busy agent may respond slowly.
         """
         if delivery.awaited:
             agent = self._agent(claim)
             waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
             self._renew(claim)
             if waits and agent.latest_action(claim.conversation_id) in delivery.actions:
-                return self._tell(claim, delivery)
+                return self._send_decision(claim, delivery)
         self._store.deliveries.settle(claim.conversation_id, delivery)
         return True
 
@@ -186,14 +186,14 @@ class Commands:
             return
         try:
             if delivery is None or self._catch_up(claim, delivery):  # else the agent runs by an earlier acceptance
-                agent.tell(conversation_id, "run", {}, repeatable=False)
+                agent.post(conversation_id, "run", {}, repeatable=False)
         finally:
             self._store.deliveries.close(claim)
 
     def _overtake(
         self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str
     ) -> tuple[AgentServer, Claim, Delivery | None]:
-        """Decide what waits where the agent can be reached, and nothing elsewhere; the delivery that is outstanding."""
+        """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
         claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         try:
             agent = self._agent(claim)
@@ -203,19 +203,19 @@ class Commands:
         return agent, claim, self._store.deliveries.decide(claim, accept=accept, reason=reason)
 
     def _deliver(self, claim: Claim, delivery: Delivery) -> None:
-        """Send the agent what was decided just now. Whatever fails: the delivery is due again."""
+        """Send the agent the decision just taken. After any failure the delivery is due again."""
         again_in: float | None = RETRY_SECONDS
         with suppress(NotReachable, AgentUnreachable, AgentRefused, *UNAVAILABLE):
             self._await_lease(claim)
-            again_in = None if self._tell(claim, delivery) else ACCEPTED_SECONDS
+            again_in = None if self._send_decision(claim, delivery) else ACCEPTED_SECONDS
         with suppress(*UNAVAILABLE):  # it is due when its lease ends
             self._store.deliveries.close(claim, again_in=again_in)
 
     def _catch_up(self, claim: Claim, delivery: Delivery) -> bool:
-        """Send the agent the decision that is outstanding, before anything else; whether that settles it."""
+        """Send the agent the outstanding decision before another command; True if the delivery is settled now."""
         if claim.is_of(delivery):
             self._await_lease(claim)
-            return self._tell(claim, delivery)
+            return self._send_decision(claim, delivery)
         if not claim.has_lease:
             self._await_lease(claim)
             known = self._store.deliveries.get(claim.conversation_id)
@@ -224,15 +224,15 @@ class Commands:
             delivery = known
         return self.redeliver(claim, delivery)
 
-    def _tell(self, claim: Claim, delivery: Delivery) -> bool:
-        """Send the agent a decision; whether that settles it.
+    def _send_decision(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send the agent a decision; True if the delivery is settled now.
 
-        An agent server that says it waits, but is not quite at the end of its run, takes an acceptance for a run that
-        is going on already, and drops it. So an acceptance stays due until the agent is seen to move.
+        An agent server reports that it waits a moment before its run has ended, and drops an acceptance that it
+        receives in between. So an acceptance stays due until the agent has left `waiting_for_confirmation`.
         """
         if time.monotonic() - claim.asked_at > _LEASE_MARGIN:  # this process stood still, or the agent was slow
             self._renew(claim)
-        self._agent(claim).answer(claim.conversation_id, delivery.accept, delivery.reason)
+        self._agent(claim).decide(claim.conversation_id, delivery.accept, delivery.reason)
         if not delivery.accept:
             self._store.deliveries.settle(claim.conversation_id, delivery)
         return not delivery.accept
@@ -244,12 +244,12 @@ class Commands:
         return self.agent_in(SandboxId(claim.sandbox_id))
 
     def _renew(self, claim: Claim) -> None:
-        """Raises AgentUnreachable: so much time has passed that another driver may have delivered."""
+        """Raises AgentUnreachable if the lease has ended: another driver may have sent the decision."""
         if not self._store.deliveries.renew(claim):
             raise AgentUnreachable("The lease of the delivery ended before the agent server was called")
 
     def _await_lease(self, claim: Claim) -> None:
-        """Wait a little while the agent has another delivery in hand. Raises NotReachable, AgentUnreachable."""
+        """Wait at most _LEASE_TIMEOUT for the agent's other delivery to end. Raises NotReachable, AgentUnreachable."""
         self._agent(claim)
         deadline = time.monotonic() + _LEASE_TIMEOUT
         while not claim.has_lease:

@@ -1,10 +1,10 @@
-"""A sandbox's agent server, spoken to over HTTP. Source: the agent-server wire.
+"""An HTTP client of a sandbox's agent server. Source: the agent-server wire.
 
-An agent server is not trusted. Each call has one deadline for all of it; a response is read as it was sent (no
-encoding), up to MOST_BYTES; its text reaches errors and logs as one plain line; what is no JSON object is no state.
+An agent server is not trusted. One deadline covers a whole call. A response is asked for without encoding and has at
+most MOST_BYTES. Its text reaches errors and logs as one plain line. A state that is no JSON object is refused.
 
 A call that can be repeated without harm is tried twice when the connection fails. A message, a run and a decision are
-not repeated: nobody knows whether the agent received them.
+not repeated: the client cannot know whether the agent received them.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ import httpx
 from agents.transport import Transport, deadline
 from wire import ConversationId, InvalidJson, one_line, parse_json
 
-#: seconds to connect, and until an agent server that is asked whether it lives must say so
+#: seconds that a connection may take, and that a health check may take
 _CONNECT, _ALIVE = 2.0, 2.0
 
 #: most bytes of a response
@@ -28,11 +28,11 @@ _LONGEST_IDLE = 1e9
 
 
 class AgentUnreachable(Exception):
-    """The agent server gave no response that can be used; the message is a sentence of one line."""
+    """The agent server sent no usable response; the message is a sentence of one line."""
 
 
 class AgentRefused(Exception):
-    """The agent server answered, but not with success; the message is a sentence of one line."""
+    """The agent server responded with an error status; the message is a sentence of one line."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
@@ -48,7 +48,7 @@ class AgentServer:
         self._headers = {"X-Session-API-Key": session_api_key, "Accept-Encoding": "identity"}
 
     def is_alive(self) -> bool:
-        """Whether it answers requests."""
+        """Whether the agent server responds to requests."""
         try:
             self._call("GET", "/alive", seconds=_ALIVE)
         except (AgentUnreachable, AgentRefused):
@@ -56,22 +56,22 @@ class AgentServer:
         return True
 
     def idle_seconds(self) -> float | None:
-        """How long it has had nothing to do, as it says itself; None if it does not say, or says no duration."""
+        """Seconds for which the agent server reports to be idle; None if it reports no duration."""
         idle = _object(self._call("GET", "/server_info", seconds=_ALIVE)).get("idle_time")
         if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 <= idle <= _LONGEST_IDLE:
             return None
         return float(idle)
 
     def start(self, request: dict[str, Any], seconds: float) -> None:
-        """Start a conversation, once per id; it may take long, for an agent loads its tools."""
+        """Start a conversation, once per id. Cost: many seconds while the agent loads its tools."""
         self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds)
 
     def state(self, conversation_id: ConversationId) -> dict[str, Any]:
-        """What it says of a conversation."""
+        """The agent server's description of a conversation."""
         return _object(self._call("GET", f"/api/conversations/{conversation_id}", repeatable=True))
 
     def latest_action(self, conversation_id: ConversationId) -> str | None:
-        """Id of the last action that it has proposed."""
+        """Id of the action that the agent proposed last; None before its first."""
         query = {"kind": "ActionEvent", "sort_order": "TIMESTAMP_DESC", "limit": 1}
         path = f"/api/conversations/{conversation_id}/events/search"
         items = _object(self._call("GET", path, params=query, repeatable=True)).get("items")
@@ -82,21 +82,21 @@ class AgentServer:
         return str(items[0]["id"])
 
     def send(self, conversation_id: ConversationId, content: list[dict[str, Any]], run: bool) -> None:
-        """Send it a user's message."""
+        """Send the agent a user's message."""
         body = {"role": "user", "content": content, "run": run}
         self._call("POST", f"/api/conversations/{conversation_id}/events", json=body)
 
-    def answer(self, conversation_id: ConversationId, accept: bool, reason: str) -> None:
-        """Accept or reject what it proposes."""
+    def decide(self, conversation_id: ConversationId, accept: bool, reason: str) -> None:
+        """Send the agent a decision about its pending actions."""
         path = f"/api/conversations/{conversation_id}/events/respond_to_confirmation"
         self._call("POST", path, json={"accept": accept, "reason": reason})
 
-    def tell(self, conversation_id: ConversationId, verb: str, body: dict[str, Any], *, repeatable: bool) -> None:
-        """Run, pause, interrupt or set something."""
+    def post(self, conversation_id: ConversationId, verb: str, body: dict[str, Any], *, repeatable: bool) -> None:
+        """Send a command: `run`, `pause`, `interrupt`, or the name of a setting with its value."""
         self._call("POST", f"/api/conversations/{conversation_id}/{verb}", json=body, repeatable=repeatable)
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Have it forget a conversation."""
+        """Remove a conversation from the agent server."""
         self._call("DELETE", f"/api/conversations/{conversation_id}", repeatable=True)
 
     def _call(
@@ -148,7 +148,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _detail(body: bytes) -> str:
-    """What an error response says, as one short line."""
+    """The `detail` of an error response, or its text, as one short line."""
     try:
         text = str(_object(body)["detail"])
     except (AgentUnreachable, KeyError):
@@ -157,7 +157,7 @@ def _detail(body: bytes) -> str:
 
 
 def http_client(seconds: float) -> httpx.Client:
-    """The client of one process, for all agent servers. seconds is what a call may take in all."""
+    """The client of one process, for all agent servers. seconds: the default deadline of a call."""
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=4)
     # No proxy of the environment stands between a server and its sandboxes.
     timeout = httpx.Timeout(seconds, connect=_CONNECT)

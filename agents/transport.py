@@ -1,6 +1,6 @@
 """Connections to agent servers: every read and write ends at the deadline of the call that it belongs to.
 
-httpx limits each single read and write; a server that sends one byte a second would hold a call for ever.
+httpx limits each single read and write; a server that sends one byte a second would hold a call without end.
 """
 
 import time
@@ -15,13 +15,13 @@ import httpx
 #: when the call of this thread ends, in seconds of `time.monotonic`
 _deadline: ContextVar[float] = ContextVar("deadline")
 
-#: bytes that are written at once: so few that the system takes them whole or makes the writer wait
+#: bytes of one write: so few that the system takes them whole or makes the writer wait
 _CHUNK = 16384
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Give the calls inside the block so many seconds in all; one that takes longer raises httpx.TimeoutException."""
+    """Limit the calls inside the block to so many seconds together; a longer call raises httpx.TimeoutException."""
     token = _deadline.set(time.monotonic() + seconds)
     try:
         yield

@@ -1,1 +1,1 @@
-"""What the server costs, as ratios measured side by side in one run:  python -m bench"""
+"""The costs of the server, as ratios measured side by side in one run:  python -m bench"""

@@ -1,4 +1,4 @@
-"""Measure, print the table, write it down:  python -m bench [--quick] [SUBJECT …]"""
+"""Measure, print the table and write it to a file:  python -m bench [--quick] [SUBJECT …]"""
 
 import argparse
 import signal
@@ -19,7 +19,7 @@ _SUBJECTS = {
 
 
 def main() -> int:
-    """Run the subjects asked for; a missed target is no failure. Only a whole run is written down."""
+    """Run the given subjects; a missed target is no failure. Only a run of all subjects is written to a file."""
     options = argparse.ArgumentParser(prog="python -m bench", description="Measure the server; prints ratios.")
     options.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(_SUBJECTS)}; all by default")
     options.add_argument("--quick", action="store_true", help="a test of the bench: the figures mean nothing")

@@ -1,4 +1,4 @@
-"""The least that a count can cost in Flask: one view, one pipelined Redis call, no rules and no documentation."""
+"""The least cost of a count in Flask: one view, one pipelined Redis call, no rules and no documentation."""
 
 import os
 
@@ -12,7 +12,7 @@ def sorted_set(conversation_id: str) -> str:
 
 
 def create_app() -> Flask:
-    """The WSGI app; the Redis is that of REDIS_URL, as for the real one."""
+    """The WSGI app; its Redis is that of REDIS_URL, as for the server."""
     app = Flask(__name__)
     redis = Redis.from_url(os.environ["REDIS_URL"])
 

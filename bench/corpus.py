@@ -1,4 +1,4 @@
-"""What is stored and counted: events like those that agents write, the same ones in every run."""
+"""The events that the bench stores and counts: like those of agents, and the same in every run."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from wire import ConversationId, Event, Micros, event_time
 #: 2026-01-01T00:00:00Z in µs; events follow a second apart
 FIRST, STEP = 1_767_225_600_000_000, 1_000_000
 
-#: (kind, source) of ten events in a row, as an agent's log has them
+#: (kind, source) of ten consecutive events of a typical log
 TEN = (
     ("MessageEvent", "user"),
     *(("ActionEvent", "agent"), ("ObservationEvent", "environment")) * 3,
@@ -53,7 +53,7 @@ def fill(redis_url: str, conversation_id: ConversationId, events: Iterable[Event
 
 
 def small_events(random: Random, number: int) -> Iterator[Event]:
-    """Events of the usual kinds with nothing in them."""
+    """Events of the usual kinds without content."""
     for i in range(number):
         kind, source = TEN[i % len(TEN)]
         yield Event(_uuid(random), kind, source, Micros(FIRST + i * STEP), {}, b"{}")
@@ -70,7 +70,7 @@ def messages(random: Random, number: int, rare: str, common: str) -> Iterator[Ev
 
 
 def agent_events(random: Random, number: int) -> Iterator[Event]:
-    """Whole events of about 485 bytes of JSON: messages, actions and what was observed of each."""
+    """Whole events of about 485 bytes of JSON: messages, actions and observations."""
     action: dict[str, Any] = {}
     for i in range(number):
         kind, source = TEN[i % 7]

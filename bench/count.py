@@ -13,7 +13,7 @@ from wire import ConversationId, Micros, event_time
 #: requests under way at once: enough to keep one worker busy
 _CONNECTIONS = 8
 
-#: which of kind, source and time a filter has
+#: filters by their members: kind, source, time
 _FILTERS = {
     "no filter": (),
     "kind": ("kind",),
@@ -24,7 +24,7 @@ _FILTERS = {
 
 
 def rows(effort: Effort) -> list[Row]:
-    """Throughput by filter, then how little the log's length matters."""
+    """Throughput by filter, then throughput by length of the log."""
     random = Random(1)
     small, large = corpus.conversation(random), corpus.conversation(random)
     with ExitStack() as stack:
@@ -80,7 +80,7 @@ def _queries(name: str, number: int) -> tuple[list[str], int]:
     first = number // 2 if "time" in parts else 0
     kinds = {"ActionEvent"} if "kind" in parts else {kind for kind, _ in corpus.TEN}
     expected = sum(corpus.TEN[i % len(corpus.TEN)][0] in kinds for i in range(first, number))
-    # Many instants between the same two events: nobody gains by remembering a query.
+    # Many instants between the same two events: a cache of queries would gain nothing.
     instants = range(corpus.FIRST + first * corpus.STEP - 999, corpus.FIRST + first * corpus.STEP)
     fixed = {"kind": "kind=ActionEvent", "source": "source=agent"}
     return [

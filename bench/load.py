@@ -1,6 +1,6 @@
 """The load generator: keep-alive connections, prebuilt requests, and no more parsing than a length needs.
 
-It runs in the bench's own process, beside one worker and one Redis; `Load.busy` tells whether it had time to spare.
+It runs in the bench's own process, beside one worker and one Redis; `Load.busy` shows whether it had time to spare.
 """
 
 import select
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-#: seconds after which an unanswered request ends the run
+#: seconds without a response after which the run ends
 _TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """How many requests were answered in how many seconds; busy is the generator's own share of a core."""
+    """The number of responses and the seconds they took; busy is the generator's own share of a core."""
 
     requests: int
     seconds: float
@@ -42,7 +42,7 @@ def post(path: str, body: bytes) -> bytes:
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """The body of one reply. Raises RuntimeError for any status but 200."""
+    """The body of one response. Raises RuntimeError for any status but 200."""
     with closing(Connection(port)) as connection:
         connection.send_next(iter([request]))
         while (body := connection.receive()) is None:
@@ -51,7 +51,7 @@ def ask(port: int, request: bytes) -> bytes:
 
 
 def create(port: int, path: str, body: bytes) -> None:
-    """Post what makes something new. Raises RuntimeError for any status but 201."""
+    """Post a request that creates something. Raises RuntimeError for any status but 201."""
     with socket.create_connection(("127.0.0.1", port), _TIMEOUT) as connection:
         connection.sendall(post(path, body))
         if not (answer := connection.recv(65536)).startswith(b"HTTP/1.1 201"):
@@ -74,7 +74,7 @@ def drive(
 
 
 def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> int:
-    """Send from the queue on every connection whenever it is free; returns how many requests were answered."""
+    """Send from the queue on every connection whenever it is free; returns the number of responses."""
     poll, by_number = select.poll(), {connection.number: connection for connection in opened}
     answered = in_flight = 0
     for connection in opened:
@@ -115,7 +115,7 @@ class Connection:
         return request is not None
 
     def receive(self) -> bytes | None:
-        """Read what has come: the reply's body once it is complete, else None."""
+        """Read the bytes that came; returns the response's body once it is complete, else None."""
         read = self._socket.recv(65536)
         if not read:
             raise RuntimeError("the server closed the connection")

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Effort:
-    """How long and how large: seconds of one measurement, rounds of both sides, and sizes."""
+    """The scale of a run: seconds of one measurement, rounds of both sides, and sizes."""
 
     seconds: float = 0.5
     rounds: int = 15
@@ -25,7 +25,7 @@ class Effort:
     sandboxes: int = 20
 
 
-#: enough to see that everything runs; the figures mean nothing
+#: enough to test that every subject runs; the figures mean nothing
 QUICK = Effort(
     seconds=0.1,
     rounds=2,
@@ -44,7 +44,7 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. raw: what it was computed from, for the file of results."""
+    """One figure. raw: the figures that it was computed from, for the file of results."""
 
     what: str
     value: float
@@ -71,14 +71,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What both sides measured, round by round, in the same unit."""
+    """The figures of both sides, round by round, in the same unit."""
 
     ours: list[float]
     theirs: list[float]
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios: what slows a whole round does not count."""
+        """The median of the rounds' ratios: a load that slows a whole round does not count."""
         return median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property

@@ -1,4 +1,4 @@
-"""What Redis keeps for an event beside the event's own bytes."""
+"""The memory that Redis needs for an event beside the event's own bytes."""
 
 from collections import Counter
 from random import Random

@@ -15,7 +15,7 @@ from bench.measure import Row
 
 _ROOT = Path(__file__).parent.parent
 
-#: where the part of the page begins that no measurement writes
+#: heading of the part of the page that no measurement writes
 _COSTS = "## Cost of every operation"
 
 _PAGE = """# Performance
@@ -47,7 +47,7 @@ How each is measured (`bench/`):
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were measured on."""
+    """The machine and the versions that the figures were measured on."""
     with servers.redis_server() as url, Redis.from_url(url) as redis:
         redis_version = redis.info("server")["redis_version"]
     return {

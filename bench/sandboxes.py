@@ -1,4 +1,4 @@
-"""How long twenty sandboxes need from the request to RUNNING, and one from the request to PAUSED.
+"""The seconds of twenty sandboxes from the request to RUNNING, and of one from the request to PAUSED.
 
 Beside each stands what the machine itself needs: the same agent server as a bare process, one after the other and
 twenty at once, until it answers.
@@ -25,7 +25,7 @@ _WORKERS = 2
 _SETTINGS = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100"}
 _ROOT = Path(__file__).parent.parent
 
-#: seconds between two polls, and until something counts as lost
+#: seconds between two polls, and until a sandbox counts as lost
 _POLL, _TIMEOUT = 0.01, 60.0
 
 

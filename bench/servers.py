@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 _ROOT = Path(__file__).parent.parent
 
-#: seconds in which a server must answer, and in which it must end when asked to
+#: seconds in which a server must respond, and in which it must end after a SIGTERM
 _START_TIMEOUT, _STOP_TIMEOUT = 20.0, 10.0
 
 
@@ -79,7 +79,7 @@ def _process(command: list[str], folder: Path, settings: dict[str, str], answers
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that no process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -94,7 +94,7 @@ def _redis_answers(path: str) -> bool:
 
 
 def http_answers(port: int) -> bool:
-    """Whether a server answers anything; a 404 will do."""
+    """Whether a server responds at all; a 404 counts."""
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as client:
             client.sendall(b"GET /alive HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")

@@ -1,4 +1,4 @@
-"""From an append to the hands of five hundred sockets: one process appends, another one listens.
+"""The time from an append to its delivery at five hundred sockets: one process appends, another one receives.
 
 Both read `time.monotonic`, which is one clock for all processes of a machine; an event bears the time of its sending.
 """
@@ -23,7 +23,7 @@ from wire import ConversationId
 
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 
-#: seconds after which what has not arrived counts as lost
+#: seconds after which an event that has not arrived counts as lost
 _TIMEOUT = 30.0
 
 #: events in one request of the burst
@@ -61,7 +61,7 @@ def rows(effort: Effort) -> list[Row]:
 
 
 class Received:
-    """All deliveries of one measurement: seconds from sending to hearing, and how long it took in all."""
+    """All deliveries of one measurement: seconds from sending to receiving, and seconds in all."""
 
     def __init__(self, latencies: list[float], seconds: float) -> None:
         self.latencies = sorted(latencies)
@@ -139,7 +139,7 @@ def _event(number: int) -> dict[str, Any]:
 def _listen(
     pipe: Connection, port: int, conversations: list[ConversationId], sockets: int, expected: list[list[int]]
 ) -> None:
-    """Open the sockets, say so, receive everything; send back the latencies in seconds, or what went wrong."""
+    """Open the sockets, report that, receive every event; send back the latencies in seconds, or the error."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     listeners = [
         _Listener(port, conversations[at % _CONVERSATIONS], expected[at % _CONVERSATIONS]) for at in range(sockets)
@@ -159,7 +159,7 @@ def _listen(
 
 
 class _Listener:
-    """One client: no more protocol than a quiet connection needs."""
+    """One client with the least protocol that an idle connection needs."""
 
     def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
@@ -179,7 +179,7 @@ class _Listener:
             self._unread += self.socket.recv(65536)
 
     def receive(self, latencies: list[float]) -> bool:
-        """Take what has come; whether it was the last of what is expected."""
+        """Take the bytes that came; True if the last expected event was among them."""
         self._unread += self.socket.recv(262144)
         at = time.monotonic()
         left = self.left

@@ -1,4 +1,4 @@
-"""Loads a recorded conversation into a running server, counts its events, and answers its pending action.
+"""Loads a recorded conversation into a running server, counts its events, and rejects its pending action.
 
     python examples/demo.py [BASE_URL]
 
@@ -19,7 +19,7 @@ RECORDING = Path(__file__).parent / "pending.events.jsonl"
 
 
 def call(method: str, path: str, body: Any = None) -> Any:
-    """One request with a JSON body and a JSON answer."""
+    """Send one request with a JSON body; returns the JSON of the response."""
     request = urllib.request.Request(BASE_URL + path, method=method)
     if body is not None:
         request.data = json.dumps(body).encode()
@@ -53,9 +53,9 @@ def main() -> None:
     for action in call("GET", f"{conversation}/pending_actions"):
         arguments = json.dumps(action["arguments"])
         print(f"\nWaiting for an answer: {action['tool_name']} {arguments} (risk {action['security_risk']})")
-    answer = {"accept": False, "reason": "Not on this machine."}
+    decision = {"accept": False, "reason": "Not on this machine."}
     for attempt in ("Rejecting it", "Rejecting it again"):
-        result = call("POST", f"{events}/respond_to_confirmation", answer)
+        result = call("POST", f"{events}/respond_to_confirmation", decision)
         print(f"{attempt}: success is {str(result['success']).lower()}")
 
     print("\nThe events that followed:")

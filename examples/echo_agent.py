@@ -1,11 +1,13 @@
-"""An agent as an outside program: follows a conversation by socket and acts while it runs.
+"""An agent as an outside program: follows a conversation by socket, and acts while the conversation runs.
 
     python examples/echo_agent.py CONVERSATION_ID [BASE_URL]
 
-Each `run: CMD` line of a user's message becomes an action; once it may be executed (at once, or when it is accepted,
-as the conversation's policy says), it is, and its output is posted. The agent replies to every other message with text.
-All that the agent knows it reads from the log, and what it posts twice is kept once: it may be stopped and restarted
-at any time, and so may the server. A command during which the agent is killed is executed again.
+The agent proposes each `run: CMD` line of a user's message as an action. It executes the action at once, or after a
+person has accepted it, as the conversation's policy says, and posts the output. It replies to other messages with text.
+
+Guarantee: the agent and the server may be stopped and restarted at any time. The agent reads its whole state from the
+log, and the log keeps an event that is posted twice once. Limitation: a command during which the agent is killed is
+executed again.
 """
 
 import json
@@ -27,21 +29,21 @@ Event = dict[str, Any]
 
 
 class EchoAgent:
-    """What has happened in a conversation, and the next thing to do about it."""
+    """The state of a conversation as its log has it, and the agent's next step."""
 
     def __init__(self, conversation_id: str, base_url: str) -> None:
         self.webhook = f"/api/v1/webhooks/events/{conversation_id}"
         self.resource = f"/api/conversations/{conversation_id}"
         self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
         self.http = httpx.Client(base_url=base_url, timeout=30)
-        self.seq = self.known = 0  # of the last event received, and of the last one that is known to be there
+        self.seq = self.known = 0  # of the last event received, and of the last event known to be in the log
         self.status = "idle"
         self.message: Event = {}
         self.actions: dict[str, Event] = {}
-        self.answered: set[str] = set()
+        self.observed: set[str] = set()
 
     def follow(self) -> None:
-        """Follow for ever; after a break go on behind the last event received."""
+        """Follow without end; after a lost connection continue after the last event received."""
         while True:
             try:
                 with connect(f"{self.socket}?after_seq={self.seq}", max_size=None) as socket:
@@ -55,7 +57,7 @@ class EchoAgent:
                 time.sleep(RETRY_SECONDS)
 
     def receive(self, seq: int | None, event: Event) -> None:
-        """Take in one event; those without a seq are in no log."""
+        """Apply one event to the state; an event without a seq is not in the log."""
         if seq is None:
             return
         self.seq = seq
@@ -64,14 +66,14 @@ class EchoAgent:
         elif event["kind"] == "ActionEvent":
             self.actions[event["id"]] = event
         elif "action_id" in event:
-            self.answered.add(event["action_id"])
+            self.observed.add(event["action_id"])
         elif event.get("key") == "execution_status":
             self.status = event["value"]
 
     def act(self) -> None:
-        """While the conversation runs, as far as the log is known: execute, propose or reply, a step at a time."""
+        """Execute, propose or reply, a step at a time, while the conversation runs and the whole log was received."""
         while self.status == "running" and self.seq >= self.known:
-            if open_actions := [one for one in self.actions.values() if one["id"] not in self.answered]:
+            if open_actions := [one for one in self.actions.values() if one["id"] not in self.observed]:
                 self.execute(open_actions[0])
             elif commands := self.new_commands():
                 self.post(*(action(self.message, number, command) for number, command in enumerate(commands)))
@@ -116,7 +118,7 @@ def event(kind: str, source: str = "environment", **members: Any) -> Event:
 
 
 def action(message: Event, number: int, command: str) -> Event:
-    """A command of a message as an action; the same one whenever it is proposed."""
+    """A command of a message as an action; a repeated proposal has the same id."""
     identity = str(uuid5(NAMESPACE_URL, f"{message['id']} {number}"))
     arguments = {"command": command, "is_input": False, "reset": False}
     call = {"id": f"call_{identity}", "name": "terminal", "arguments": json.dumps(arguments), "origin": "completion"}

@@ -1,8 +1,8 @@
-"""Where sandboxes really run: one small interface, implemented by `process.py` and `docker.py`. No Redis, no Flask.
+"""Runtimes of sandboxes: one small interface, implemented by `process.py` and `docker.py`. No Redis, no Flask.
 
-A runtime keeps nothing in memory that it needs again: `start` returns a handle, JSON that the caller stores, and every
-other call takes it. So a supervisor that was killed is followed by one that adopts its sandboxes, and a `start` for an
-id that runs already returns that sandbox's handle instead of starting a second one.
+A runtime keeps no state in memory: `start` returns a handle, JSON that the caller stores, and every other call takes
+that handle. So after a kill the next supervisor adopts the sandboxes, and a `start` for an id that runs already returns
+that sandbox's handle instead of starting a second sandbox.
 """
 
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from typing import Any, NewType, Protocol
 
 Handle = NewType(
     "Handle", dict[str, Any]
-)  #: how a runtime finds a sandbox again; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}
+)  #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}
 
 
 class RuntimeFailure(Exception):
-    """A runtime could not do what it was asked; the message is a sentence for the operator."""
+    """A call of a runtime failed; the message is a sentence for the operator."""
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
-    """A text in which `{NAME}` stands for the value of that name."""
+    """The text with each `{NAME}` replaced by the value of that name."""
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
 
 
 class State(StrEnum):
-    """What a runtime sees of a sandbox. Whether its agent server answers is not its concern."""
+    """The state of a sandbox's processes. The state of its agent server is not a runtime's concern."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -37,16 +37,16 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Observation:
     state: State
-    detail: str = ""  #: of what is gone: how it ended, as far as that is known
+    detail: str = ""  #: how a sandbox that is GONE ended, as far as that is known
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start. `{NAME}` in an argument or a value of the environment stands for the port of that name."""
+    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name."""
 
     sandbox_id: str
     command: tuple[str, ...]
-    #: all of it: nothing of the server's own environment reaches a sandbox; it has secrets, so no repr shows it
+    #: the whole environment: none of the server's variables reaches a sandbox; it has secrets, so no repr shows it
     env: Mapping[str, str] = field(repr=False)
     working_dir: str  #: relative: inside the sandbox's own folder
     ports: Mapping[str, int] = field(default_factory=lambda: {"AGENT_SERVER": 8000})  #: name → port in a container
@@ -55,7 +55,7 @@ class Launch:
     cpus: float | None = None
     processes: int | None = None
     isolated: bool = False
-    # of a container alone; runtimes/docker.py says what each loosens
+    # for containers only; the head of runtimes/docker.py lists the default that each loosens
     network: str | None = None
     capabilities: tuple[str, ...] = ()
     new_privileges: bool = False
@@ -63,13 +63,13 @@ class Launch:
 
 
 class Runtime(Protocol):
-    """What can be asked of it. All but `observe` and `logs` raise RuntimeFailure; each may be repeated without harm."""
+    """The calls of a runtime. All but `observe` and `logs` raise RuntimeFailure; each may be repeated without harm."""
 
     def start(self, launch: Launch) -> Handle:
         """Start a sandbox, once per id, and return without waiting for its agent server."""
 
     def known(self) -> list[Handle]:
-        """The handles of all sandboxes that were started here, by any process, and not stopped."""
+        """The handles of all sandboxes that any process started here and no process stopped."""
         ...
 
     def observe(self, handle: Handle) -> Observation:
@@ -82,7 +82,7 @@ class Runtime(Protocol):
         """Let every process go on. A running sandbox stays as it is."""
 
     def stop(self, handle: Handle) -> None:
-        """End every process of the sandbox and remove all that it has. A sandbox that is gone stays gone."""
+        """End every process of the sandbox and remove its folder or container. A sandbox that is gone stays gone."""
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that it printed, at most `tail`; empty if there are none."""
+        """The last lines that the sandbox printed, at most `tail`; empty if there are none."""

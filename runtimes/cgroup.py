@@ -1,4 +1,4 @@
-"""A cgroup (v2) for a sandbox: the kernel itself freezes, limits and counts all that is in it, whatever it forks.
+"""A cgroup (v2) for a sandbox: the kernel freezes, limits and counts all processes in it, also those forked later.
 
 Freezing needs a cgroup below which we may make another; limits also need the controllers memory, pids and cpu
 there, which the kernel refuses to a cgroup that holds processes of its own, except the root.
@@ -25,7 +25,7 @@ _LAUNCHER_TASKS = 2
 
 
 def own() -> Path | None:
-    """The cgroup that this process is in; None where cgroup v2 is not mounted, or not as this process sees it."""
+    """This process's cgroup; None where cgroup v2 is not mounted, or not mounted as this process sees it."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         [inside] = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
@@ -42,16 +42,16 @@ class Cgroup:
 
     @classmethod
     def below(cls, parent: Path, name: str) -> "Cgroup":
-        """Make one, or take the empty one that is there. Raises OSError where that is not allowed."""
+        """Make a cgroup, or take the empty one of that name. Raises OSError where that is not allowed."""
         folder = parent / name
         folder.mkdir(exist_ok=True)
         (folder / "cgroup.freeze").write_text("0")
         return cls(folder)
 
     def limit(self, launch: Launch, *, with_launcher: bool) -> set[str]:
-        """Set a launch's limits; the names of those that hold now.
+        """Set a launch's limits; returns the names of the limits that the kernel enforces now.
 
-        with_launcher: its launcher could not leave, and counts.
+        with_launcher: the launcher could not leave the cgroup, so its tasks count.
         """
         tasks = launch.processes and launch.processes + (_LAUNCHER_TASKS if with_launcher else 0)
         wanted = {
@@ -95,7 +95,7 @@ class Cgroup:
         self._write("cgroup.freeze", "0")
 
     def processes(self) -> list[psutil.Process]:
-        """All that is in it and in cgroups that the sandbox made below it."""
+        """The processes in the cgroup and in cgroups that the sandbox made below it."""
         processes = []
         for file in self.folder.rglob("cgroup.procs"):
             with contextlib.suppress(OSError):
@@ -105,12 +105,12 @@ class Cgroup:
         return processes
 
     def _kill(self) -> None:
-        """SIGKILL to everything in it, at once; nothing where the kernel (before 5.14) cannot."""
+        """Send SIGKILL to all processes of the cgroup at once; a kernel before 5.14 cannot, then nothing happens."""
         if (self.folder / "cgroup.kill").exists():
             self._write("cgroup.kill", "1")
 
     def end(self) -> None:
-        """Kill everything in it, frozen or not, and remove it. Of one that is gone: nothing. Raises RuntimeFailure."""
+        """Kill every process in it, frozen or not, and remove the cgroup if it exists. Raises RuntimeFailure."""
         if self.folder.exists():
             self.thaw()
             self._kill()
@@ -118,13 +118,13 @@ class Cgroup:
             self._remove()
 
     def _remove(self) -> None:
-        """Remove it, once it is empty. Raises RuntimeFailure if it does not become so."""
+        """Wait until the cgroup is empty and remove it. Raises RuntimeFailure after SIGNAL_TIMEOUT."""
         deadline = time.monotonic() + SIGNAL_TIMEOUT
         while self.folder.exists():
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
-            with contextlib.suppress(OSError):  # a process that was killed leaves it a moment later
+            with contextlib.suppress(OSError):  # a killed process leaves the cgroup a moment later
                 self.folder.rmdir()
                 return
             if time.monotonic() > deadline:
@@ -147,16 +147,16 @@ class Cgroups:
         self._parent = own() if parent == "own" else parent
 
     def of(self, folder: Path) -> Path | None:
-        """The cgroup that a sandbox's folder gets; None where none may be made."""
+        """The path of the cgroup for a sandbox's folder; None where this process may not make one."""
         if self._parent is None or not os.access(self._parent, os.W_OK):
             return None
         return self._parent / f"sandbox-{_hashed(self._folder)}-{_hashed(folder)}"
 
     def confine(self, launch: Launch, folder: Path, launcher: int) -> tuple[Path | None, dict[str, str]]:
-        """Make a sandbox's cgroup, where that is possible; it, and how each limit is enforced.
+        """Make a sandbox's cgroup where that is possible. Returns its path, and how each limit is enforced.
 
-        The launcher is moved in, which shows that moving is allowed, and out again: its command joins by itself. A
-        launcher that may not leave is frozen with its sandbox.
+        The launcher is moved in, as a test whether moving is allowed, and out again: its command joins by itself.
+        Limitation: a launcher that may not leave is frozen with its sandbox.
         """
         wanted = {name for name in ("memory_bytes", "cpus", "processes") if getattr(launch, name)}
         limits = dict.fromkeys(wanted, "not enforced")
@@ -180,7 +180,7 @@ class Cgroups:
         return group, limits
 
     def remove_stale(self) -> None:
-        """Remove the cgroups of sandboxes whose folder is gone: nobody else knows of them any more."""
+        """Remove the cgroups of sandboxes without a folder: no handle names them any more."""
         if self._parent is None:
             return
         living = {self.of(folder) for folder in self._folder.glob("*/")}

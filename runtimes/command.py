@@ -1,4 +1,4 @@
-"""What a process sandbox runs: its command, its environment and its working directory."""
+"""The command, the environment and the working directory of a process sandbox."""
 
 import shutil
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from runtimes import Launch, RuntimeFailure, filled
 from runtimes.tree import MARK
 
-#: where programs are looked for unless the environment says otherwise
+#: the PATH of a sandbox without one of its own
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _PROJECT = Path(__file__).parent.parent

@@ -1,22 +1,22 @@
 """Sandboxes as containers of a Docker engine, which is found as the docker program finds it (DOCKER_HOST, …).
 
-Needs the packages of requirements-docker.txt. The engine keeps what there is to know: a container is named for its
-sandbox, so that a start happens once, and labelled with its host. Its ports are published on loopback. A container
-reaches the server as `host.docker.internal`; the server must listen on an address that containers reach. Whoever may
-use the engine's socket is root on its host.
+Needs the packages of requirements-docker.txt. The engine keeps all state: a container bears the name of its
+sandbox, so that a start happens once, and a label with its host. Its ports are published on loopback. A container
+reaches the server as `host.docker.internal`; the server must listen on an address that containers reach. A user of the
+engine's socket is root on its host.
 
-What is enforced, unless the launch says otherwise:
+Guarantees, unless the launch says otherwise:
 - no capabilities, and no program in the container gets privileges that its caller lacks
 - a read-only root. Writable are /tmp and /run (memory) and the working folder (a volume, which ends with the
-  container), for whom the image lets write there: a working folder that the image lacks is root's
+  container); the image's owner and mode decide who may write there, and a working folder that the image lacks is root's
 - limits of memory, cpus and processes
-- a network whose containers cannot reach each other: NETWORK, which the first start makes and later ones share. It is
+- a network whose containers cannot reach each other: NETWORK, which the first start makes and later starts share. It is
   also the name of the bridge on the host, for firewall rules; `docker network rm` ends it
 - no metadata service: each container has the addresses of METADATA itself, so that a call of one is refused inside
   the container, and 169.254.0.0/16 lies on its own bridge, so that the host routes no other link-local address for
   it. Only NET_ADMIN (routes) or NET_RAW (frames of its own making) gets around that
 
-What is not enforced: a container reaches the internet, the host's other networks, and every port that the host binds
+Limitation: a container reaches the internet, the host's other networks, and every port that the host binds
 to an address other than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce that.
 """
 
@@ -34,7 +34,7 @@ except ModuleNotFoundError:  # the one dependency that is optional
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, filled
 
-#: labels of a container: its sandbox, and the host whose supervisor started it
+#: labels of a container: its sandbox, and the host of the supervisor that started it
 SANDBOX, HOST = "agent-server.sandbox", "agent-server.host"
 
 #: the network of all sandboxes, and the name of its bridge on the host: at most 15 characters
@@ -43,10 +43,10 @@ NETWORK = "agent-server"
 #: link-local addresses of metadata services: of most clouds; of containers of Amazon's ECS and EKS; of Google's GKE
 METADATA = ("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.252")
 
-#: limits of a sandbox whose spec has none: bytes of memory, cpus, processes
+#: limits of a sandbox without limits in its spec: bytes of memory, cpus, processes
 _MEMORY_BYTES, _CPUS, _PROCESSES = 2 << 30, 1.0, 512
 
-#: seconds that the engine may take to answer
+#: seconds that the engine may take to respond
 _TIMEOUT = 30
 
 #: times that a health check may fail in a row unless the image says otherwise: the engine's own default
@@ -68,7 +68,7 @@ class DockerRuntime:
         self._own = threading.local()  # a client's connections are for one thread at a time
 
     def start(self, launch: Launch) -> Handle:
-        """Start a container, once per sandbox. One of the name that has ended is replaced."""
+        """Start a container, once per sandbox. A container of that name that has ended is replaced."""
         with self._engine(f"sandbox {launch.sandbox_id} cannot be started") as engine:
             name = _name(launch.sandbox_id)
             try:
@@ -95,7 +95,7 @@ class DockerRuntime:
         return []
 
     def observe(self, handle: Handle) -> Observation:
-        """What the engine says. A container whose own health check fails counts as gone. Raises RuntimeFailure."""
+        """The container's state. One with a failing health check counts as GONE. Raises RuntimeFailure."""
         with self._engine("the engine cannot be asked") as engine:
             try:
                 container = engine.containers.get(handle["container"])
@@ -110,11 +110,11 @@ class DockerRuntime:
             return Observation(State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Have the engine freeze the container."""
+        """Freeze the container; the engine does it."""
         self._move(handle, "pause", "paused")
 
     def resume(self, handle: Handle) -> None:
-        """Have the engine let the container go on."""
+        """Let the container go on; the engine does it."""
         self._move(handle, "unpause", "running")
 
     def stop(self, handle: Handle) -> None:
@@ -123,7 +123,7 @@ class DockerRuntime:
             engine.containers.get(handle["container"]).remove(force=True, v=True)
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that it printed, as far as the engine keeps them."""
+        """The last lines that the container printed, as far as the engine keeps them."""
         if tail <= 0:
             return ""
         with contextlib.suppress(RuntimeFailure), self._engine("the engine cannot be asked") as engine:
@@ -196,7 +196,7 @@ class DockerRuntime:
 
 
 def _folders(engine: "docker.DockerClient", launch: Launch, memory: int) -> dict[str, Any]:
-    """The working folder, and what can be written."""
+    """The working folder, and the writable folders."""
     folder = launch.working_dir
     if not folder.startswith("/"):
         folder = engine.images.get(launch.image or "").attrs["Config"].get("WorkingDir") or "/"
@@ -244,16 +244,16 @@ def _handle(sandbox_id: str, container: "Container", launch: Launch | None) -> H
 
 
 def _is_unhealthy(attrs: dict[str, Any]) -> bool:
-    """Whether its health check failed as often in a row as it may.
+    """Whether the container's health check failed as often in a row as it may.
 
-    The status does not tell: the engine sets it to unhealthy whenever it stops checking, so at every pause.
+    The health status is not used: the engine sets it to unhealthy whenever it stops checking, so at every pause.
     """
     check, health = attrs["Config"].get("Healthcheck") or {}, attrs["State"].get("Health") or {}
     return bool(health.get("FailingStreak", 0) >= (check.get("Retries") or _RETRIES))
 
 
 def _ending(state: dict[str, Any]) -> str:
-    """How a container ended, as the engine tells it."""
+    """How a container ended, as the engine reports it."""
     if state.get("OOMKilled"):
         return "it needed more memory than it may have"
     return state.get("Error") or f"exit code {state.get('ExitCode')}"

@@ -11,13 +11,13 @@ from uuid import uuid4
 
 from runtimes import RuntimeFailure
 
-#: seconds between two polls of a lock, and until one that is not released is a failure: longer than a start takes
+#: seconds between two polls of a lock, and until a lock that is not released is a failure: longer than a start takes
 _LOCK_POLL, LOCK_TIMEOUT = 0.005, 60.0
 
 
 @contextlib.contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Turn errors of the system into RuntimeFailure; its message begins with `what`."""
+    """Turn OSError and RuntimeFailure into a RuntimeFailure with a message that begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -47,7 +47,7 @@ def locked(path: Path) -> Iterator[int]:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             lock(file, fcntl.LOCK_EX)
-            # Else whoever held the lock has removed the file: a later caller locks a new one.
+            # Else the earlier holder of the lock has removed the file: a later caller locks a new one.
             if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
                 yield file
                 return

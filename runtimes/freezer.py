@@ -1,7 +1,7 @@
-"""A sandbox that stands still: all of its processes, and what it has printed.
+"""Freezes a sandbox: all of its processes, and its log.
 
-A marker in its folder is there from before the first process is stopped until after the last one goes on: so a caller
-that dies in between leaves no doubt of what is wanted. While it is there the launcher, which is not frozen, writes
+A marker file exists from before the first process is stopped until after the last one goes on: so a caller
+that dies in between leaves the wanted state on disk. While the marker exists the launcher, which is not frozen, writes
 nothing into the log. The gate is a lock on the folder, held while the marker is made and while the launcher writes.
 """
 
@@ -17,7 +17,7 @@ from runtimes.cgroup import Cgroup
 from runtimes.folder import LOCK_TIMEOUT, lock
 from runtimes.tree import Tree
 
-#: the file that is there while a sandbox is to stand still
+#: the marker file of a sandbox that is to stand still
 PAUSED = "paused"
 
 
@@ -48,19 +48,19 @@ class Freezer:
         return self.processes.is_frozen()
 
     def freeze(self) -> None:
-        """Stop every process and the log. Raises RuntimeFailure; then everything goes on that has not ended."""
+        """Stop every process and the log. Raises RuntimeFailure; then every process that has not ended goes on."""
         if not self.is_wanted:  # a launcher that is frozen too may hold the gate
             with gate(self.folder):
                 (self.folder / PAUSED).touch()
         try:
             self.processes.freeze()
         except RuntimeFailure:
-            with contextlib.suppress(RuntimeFailure):  # of what has ended
+            with contextlib.suppress(RuntimeFailure):  # the sandbox has ended
                 self.thaw()
             raise
 
     def thaw(self) -> None:
-        """Let everything go on. Of a sandbox that is not to stand still: nothing."""
+        """Let every process and the log go on; does nothing unless the marker exists."""
         if self.is_wanted:
             try:
                 self.processes.thaw()

@@ -2,13 +2,14 @@
 
     python -m runtimes.launch LOCK        the order, as JSON, on standard input
 
-It inherits the sandbox's lock as the open file LOCK and releases it after its reply: until then nobody can start the
-sandbox a second time, also when the supervisor has died. An order that breaks off is not obeyed. It also inherits
-the files that hold the sandbox's ports, and keeps them open until it ends.
+The launcher inherits the sandbox's lock as the open file LOCK and releases it after its reply: until then no process
+can start the sandbox a second time, also when the supervisor has died. The launcher ignores an order that breaks off.
+It also inherits the files that hold the sandbox's ports, and keeps them open until it ends.
 
-It writes who it is before it runs the command, and how the command ended before it ends itself. In between it waits
-for signals, copies output and polls for its supervisor. SIGTERM, the end of the command, or the absence of every
-supervisor for `orphan_seconds` ends all that runs below it, also what is frozen: the launcher itself never is.
+The launcher writes its handle before it runs the command, and the ending of the command before it ends itself. In
+between it waits for signals, copies output and polls for its supervisor. SIGTERM, the end of the command, or the
+absence of every supervisor for `orphan_seconds` makes it end all processes below it, also frozen ones. The launcher
+itself is never frozen.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from runtimes.cgroup import Cgroup
 from runtimes.freezer import PAUSED, gate
 from runtimes.orphans import OrphanWatch
 
-#: the files of a sandbox's folder: its handle, how it ended, what it printed last and before
+#: the files of a sandbox's folder: its handle, its ending, its log and its older log
 HANDLE, ENDING, LOG, OLDER_LOG = "handle.json", "ending.json", "log", "log.1"
 
 #: bytes copied from the sandbox's output at once
@@ -51,7 +52,7 @@ _ORDERS_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 @dataclass(frozen=True)
 class Order:
-    """What to run, and the handle to answer with when its own process is added."""
+    """The command to run, and the handle to reply with, to which the launcher adds its own process."""
 
     handle: dict[str, Any]
     command: list[str]
@@ -79,7 +80,7 @@ def write(path: Path, value: object) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `write` wrote; empty if there is nothing, or only what a crash of the machine left of it."""
+    """The object that `write` wrote; empty if the file is missing, or broken by a crash of the machine."""
     with contextlib.suppress(OSError, ValueError):
         value: dict[str, Any] = json.loads(path.read_text())
         return value
@@ -87,7 +88,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def main(lock: int) -> int:
-    """Run one order to its end. Returns the exit status: 1 if there was none, or it could not be obeyed."""
+    """Run one order to its end. Returns the exit status: 1 if no order came, or its command could not be run."""
     # Blocked, for all threads: `sigtimedwait` takes them one by one, and none is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_ORDERS_TO_END})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -104,10 +105,10 @@ def main(lock: int) -> int:
         command = _run(order, end_of_output)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         (folder / HANDLE).unlink()
-        _answer({"error": f"{order.command[0]} cannot be run: {getattr(error, 'strerror', None) or error}"})
+        _reply({"error": f"{order.command[0]} cannot be run: {getattr(error, 'strerror', None) or error}"})
         return 1
     os.close(end_of_output)
-    _answer({"handle": handle})
+    _reply({"handle": handle})
     os.close(lock)
     copier = threading.Thread(target=_copy, args=(output, folder, order.log_bytes), daemon=True)
     copier.start()
@@ -143,7 +144,7 @@ def _preparation(launcher: int, order: Order) -> Callable[[], None]:
             group.add(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != launcher:  # it died before it could be asked for that
+        if os.getppid() != launcher:  # the launcher died before prctl
             os._exit(1)
         if address_space is not None:
             resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
@@ -155,10 +156,10 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _answer(answer: dict[str, Any]) -> None:
-    """Reply to the supervisor, if it still lives, and close what is shared with it."""
+def _reply(reply: dict[str, Any]) -> None:
+    """Reply to the supervisor, if it still lives, and close the files shared with it."""
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(reply), flush=True)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -166,7 +167,7 @@ def _answer(answer: dict[str, Any]) -> None:
 
 
 def _wait(command: int, watch: OrphanWatch) -> dict[int, int]:
-    """Wait for the end of the command, an order to end it or the loss of the supervisor; exit codes of what ended."""
+    """Wait for the command's end, a signal or the supervisor's loss. Returns the exit codes of ended processes."""
     ended: dict[int, int] = {}
     while command not in ended and not watch.is_orphan():
         received = signal.sigtimedwait({signal.SIGCHLD, *_ORDERS_TO_END}, watch.seconds_left)
@@ -177,12 +178,12 @@ def _wait(command: int, watch: OrphanWatch) -> dict[int, int]:
 
 
 def _end_all(order: Order) -> dict[int, int]:
-    """End all that runs below, frozen or not, and remove its cgroup; the exit codes of what ended.
+    """End all processes below, frozen or not, and remove the cgroup. Returns the exit codes of ended processes.
 
-    What survives is left to whoever stops the sandbox, who can say so.
+    A process that survives is left to the runtime's `stop`, which can report it.
     """
     group = order.group
-    # Before anything is thawed: nobody must freeze it again, and the copier may write its last output.
+    # The marker goes first: `observe` must not freeze the sandbox again, and the copier may write its last output.
     (order.folder / PAUSED).unlink(missing_ok=True)
     if group is not None:
         with contextlib.suppress(RuntimeFailure):
@@ -208,8 +209,8 @@ def _reaped() -> dict[int, int]:
 def _copy(output: int, folder: Path, log_bytes: int) -> None:
     """Append output to the log until every writer has closed it; a full log takes the place of the older one.
 
-    While the sandbox stands still nothing is copied. What cannot be written is lost: a full disk must not stop the
-    sandbox.
+    While the sandbox stands still nothing is copied. Limitation: output that cannot be written is lost, for a full disk
+    must not stop the sandbox.
     """
     while True:
         select.select([output], [], [])

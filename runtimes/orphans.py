@@ -1,8 +1,8 @@
-"""How a launcher notices that its supervisor has been gone for too long.
+"""Detects an orphan: a launcher polls a lock to find that its supervisor has been gone for too long.
 
 Every supervisor holds a shared lock on a file of its folder of sandboxes for as long as it lives. The kernel ends the
-lock with the process, however that ended, so nothing has to be written and no clock of another process counts. A
-launcher polls: when it gets the lock for itself, no supervisor lives.
+lock with the process, however that ended: no process writes a heartbeat, and no clock of another process counts. When a
+launcher's poll gets the lock for itself, no supervisor lives.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ def is_supervised(folder: Path) -> bool:
 
 
 class OrphanWatch:
-    """Counts the polls that found no supervisor. Time in which the machine was suspended counts as one poll at most."""
+    """Counts the polls that found no supervisor. Time in which the machine was suspended counts as at most one poll."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         """seconds: for which no supervisor may live."""
@@ -57,7 +57,7 @@ class OrphanWatch:
 
     @property
     def seconds_left(self) -> float:
-        """Until the next poll."""
+        """Seconds until the next poll."""
         return max(0.0, self._due - time.monotonic())
 
     def is_orphan(self) -> bool:

@@ -4,8 +4,8 @@ A port is held by an abstract unix socket of its number. So each port is one san
 sandbox belongs to: the name exists once in the network namespace, as the port does, and the kernel frees it when the
 last process that has the socket open ends. A sandbox's launcher inherits the socket and keeps it open.
 
-Limitation: a program that is no sandbox and binds a port of the range after it was chosen takes it; `SANDBOX_PORTS`
-names a range that nothing else uses.
+Limitation: a program that is no sandbox can bind a port of the range after its choice and before the sandbox binds it;
+so `SANDBOX_PORTS` should name a range that nothing else uses.
 """
 
 import random
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from runtimes import RuntimeFailure
 
-#: first and last port that sandboxes get, unless a setting says otherwise: below what Linux takes by itself
+#: first and last port that sandboxes get, unless a setting says otherwise: below Linux' ephemeral range
 DEFAULT_RANGE = range(20_000, 30_000)
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -33,7 +33,7 @@ class HeldPorts:
 
 @contextmanager
 def held_ports(names: Mapping[str, int], among: range) -> Iterator[HeldPorts]:
-    """A free port for each name, held until the block and whoever inherited the files have ended.
+    """A free port for each name, held until the block and every process that inherited the files have ended.
 
     Raises RuntimeFailure when fewer are free in the range.
     """
@@ -73,7 +73,7 @@ def _hold(port: int) -> socket.socket | None:
 
 
 def _ephemeral() -> range:
-    """The ports that the kernel takes by itself, for connections and for whoever asks for any."""
+    """The ports that the kernel chooses by itself, for connections and for a bind to port 0."""
     try:
         first, last = _EPHEMERAL.read_text().split()
     except (OSError, ValueError):

@@ -2,27 +2,27 @@
 
 FOLDER/ID/           a sandbox's folder; `stop` removes it
     work/            its working directory and HOME
-    handle.json      who its launcher is: written by the launcher itself, before it runs the command
+    handle.json      its handle, with its launcher's process; the launcher writes it before it runs the command
     ending.json      how its command ended
-    log, log.1       what it printed
-    paused           there while it is to stand still
-FOLDER/.ID.lock      held by whoever changes the sandbox, and by its launcher until the command runs
+    log, log.1       its output
+    paused           exists while the sandbox is to stand still
+FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
 FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
 
-A launcher (`launch.py`) of its own stands between the supervisor and each sandbox, so nothing ends when the supervisor
-does, and nothing is lost of what a sandbox prints: the last one to two times `log_bytes`. A launcher whose supervisors
-have all been gone for `orphan_seconds` ends its sandbox, also a paused one; the folder stays for the next supervisor.
+A launcher (`launch.py`) of its own stands between the supervisor and each sandbox, so no sandbox ends and no
+output is lost when the supervisor ends; the last one to two times `log_bytes` are kept. A launcher that finds no
+supervisor for `orphan_seconds` ends its sandbox, also a paused one; the folder stays for the next supervisor.
 
 Limits. With a cgroup v2 below which this process may make others (see `cgroup.py`) the kernel freezes a sandbox and
 limits its memory, processes and cpus, as far as the cgroup has those controllers. Without one a sandbox is frozen by
 SIGSTOP to every process, memory is limited as the address space of each process, and processes and cpus are not
 limited at all, because the system counts processes per user and rations no cpus to a process. The handle's `limits`
-says which it was.
+has how each limit is enforced.
 
 Limitations. Without a cgroup a sandbox that forks for seconds without end can outpace the freezing, and a resume
-continues also what the sandbox itself had stopped. A sandbox runs as the supervisor's user: unless it is isolated it
-can read what that user can, signal that user's processes, its launcher among them, and escape, if it clears its
-environment and leaves its session just when its launcher is killed.
+also continues processes that the sandbox itself had stopped. A sandbox runs as the supervisor's user: unless it is
+isolated it can read that user's files, signal that user's processes, its launcher among them, and escape, if it clears
+its environment and leaves its session just when its launcher is killed.
 
 Isolation. bubblewrap gives a sandbox its own processes, /tmp, /dev and no capabilities; the sandbox sees the
 machine's files, but not those of other sandboxes, and writes only its working directory. The network is the
@@ -54,13 +54,13 @@ from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
 from runtimes.orphans import supervise
 from runtimes.ports import DEFAULT_RANGE, HeldPorts, held_ports
 
-#: seconds in which a launcher must say whether the command runs
+#: seconds in which a launcher must reply whether the command runs
 _START_TIMEOUT = 30.0
 
 #: seconds that a launcher may need beyond its grace to end everything
 _END_TIMEOUT = 3.0
 
-#: what may name a folder: not another one, and no lock
+#: ids that may name a folder: neither a path nor the name of a lock
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 _PROJECT = Path(__file__).parent.parent
@@ -92,7 +92,7 @@ class ProcessRuntime:
         self._cgroups.remove_stale()
 
     def start(self, launch: Launch) -> Handle:
-        """Start a sandbox, once per id. What an earlier one of the id left in its working directory stays."""
+        """Start a sandbox, once per id. Files that an earlier sandbox of the id left in its working directory stay."""
         if not _ID.fullmatch(launch.sandbox_id):
             raise RuntimeFailure(f"{launch.sandbox_id!r} cannot name a sandbox's folder")
         folder = self._folder / launch.sandbox_id
@@ -112,7 +112,7 @@ class ProcessRuntime:
                 raise
 
     def observe(self, handle: Handle) -> Observation:
-        """What is true now. Finishes the pause of a caller that died in the middle of it."""
+        """The present state. Also finishes a pause that its caller did not live to finish."""
         if tree.found(handle["pid"], handle["started"]) is None:
             return Observation(State.GONE, _ending(handle))
         freezer = _freezer(handle)
@@ -123,7 +123,7 @@ class ProcessRuntime:
         return Observation(State.PAUSED if freezer.is_wanted else State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Freeze every process and the log: a paused sandbox prints nothing, also not what it printed before."""
+        """Freeze every process and the log: while a sandbox is paused, its log does not grow."""
         with failing(f"sandbox {handle['sandbox_id']} cannot be paused"), _living(handle) as freezer:
             freezer.freeze()
 
@@ -133,10 +133,10 @@ class ProcessRuntime:
             freezer.thaw()
 
     def stop(self, handle: Handle) -> None:
-        """End every process and remove the sandbox's folder with all that is in it."""
+        """End every process and remove the sandbox's folder with its content."""
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
-            # After a start whose handle was never stored, the folder knows better than the caller.
+            # If the handle of the last start was never stored, the folder has a newer handle than the caller.
             known = [each for each in (handle, Handle(read(folder / HANDLE))) if each]
             for each in known:
                 if launcher := tree.found(each["pid"], each["started"]):
@@ -148,16 +148,16 @@ class ProcessRuntime:
     def known(self) -> list[Handle]:
         """Every sandbox that was started under this folder and not stopped, or not stopped whole.
 
-        A folder without a handle is what a start or a stop left that its caller did not live to finish.
+        A folder without a handle is left by a start or a stop that its caller did not live to finish.
         """
         folders = [folder for folder in self._folder.glob("*/") if _ID.fullmatch(folder.name)]
         return [Handle(read(folder / HANDLE) or self._unfinished(folder)) for folder in folders]
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that it printed, of the last one to two times `log_bytes`."""
+        """The last lines that the sandbox printed, of the last one to two times `log_bytes`."""
         text, folder = b"", Path(handle["folder"])
         with contextlib.suppress(OSError), (folder / LOG).open("rb") as log:
-            # The newer one first: if it becomes the older one meanwhile, that is seen and not read twice.
+            # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
             text = log.read()
             with (folder / OLDER_LOG).open("rb") as older:
                 if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
@@ -166,7 +166,7 @@ class ProcessRuntime:
         return "\n".join(lines[-tail:] if tail > 0 else [])
 
     def _unfinished(self, folder: Path) -> dict[str, Any]:
-        """The handle of a folder that has none: of a sandbox without a launcher."""
+        """The handle for a folder without one: that of a sandbox without a launcher."""
         return _described(folder, {}, self._cgroups.of(folder)) | {"limits": {}, "pid": 0, "started": ""}
 
     def _start(self, launch: Launch, folder: Path, lock: int, held: HeldPorts) -> Handle:
@@ -198,10 +198,10 @@ class ProcessRuntime:
             grace=self._grace,
             orphan_seconds=self._orphan_seconds,
         )
-        return Handle(_answer(process, json.dumps(asdict(order))))
+        return Handle(_send_order(process, json.dumps(asdict(order))))
 
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
-        """Have a launcher end its sandbox; kill it when it does not."""
+        """Send a launcher SIGTERM, so that it ends its sandbox; kill the launcher at the timeout."""
         _freezer(handle).thaw()
         with contextlib.suppress(psutil.Error):
             launcher.terminate()
@@ -212,7 +212,7 @@ class ProcessRuntime:
 
 
 def _described(folder: Path, ports: dict[str, int], group: Path | None) -> dict[str, Any]:
-    """What a handle says of a sandbox beside its launcher and its limits."""
+    """The members of a handle except its launcher and its limits."""
     return {
         "runtime": "process",
         "sandbox_id": folder.name,
@@ -229,7 +229,7 @@ def _freezer(handle: Handle) -> Freezer:
 
 @contextlib.contextmanager
 def _living(handle: Handle) -> Iterator[Freezer]:
-    """The freezer of a sandbox that nobody else changes meanwhile. Raises RuntimeFailure if it has ended."""
+    """The freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
     with locked(lock_of(Path(handle["folder"]))):
         if tree.found(handle["pid"], handle["started"]) is None:
             raise RuntimeFailure(f"the sandbox ended: {_ending(handle)}")
@@ -245,19 +245,19 @@ def _ending(handle: Handle) -> str:
         return f"its supervisor was gone for {ending['orphan_seconds']:g} s (ORPHAN_SECONDS)"
     code = ending["code"]
     if code is None:
-        return "it was told to"
+        return "it was sent a signal to end"
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 def _clear(folder: Path, *groups: str | Path | None) -> None:
-    """End whatever still runs of a sandbox, also what escaped from its launcher, and remove its cgroups."""
+    """End every process of a sandbox, also those that escaped from its launcher, and remove its cgroups."""
     for group in groups:
         if group is not None:
             cgroup.Cgroup(Path(group)).end()
     tree.end(lambda: tree.marked(folder))
 
 
-def _answer(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
+def _send_order(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
     """Send a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -269,12 +269,12 @@ def _answer(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
             raise RuntimeFailure(f"its launcher did not reply within {_START_TIMEOUT:g} s")
         text = process.stdout.readline()
     try:
-        answer: dict[str, Any] = json.loads(text)
+        reply: dict[str, Any] = json.loads(text)
     except ValueError:
         raise RuntimeFailure(
             f"its launcher broke off: {text.decode(errors='replace').strip() or 'it printed nothing'}"
         ) from None
-    if "error" in answer:
-        raise RuntimeFailure(answer["error"])
-    handle: dict[str, Any] = answer["handle"]
+    if "error" in reply:
+        raise RuntimeFailure(reply["error"])
+    handle: dict[str, Any] = reply["handle"]
     return handle

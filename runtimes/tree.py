@@ -1,8 +1,8 @@
-"""The processes of a sandbox: which they are, how they end, and how they freeze without a cgroup. Linux only.
+"""The processes of a sandbox: finds, ends and, without a cgroup, freezes them. Linux only.
 
 A process is named by its id and its start, never by its id alone. A sandbox's launcher adopts every orphan of its
-sandbox, so while it lives the sandbox is all that descends from it, also what called setsid or forked twice. Once the
-launcher was killed, a mark names them: a variable of the environment that every process inherits.
+sandbox, so while the launcher lives the sandbox is all its descendants, also those that called setsid or forked twice.
+After a kill of the launcher a mark identifies them: a variable of the environment that every process inherits.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ import psutil
 
 from runtimes import RuntimeFailure
 
-#: the variable that names a sandbox's folder to all that runs in it
+#: the variable with the sandbox's folder in the environment of all its processes
 MARK = "AGENT_SANDBOX"
 
-#: seconds between two polls of processes that were sent a signal, and until one that does not obey is a failure
+#: seconds between two polls of processes that were sent a signal, and until a process that goes on is a failure
 SIGNAL_POLL, SIGNAL_TIMEOUT = 0.01, 10.0
 
-#: a file that is there where the kernel lists the children of a thread (CONFIG_PROC_CHILDREN)
+#: a file that exists where the kernel lists the children of a thread (CONFIG_PROC_CHILDREN)
 _CHILDREN = Path("/proc/thread-self/children")
 
 #: the states of a thread, as the kernel letters them: stopped or traced, a zombie or dead
 _STILL, _DEAD = set("TtZX"), set("ZX")
 
-#: passes over a tree that is let go on: what stands still after them was stopped by the sandbox itself
+#: passes of a thaw over a tree: a process that stands still after them was stopped by the sandbox itself
 _PASSES = 3
 
 
@@ -52,14 +52,14 @@ def found(pid: int, start: str) -> psutil.Process | None:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """All that lives below a process, parents before children."""
+    """The living descendants of a process, parents before children."""
     with contextlib.suppress(psutil.Error):
         return [each for each in psutil.Process(pid).children(recursive=True) if not _states(each.pid) <= _DEAD]
     return []
 
 
 def marked(folder: Path) -> list[psutil.Process]:
-    """All that lives and carries the mark of a sandbox's folder, and what descends from it."""
+    """The living processes that bear the mark of a sandbox's folder, and their descendants."""
     processes: dict[int, psutil.Process] = {}
     for pid in psutil.pids():
         with contextlib.suppress(psutil.Error):
@@ -70,15 +70,15 @@ def marked(folder: Path) -> list[psutil.Process]:
 
 
 def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0) -> None:
-    """End all that `find` finds, also what is forked meanwhile.
+    """End all processes that `find` finds, also those forked meanwhile.
 
     grace is the seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
-    Raises RuntimeFailure if something survives that.
+    Raises RuntimeFailure if a process survives SIGKILL.
     """
     if grace:
         for process in find():
             _send(process, signal.SIGTERM)
-            _send(process, signal.SIGCONT)  # else a stopped one would not act on it
+            _send(process, signal.SIGCONT)  # else a stopped process would not act on it
         deadline = time.monotonic() + grace
         while find() and time.monotonic() < deadline:
             time.sleep(SIGNAL_POLL)
@@ -93,7 +93,7 @@ def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0) -> None:
 
 
 def _kill(processes: list[psutil.Process]) -> None:
-    """SIGKILL to each, and first to its whole group: a group cannot fork away from its signal."""
+    """Send SIGKILL to the group of each process, then to each: a group cannot fork away from its signal."""
     groups = set()
     for process in processes:
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def _send(process: psutil.Process, which: signal.Signals) -> bool:
 
 
 def _states(pid: int) -> set[str]:
-    """The states of its threads, a letter each: the first thread may have ended before the others. Empty if gone."""
+    """The states of a process's threads, a letter each; the first may have ended. Empty if the process is gone."""
     states = set()
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -126,19 +126,19 @@ def _states(pid: int) -> set[str]:
 
 @dataclass(frozen=True)
 class Tree:
-    """All that descends from a launcher, frozen by signals. The launcher itself goes on: it forks nothing."""
+    """The descendants of a launcher, frozen by signals. The launcher itself goes on: it forks nothing."""
 
     launcher: int
 
     def is_frozen(self) -> bool:
-        """Whether everything stands still. Cost: a few files per process of the sandbox, whatever else runs."""
+        """Whether every process stands still. Cost: reads a few files per process of the sandbox."""
         return all(_stands_still(pid) for pid in _ids_below(self.launcher))
 
     def freeze(self) -> None:
-        """Stop every process; returns when two passes found nothing that moves.
+        """Stop every process; returns when two passes found no process that runs.
 
-        One pass is not enough: what it finds still may have forked after the tree was listed and before it was read.
-        Raises RuntimeFailure if the sandbox ends meanwhile or something does not stop.
+        One pass is not enough: a process may have forked after the tree was listed and before it was read as stopped.
+        Raises RuntimeFailure if the sandbox ends meanwhile or a process does not stop.
         """
         deadline, quiet = time.monotonic() + SIGNAL_TIMEOUT, 0
         while quiet < 2:
@@ -160,7 +160,7 @@ class Tree:
                 break
 
     def _stop_what_moves(self) -> bool:
-        """One pass; whether everything stood still already.
+        """One pass; True if every process stood still already.
 
         Parents first: one that stands still forks no more. Its children follow only then, because a parent that
         waits for its child to exec (vfork) cannot stop before the child did.
@@ -178,7 +178,7 @@ class Tree:
 
 
 def _ids_below(pid: int) -> list[int]:
-    """The ids of all that descends from a process, for a poll that may miss one and is repeated.
+    """The ids of a process's descendants, for a poll that may miss one and is repeated.
 
     The kernel's lists of children are exact only while none of the children ends; they cost nothing per process of
     others. Where the kernel has none, all processes of the system are read.

@@ -27,7 +27,7 @@ __all__ = ["Bounds", "Limits", "Store", "open_store"]
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Everything that a request can ask for."""
+    """The modules of the store, each for one kind of data."""
 
     data_version: DataVersion
     conversations: Conversations
@@ -55,7 +55,7 @@ def open_store(
     limits: Limits,
     bounds: Bounds,
 ) -> Store:
-    """The store behind a Redis URL (see `store/connection.py`). Connects when first asked. Raises ValueError."""
+    """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
     clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
     scripts = Scripts(clients.commands)
     listing = Listing(clients.commands, scripts)

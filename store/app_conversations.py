@@ -17,7 +17,7 @@ _PAGE = 100
 
 
 def app_filter(*, sandbox_id: str | None = None, with_children: bool = False, **others: Any) -> Filter:
-    """Which app conversations are meant; others are the title and the times of `Filter`."""
+    """The filter for app conversations; others are the title and the times of `Filter`."""
     if sandbox_id is not None:
         return Filter(group=f"in-{sandbox_id}", top=not with_children, **others)
     return Filter(group="app" if with_children else "top", **others)
@@ -77,13 +77,13 @@ class AppConversations:
         return found, following
 
     def count(self, filters: Filter) -> int:
-        """How many pass. Cost: that of `Listing.count`."""
+        """The number of app conversations that pass. Cost: that of `Listing.count`."""
         return self._listing.count(filters)
 
     def report(self, sandbox_id: SandboxId, conversation_id: ConversationId, reported: Mapping[str, Any]) -> None:
-        """Keep what an agent server reports of a conversation: title, tags, stats and agent, as `Conversations.report`.
+        """Keep an agent server's report about a conversation: title, tags, stats and agent, as `Conversations.report`.
 
-        Its report that it deletes the conversation changes nothing. Raises NotItsSandbox, ConversationNotFound.
+        A report with status `deleting` changes nothing. Raises NotItsSandbox, ConversationNotFound.
         """
         if reported.get("execution_status") == "deleting":
             return
@@ -103,7 +103,7 @@ class AppConversations:
         self._conversations.update(conversation_id, app=app, **fields)
 
     def in_sandbox(self, sandbox_id: SandboxId) -> int:
-        """How many conversations live in a sandbox. One round trip."""
+        """The number of conversations in a sandbox. One round trip."""
         return self._listing.count(Filter(group=f"in-{sandbox_id}"))
 
     def runs_in(self, sandbox_id: SandboxId) -> bool:

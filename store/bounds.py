@@ -1,4 +1,4 @@
-"""What the settings allow one conversation."""
+"""The bounds that the settings put on one conversation."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from store.errors import ReasonTooLong
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that one conversation may hold, so that no script of it holds Redis up."""
+    """The most that one conversation may hold: so no script about a conversation blocks Redis for long."""
 
     pending_actions: int  #: actions that wait for a decision, and open actions that are remembered
     event_kinds: int  #: pairs of kind and source

@@ -1,6 +1,6 @@
 """A client of a Redis Cluster that contacts no node before its first command.
 
-redis-py asks the cluster for its nodes in the constructor. A worker that starts while the cluster is away would end.
+redis-py asks the cluster for its nodes in the constructor. So a worker that starts while no node answers would end.
 """
 
 import threading
@@ -42,7 +42,7 @@ class LazyCluster(RedisClusterCommands):
 
     def _connected(self) -> RedisCluster:
         if self._cluster is None:
-            # One thread at a time asks for the nodes; the others do not wait for longer than a command may take.
+            # One thread at a time asks for the nodes; the others wait at most for the timeout of a command.
             if not self._lock.acquire(timeout=self._timeout):
                 raise ConnectionError("the nodes of the cluster are not known yet")
             try:

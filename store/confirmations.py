@@ -1,7 +1,7 @@
-"""Pending actions: the policy that holds actions back, the actions that wait, and the one answer that wins.
+"""Pending actions: the policy that holds actions back, the actions that wait, and the one decision that wins.
 
 An executable action is open until it is observed; the open actions are pending while their conversation is
-`waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script decides the answer.
+`waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script takes the decision.
 """
 
 import json
@@ -21,7 +21,7 @@ RISKS = ("LOW", "MEDIUM", "HIGH")
 #: bytes of events that one script replies with
 _PAGE_BYTES = 4 * 1024 * 1024
 
-#: reason of the rejection of actions that wait when a user sends a message. Source: docs/wire.md, 2
+#: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
 
 
@@ -52,7 +52,7 @@ class Confirmations:
         self._bounds = bounds
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
-        """Accept or reject what waits in a detached conversation. True only for the decision that took effect.
+        """Accept or reject the pending actions of a detached conversation. True only for the decision that took effect.
 
         Raises ConversationNotFound, ReasonTooLong. Source: docs/wire.md, 2.
         """

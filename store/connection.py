@@ -1,4 +1,4 @@
-"""How to reach Redis: a URL chooses the topology; commands, signals and health probes have a client each.
+"""Connections to Redis: a URL chooses the topology; commands, signals and health probes have a client each.
 
 redis://, rediss://, unix://       one server
 redis+sentinel://HOST,HOST/NAME    the primary that the sentinels name; user, password and /DB as in redis://.
@@ -29,7 +29,7 @@ _SENTINEL_PORT, _REDIS_PORT = 26379, 6379
 
 @dataclass(frozen=True)
 class Clients:
-    """The connections of one process: for commands, for the one that only listens, and for health probes."""
+    """The connections of one process: for commands, for the subscriber, and for health probes."""
 
     commands: Redis
     signals: Redis
@@ -44,7 +44,7 @@ def connect(url: str, *, timeout: float, max_connections: int) -> Clients:
     """
     return Clients(
         commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1)),
-        signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # one listens; a cluster's client asks for the nodes
+        signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # one subscribes; a cluster's asks for nodes
         health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 

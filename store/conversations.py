@@ -24,7 +24,7 @@ _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analy
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
 
-#: deleted conversations that are remembered of one sandbox, 100 bytes each, while it can post; then the oldest are not
+#: most tombstones of one sandbox, 100 bytes each; beyond it the oldest are forgotten
 MOST_TOMBSTONES = 10_000
 
 
@@ -89,7 +89,7 @@ class Conversations:
         return bool(outcome == "created")
 
     def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:
-        """Create a conversation of which an agent has posted something, unless there is one.
+        """Create a conversation that an agent's webhook names, unless it exists.
 
         Raises ConversationNotFound where the sandbox has a tombstone of it: a late webhook creates nothing that was
         deleted. Of a detached conversation there is no tombstone: what is posted after its deletion begins a new one.
@@ -130,9 +130,9 @@ class Conversations:
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[dict[str, Any]], Cursor | None]:
-        """One page of the conversations that pass, and the next page's cursor: at most as `Listing.page`, and one read.
+        """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
 
-        An entry that is found to be wrong is corrected, with a round trip each.
+        Each wrong entry of the listing that the page meets is corrected, by one round trip.
         """
         entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
         found = []
@@ -148,7 +148,7 @@ class Conversations:
         return found, following
 
     def count(self, *, status: str | None = None) -> int:
-        """How many conversations there are, of a status or in all. One round trip."""
+        """The number of conversations, of a status or in all. One round trip."""
         return self._listing.count(Filter(status=status))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
@@ -180,7 +180,7 @@ class Conversations:
         app: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:
-        """Keep what an agent server reports; an unknown conversation is created. Members that are not named stay.
+        """Keep an agent server's report; an unknown conversation is created. Members that the report lacks stay.
 
         A title is kept where there is none; tags are merged. Two round trips.
         Raises NotItsSandbox, and ConversationNotFound of a conversation that was deleted.
@@ -212,9 +212,9 @@ class Conversations:
             self.get(conversation_id)
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation and everything of it. Three round trips, in a sandbox four.
+        """Remove a conversation with its events and secrets. Three round trips, in a sandbox four.
 
-        The tombstone is written first: where a worker is killed in between, the conversation is still there.
+        The tombstone is written first: after a kill in between the conversation still exists.
         Raises ConversationNotFound.
         """
         sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
@@ -240,7 +240,7 @@ def _groups(sandbox_id: str, app: dict[str, Any]) -> str:
 
 
 def _app_fields(app: Mapping[str, Any]) -> dict[str, str]:
-    """Members that only app conversations have, each a field of its own: writers of different ones do not meet."""
+    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
     return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
 
 

@@ -22,7 +22,7 @@ VERSION = 1
 
 
 class DataVersion:
-    """Brings the data to VERSION before anything else is read. One round trip, once in the life of a process."""
+    """Migrates the data to VERSION before a request reads any. One round trip, once in the life of a process."""
 
     def __init__(self, redis: "Redis", listing: Listing) -> None:
         self._redis = redis
@@ -30,7 +30,7 @@ class DataVersion:
         self._is_current = False
 
     def ensure(self) -> None:
-        """Migrate older data; a migration that was interrupted is repeated from its beginning, and harms nothing twice.
+        """Migrate older data. A migration that was interrupted begins again, and every step of it may be repeated.
 
         Raises NewerData, or one of UNAVAILABLE.
         """

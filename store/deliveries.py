@@ -1,11 +1,11 @@
 """Deliveries: the decisions of people that the agent of a sandbox may not have received yet.
 
 A worker opens a delivery (an entry of the due index, and the lease of the agent), decides in the conversation's slot,
-calls the agent, and closes. Each step leaves what the next one needs: a delivery whose worker is killed is due when its
-lease ends, and a supervisor claims it, calls the agent, and closes. An entry without a decision is forgotten when it is
-claimed; a decision is never taken after the lease of its entry has ended.
+calls the agent, and closes. Each step leaves all that the next one needs: after a kill of the worker the delivery
+is due when its lease ends, and a supervisor claims it, calls the agent, and closes. An entry without a decision is
+forgotten when it is claimed; a decision is never taken after the lease of its entry has ended.
 
-An agent (the agent server of a sandbox) has one delivery in hand at a time: its lease is a key that expires.
+An agent (the agent server of a sandbox) receives one delivery at a time: its lease is a key that expires.
 All times are those of Redis' clock.
 """
 
@@ -47,7 +47,7 @@ class Claim(NamedTuple):
     sandbox_id: str
     token: str
     seconds: float  #: length of the lease
-    has_lease: bool  #: False: the agent has another delivery in hand
+    has_lease: bool  #: False: another delivery has the lease of the agent
     lease_end: Micros
     status: str
     agent_url: str
@@ -61,7 +61,7 @@ class Claim(NamedTuple):
         return f"{self.delivery_id} {self.conversation_id} {self.sandbox_id}"
 
     def is_of(self, delivery: Delivery | None) -> bool:
-        """Whether it was opened for this delivery; what is outstanding may be an earlier one."""
+        """Whether this claim was opened for this delivery; the outstanding delivery may be an earlier one."""
         return delivery is not None and delivery.id == self.delivery_id
 
 
@@ -69,13 +69,13 @@ class Deliveries:
     """All deliveries."""
 
     def __init__(self, scripts: Scripts, bounds: Bounds, host_seconds: float) -> None:
-        """host_seconds: of silence, after which a host is lost."""
+        """host_seconds: those without a heartbeat after which a host is lost."""
         self._scripts = scripts
         self._bounds = bounds
         self._host_span = round(host_seconds * 1e6)
 
     def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
-        """Begin a delivery that is about to be decided, with a lease of so many seconds unless another one has it."""
+        """Begin a delivery before its decision, with a lease of so many seconds unless another delivery has it."""
         identity = (Stamp.now().id_prefix, conversation_id, sandbox_id, uuid4().hex)
         return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0, 0))
 
@@ -87,10 +87,10 @@ class Deliveries:
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
 
     def decide(self, claim: Claim, *, accept: bool, reason: str) -> Delivery | None:
-        """Accept or reject everything that waits; the delivery that is outstanding now, which `claim.is_of` if this
-        decision took effect.
+        """Accept or reject all pending actions. Returns the outstanding delivery; `claim.is_of` it if this decision
+        took effect.
 
-        Nothing that the listing shows changes: status and observations come from the agent.
+        The listing does not change: status and observations come from the agent.
         Raises ReasonTooLong, ConversationNotFound, and TimeoutError if the lease ended before; then nothing was
         decided, and the claim is closed.
         """
@@ -116,7 +116,7 @@ class Deliveries:
         return _delivery(reply[0], list(reply[1:])) if reply else None
 
     def claim(self, seconds: float) -> Claim | None:
-        """Take the delivery that has been due for longest and whose agent has no other one in hand."""
+        """Take the delivery that has been due for longest, among those whose agent has no other delivery."""
         token = uuid4().hex
         args = [token, round(seconds * 1000), self._host_span]
         asked_at = time.monotonic()
@@ -128,7 +128,7 @@ class Deliveries:
         return Claim(*identity, seconds, has_lease=True, asked_at=asked_at, **_agent(reply[1:]))
 
     def renew(self, claim: Claim) -> bool:
-        """Prolong the lease; False if it has ended."""
+        """Renew the lease; False if it has ended."""
         args = [claim.entry, claim.token, round(claim.seconds * 1000)]
         return bool(self._scripts.renew_delivery([SandboxKeys.root], args))
 
@@ -143,7 +143,7 @@ class Deliveries:
 
 
 def _agent(words: list[Any]) -> dict[str, Any]:
-    """The fields of a claim that tell of the sandbox."""
+    """The fields of a claim about the sandbox."""
     lease_end, status, url, session_api_key, micros = (word.decode() for word in words)
     return {
         "lease_end": Micros(int(lease_end)),

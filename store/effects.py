@@ -1,4 +1,4 @@
-"""The effect of an appended event on its conversation: it opens an action, closes one, sets state, says the last word.
+"""The effect of an event on its conversation: it opens or closes an action, sets state, or is a final response.
 
 An effect is a JSON object for `append_events.lua`, with any of these members. Source: docs/wire.md, 4 and 5.
 
@@ -14,7 +14,7 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `final`      | true: the agent finishes or speaks                                                |
 | `live`       | true: the event is published to followers, and not stored                         |
 
-What may hold a lone surrogate stays JSON text inside: cjson refuses one.
+A text that may hold a lone surrogate stays JSON text inside, because cjson refuses a lone surrogate.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any
 from store.confirmations import RISKS, held_risks
 from wire import EXECUTION_STATUSES, MOST_TITLE, Event, event_time
 
-#: actions without a tool: alone they never wait
+#: actions without a tool: a lone one never waits
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
 #: kinds that followers receive and the log does not keep. Source: the agent-server wire

@@ -1,4 +1,4 @@
-"""What the store raises.
+"""The errors of the store.
 
 StoreError
 ├── ConversationNotFound
@@ -22,7 +22,7 @@ StoreError
 ├── FellBehind
 ├── NewerData
 └── Stopping
-UNAVAILABLE            what redis-py raises when Redis cannot serve a request now: nothing is wrong with the request
+UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
 import redis.exceptions
@@ -55,14 +55,14 @@ class EventsTooLong(StoreError):
 
 
 class UnknownCursor(StoreError):
-    """A page was asked for from an event that the conversation does not have."""
+    """The cursor of a page names an event that the conversation does not have."""
 
     def __init__(self) -> None:
         super().__init__("Unknown cursor: page_id must be a next_page_id of this conversation")
 
 
 class BeyondTheEnd(StoreError):
-    """A place to follow from lies behind the last event: the client has followed another conversation of that id."""
+    """A follower's cursor lies after the last event: the client has followed an earlier conversation of that id."""
 
     def __init__(self, last: int) -> None:
         super().__init__(f"The last event of this conversation has seq {last}")
@@ -117,7 +117,7 @@ class SandboxRefuses(StoreError):
 
 
 class TooManySandboxes(StoreError):
-    """As many sandboxes run as may."""
+    """The number of running sandboxes has reached its cap."""
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(f"{number} sandboxes run and {most} may: pause or delete one first")
@@ -131,14 +131,14 @@ class NotDoneYet(StoreError):
 
 
 class NoSupervisor(StoreError):
-    """No supervisor says that it lives: nobody would start a sandbox."""
+    """No supervisor has a recent heartbeat, so no sandbox would start."""
 
     def __init__(self) -> None:
         super().__init__("No supervisor runs that could do this; try again shortly")
 
 
 class NotItsSandbox(StoreError):
-    """Who sends events is not the sandbox that the conversation lives in."""
+    """The sandbox that posts is not the sandbox of the conversation."""
 
     def __init__(self) -> None:
         super().__init__("X-Session-API-Key must be that of the conversation's sandbox")
@@ -166,7 +166,7 @@ class TooManyFollowers(StoreError):
 
 
 class FellBehind(StoreError):
-    """A follower did not take events for so long that they are no longer kept for it; the log still has them."""
+    """A follower took no events for so long that the ring dropped them; the log still has them."""
 
     def __init__(self) -> None:
         super().__init__("Too slow: connect again from the last event received")
@@ -182,14 +182,14 @@ class NewerData(StoreError):
 
 
 class Stopping(StoreError):
-    """This process ends: its followers must go elsewhere."""
+    """This process ends: its followers must connect again."""
 
     def __init__(self) -> None:
         super().__init__("The server is stopping: connect again")
 
 
 class TemporaryRefusal(redis.exceptions.ResponseError):
-    """Redis answered that it cannot do this now; it is not the command that is wrong."""
+    """Redis refuses a command for now; the command itself is right."""
 
 
 #: MISCONF: Redis cannot write its file. BUSY: a script runs for too long. NOREPLICAS: too few replicas are connected.

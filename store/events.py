@@ -24,7 +24,7 @@ from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
 from store.stamps import Stamp
-from store.text import MessageText, Place, fold, matches, record, texts
+from store.text import MessageText, Position, fold, matches, record, texts
 from store.text import count as count_text
 from wire import ConversationId, Event, Micros, Seq, event_time, user_message
 
@@ -112,7 +112,7 @@ class EventLog:
         since: Micros | None = None,
         until: Micros | None = None,
     ) -> int:
-        """How many events pass the filters given. Raises ConversationNotFound."""
+        """The number of events that pass the filters given. Raises ConversationNotFound."""
         if body is not None:
             if body and kind in (None, "MessageEvent"):
                 if (source, since, until) == (None, None, None):
@@ -149,14 +149,14 @@ class EventLog:
         if body and kind in (None, "MessageEvent"):
             found = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
             if cursor is not None:
-                found = [place for place in found if (place <= cursor if descending else place >= cursor)]
-            seqs = [place.seq for place in found[: limit + 1]]
+                found = [position for position in found if (position <= cursor if descending else position >= cursor)]
+            seqs = [position.seq for position in found[: limit + 1]]
             events = self._scripts.read_events(root, [PAGE_BYTES, *seqs]) if seqs else []
         else:
             kind = kind if body is None else _with_body(kind)
-            place = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
+            position = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
             order = "desc" if descending else "asc"
-            args = [*_filter(kind, source, since, until), order, limit + 1, *place, PAGE_BYTES]
+            args = [*_filter(kind, source, since, until), order, limit + 1, *position, PAGE_BYTES]
             events = self._scripts.page_events(root, args)
         if events is None:
             raise ConversationNotFound
@@ -207,15 +207,15 @@ class EventLog:
         spoken = fields.get("llm_message")
         return "".join(texts(spoken.get("content"))) if isinstance(spoken, dict) else ""
 
-    def _locate(self, conversation_id: ConversationId, event_id: str) -> Place:
+    def _locate(self, conversation_id: ConversationId, event_id: str) -> Position:
         reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])
         if reply is None:
             raise ConversationNotFound
-        outcome, *place = reply
+        outcome, *position = reply
         if outcome == "unknown":
             raise UnknownCursor
-        at, seq = place
-        return Place(float(at), Seq(int(seq)))
+        at, seq = position
+        return Position(float(at), Seq(int(seq)))
 
     def _matches(
         self,
@@ -224,13 +224,13 @@ class EventLog:
         source: str | None,
         since: Micros | None,
         until: Micros | None,
-    ) -> list[Place]:
+    ) -> list[Position]:
         needle = fold(body)
         return [
-            place
+            position
             for chunk in self._text.chunks(conversation_id)
-            for place in matches(chunk, needle, source)
-            if (since is None or place.at >= float(since)) and (until is None or place.at < float(until))
+            for position in matches(chunk, needle, source)
+            if (since is None or position.at >= float(since)) and (until is None or position.at < float(until))
         ]
 
 

@@ -9,7 +9,7 @@ from fakeredis import TcpFakeServer
 
 
 class PatientSocket(socket):
-    """fakeredis sends on a non-blocking socket and loses the connection over a reply that fills its buffer."""
+    """A socket that waits while its buffer is full: fakeredis' own one loses the connection then."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         left = memoryview(data)
@@ -21,7 +21,7 @@ class PatientSocket(socket):
 
 
 class PatientServer(TcpFakeServer):
-    """fakeredis' own server, on patient sockets, for more than five clients that come at once."""
+    """fakeredis' own server on patient sockets, with a queue for more than five connections at once."""
 
     request_queue_size = 1024
 

@@ -2,8 +2,8 @@
 
 A follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new events
 from a ring that all followers of the conversation share, and that one of them fills from Redis for all. The ring
-holds the events that the slowest follower has not taken, within a bound; a follower that the ring no longer reaches
-back to is ended, and its client resumes from the log.
+holds the events that the slowest follower has not taken, within a bound. A follower is ended when the ring
+no longer reaches back to its cursor; its client resumes from the log.
 """
 
 import json
@@ -21,7 +21,7 @@ from store.scripts import Scripts
 from store.signals import MAYBE_MISSED
 from wire import ConversationId, Seq
 
-#: events, and bytes, of one page that is read or taken
+#: most events, and most bytes, of one page
 PAGE, _PAGE_BYTES = 100, 256 * 1024
 
 #: seconds before a store that did not answer is asked again
@@ -90,7 +90,7 @@ class Feed:
             self.changed.notify_all()
 
     def take_reading(self) -> bool:
-        """Whether the caller, who holds `changed`, must read the log for all followers."""
+        """Whether the caller, which holds `changed`, must read the log for all followers."""
         if not self.stale or self._reading:
             return False
         self._reading = True

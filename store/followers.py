@@ -14,7 +14,7 @@ from store.scripts import Scripts
 from store.signals import Signals
 from wire import ConversationId, Seq
 
-#: events that one `read` filters: a filter that no event passes must not keep a worker busy
+#: events that one `read` filters: else a filter that no event passes would keep a worker busy
 MOST_READ = 10_000
 
 
@@ -84,7 +84,7 @@ class Followers:
     ) -> tuple[list[bytes], Seq]:
         """The events after a seq that pass the filters, and the seq to read after next.
 
-        Reads MOST_READ events at most, and returns at most PAGE_BYTES; when there is none after that seq, waits up to
+        Reads MOST_READ events at most, and returns at most PAGE_BYTES; where no event follows that seq, it waits up to
         `wait` seconds for one. Raises as `follow`, except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []

@@ -29,7 +29,7 @@ class Health:
         except UNAVAILABLE:
             raise
         except ResponseError as refusal:
-            # fakeredis has no INFO; a managed Redis may forbid it. Neither tells whether it keeps a file.
+            # fakeredis has no INFO; a managed Redis may forbid it. Neither shows whether it keeps a file.
             unknown = "unknown command" in str(refusal).lower()
             return StoreState("fakeredis" if unknown else "redis", durable=False)
         kind = "valkey" if "valkey_version" in info else "redis"

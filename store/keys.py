@@ -1,4 +1,4 @@
-"""The data in Redis: every key, what it is and what it holds. No other module joins a key.
+"""The data in Redis: every key with its type, content and bound. No other module joins a key.
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
@@ -17,9 +17,9 @@
 | conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
 |                          |            | a repeat of that request finds it                 |                      |
 | conv:{ID}:signal         | channel    | after every change the seq of the last event;     |                      |
-|                          |            | `state` when no event tells of it; an event that  |                      |
+|                          |            | `state` where no event has it; an event that      |                      |
 |                          |            | is not kept; `0` when all is deleted              |                      |
-| follower:PROCESS         | channel    | what a process says to its own subscriber         |                      |
+| follower:PROCESS         | channel    | signals of a process to its own subscriber        |                      |
 | conv:{ID}:fork:FORK…     | as above   | a copy while it is made, then renamed             | an hour              |
 | conversations:{all}:…    |            | the listing, see `store/listing.py`:              |                      |
 |   …:revisions            | hash       | id → revision, status and groups                  | one per conversation |
@@ -43,15 +43,15 @@
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
-| {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
+| {sandboxes}:supervisors  | hash       | host → identity of its supervisor                 | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
 |                          |            | next attempt is due, or when its lease ends, µs   |                      |
-| {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: who      | the lease            |
-|                          |            | delivers to it now                                |                      |
-| {sandboxes}:claim:TOKEN  | string     | what a claim has got, should it be repeated       | the lease            |
-| {sandboxes}:signal       | channel    | id of a sandbox of which something is wanted      |                      |
-| {sandboxes}:reply:ID     | list       | what a supervisor answers to a request for a log  | ten seconds          |
+| {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: that of  | the lease            |
+|                          |            | the claim that delivers to it now                 |                      |
+| {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
+| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change     |                      |
+| {sandboxes}:reply:ID     | list       | a supervisor's reply to a request for a log       | ten seconds          |
 | {starts}:task:ID         | hash       | a start task; see below                           | 16 fields            |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
@@ -67,7 +67,7 @@ Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the las
 `confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these
 six as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at`
 (UTC with Z), `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`,
-`snapshot_id` (of the last full state that an agent told), `text_chunk` (N of the chunk that grows), `latest_at` (the
+`snapshot_id` (of the last full state that an agent posted), `text_chunk` (N of the chunk that grows), `latest_at` (the
 greatest time of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
@@ -81,7 +81,7 @@ the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail
 `starting_at`, `changed_at`, `active_at` (µs).
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
-`agent_server_url`, `request` (JSON), `echo` (JSON: what clients are shown of the request), `secrets` (JSON, sealed;
+`agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
 `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
 
@@ -152,7 +152,7 @@ class ConversationKeys:
 #: the version of all data
 DATA_VERSION = "data_version"
 
-#: what the fields of a conversation's hash begin with that only app conversations have
+#: prefix of those fields of a conversation's hash that only app conversations have
 APP_FIELD = "app."
 
 
@@ -226,7 +226,7 @@ class StartKeys:
 class KeysOfVersion0:
     """Names that data of version 0 have and today's do not."""
 
-    answers = "answers"  #: conversations whose agent had not received a decision, score when it is due again, µs
+    answers = "answers"  #: conversations with a decision that the agent had not received, score: due again at, µs
 
     @staticmethod
     def calls(keys: ConversationKeys) -> str:
@@ -234,7 +234,7 @@ class KeysOfVersion0:
 
 
 def followers_channel(process: str) -> str:
-    """Where a process reaches its own subscriber."""
+    """The channel from a process to its own subscriber."""
     return f"follower:{process}"
 
 
@@ -252,5 +252,5 @@ def escaped(name: str) -> str:
 
 
 def pair(kind: str, source: str) -> str:
-    """The name of the sorted set that an event stands in, behind `conv:{ID}:at:`."""
+    """The name of an event's sorted set, after the prefix `conv:{ID}:at:`."""
     return f"{escaped(kind)}:{escaped(source)}"

@@ -20,7 +20,7 @@ from wire import ConversationId, Micros, micros
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
 SCAN_CHUNK, MOST_SCANNED = 1000, 5000
 
-#: where a page begins: the time or the folded title of its first conversation, and its id
+#: the cursor of a page: the time or the folded title of its first conversation, and its id
 Cursor = tuple[Micros | str, ConversationId]
 
 
@@ -28,13 +28,13 @@ class Entry(NamedTuple):
     """One conversation of a page."""
 
     id: ConversationId
-    at: Micros | str  #: what the page is ordered by: a time, or the folded title
+    at: Micros | str  #: the key of the order: a time, or the folded title
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which conversations are meant; each absent member lets all pass.
+    """A filter of conversations; each absent member lets all pass.
 
     The narrowest list is read, that of the group or else of the status; the listing's index decides the other members.
     """
@@ -60,7 +60,7 @@ class Filter:
         return [status or "", title, "top" if self.top else "", *("" if time is None else time for time in times)]
 
     def passes(self, state: Mapping[str, Any]) -> bool:
-        """Whether a conversation's state is meant."""
+        """Whether a conversation's state passes."""
         return (
             self.status in (None, state["execution_status"])
             and folded(self.title) in folded(state["title"])
@@ -134,7 +134,7 @@ class Listing:
         return found, start
 
     def count(self, filters: Filter) -> int:
-        """How many conversations pass.
+        """The number of conversations that pass.
 
         One round trip for a list, or a list and one range of time. Other filters scan all of the list's entries, and
         read no conversation: one round trip per SCAN_CHUNK.
@@ -193,5 +193,5 @@ def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -
 
 
 def _place(by: str, stored: bytes) -> Micros | str:
-    """What an entry is ordered by."""
+    """The time or the folded title that orders an entry."""
     return stored.decode("utf-8", "surrogatepass") if by == "title" else Micros(int(float(stored)))

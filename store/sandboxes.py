@@ -1,6 +1,7 @@
-"""Sandboxes: what clients want of them and what supervisors see of them. All sandboxes lie in one slot.
+"""Sandboxes: the desired state and the observed state of each. All sandboxes lie in one slot.
 
-Workers write what is wanted and supervisors what they see, each by one script; `_sandbox.lua` has the state machine.
+Workers write the desired state and supervisors the observed one, each by one script; `_sandbox.lua` has the state
+machine.
 """
 
 import json
@@ -22,7 +23,7 @@ from wire import Micros
 
 SandboxId = NewType("SandboxId", str)
 
-#: seconds between two polls of what is waited for
+#: seconds between two polls while a method waits
 _POLL = 0.02
 
 #: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
@@ -36,7 +37,7 @@ _DIGITS = string.digits + string.ascii_letters
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the settings say of sandboxes and of their start tasks. Times are in seconds or days, as they are named."""
+    """The settings of sandboxes and of start tasks. Times are in seconds or days, as their names say."""
 
     most: int
     pause_idlest: bool
@@ -47,7 +48,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """One sandbox as it is. Times are in µs by Redis' clock; the handle is its runtime's."""
+    """One sandbox at the time of its reading. Times are in µs by Redis' clock; the handle is its runtime's."""
 
     id: SandboxId
     spec_id: str
@@ -62,7 +63,7 @@ class Sandbox:
     agent_url: str
     urls: list[dict[str, Any]]
     detail: str
-    seen_at: Micros = field(compare=False)  #: when this was read: what its ages are measured to
+    seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
 
 
 class Sandboxes:
@@ -76,10 +77,10 @@ class Sandboxes:
         self._spans = [round(limits.host_seconds * 1e6), round(limits.start_seconds * 1e6)]
         self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
 
-    # what clients want
+    # the desired state: workers
 
     def start(self, spec_id: str, sandbox_id: SandboxId | None = None) -> Sandbox:
-        """Have a sandbox started, once per id; it is STARTING until its agent server answers.
+        """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
         Waits a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes.
         """
@@ -140,19 +141,19 @@ class Sandboxes:
             time.sleep(_POLL)
 
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
-        """A sandbox, which is in use by that and so not idle; None for an id that is unknown. One round trip."""
+        """A sandbox; the call counts as a use, so it is not idle. None for an id that is unknown. One round trip."""
         reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
         return None if reply is None else _sandbox(reply[1], reply[0])
 
     def of_key(self, session_api_key: str) -> SandboxId | None:
-        """The sandbox that a session key opens, which is in use by that. One round trip.
+        """The sandbox of a session key; the call counts as a use of it. One round trip.
 
-        The key of a sandbox that is ERROR, that is being deleted or is gone opens nothing.
+        The key of a sandbox that is ERROR, being deleted or gone is unknown: None.
         """
         stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(session_api_key)])
         return SandboxId(stored.decode()) if stored else None
 
-    # what there is
+    # reading
 
     def get(self, sandbox_id: SandboxId) -> Sandbox:
         """Raises SandboxNotFound."""
@@ -194,15 +195,15 @@ class Sandboxes:
             time.sleep(_POLL)
         raise NoSupervisor
 
-    # what supervisors see
+    # the observed state: supervisors
 
     def beat(self, host: str, supervisor: str) -> bool:
-        """Note that a host's supervisor lives; False if another one speaks for the host. Looks after lost hosts."""
+        """Write a supervisor's heartbeat; False if another one speaks for the host. Marks lost sandboxes MISSING."""
         args = [host, supervisor, *self._spans]
         return self._scripts.beat_host([SandboxKeys.root], args) == ("alive",)
 
     def release(self, host: str, supervisor: str) -> None:
-        """Give a host up, if this supervisor speaks for it: another one may speak for it at once."""
+        """Release a host, if this supervisor speaks for it: another one may take it at once."""
         self._scripts.release_host([SandboxKeys.root], [host, supervisor])
 
     def claim(self, host: str) -> SandboxId | None:
@@ -216,7 +217,7 @@ class Sandboxes:
         return [_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
 
     def report(self, sandbox_id: SandboxId, host: str, status: str = "", *, log: str = "", **fields: Any) -> bool:
-        """Write what a supervisor sees; status "GONE" is the end, log the last lines of a sandbox that failed.
+        """Write the observed state; status "GONE" removes the record, log has the last lines of a failed sandbox.
 
         False if the status cannot follow, or the sandbox is not that host's.
         """
@@ -226,7 +227,7 @@ class Sandboxes:
         last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
         return self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words]) == ("noted",)
 
-    def answer(self, reply: str, text: str) -> None:
+    def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""
         with self._redis.pipeline() as pipe:
             pipe.rpush(reply, text)
@@ -265,5 +266,5 @@ def random_text(length: int) -> str:
 
 
 def key_hash(session_api_key: str) -> str:
-    """How a session key is looked up."""
+    """The hash under which a session key is looked up."""
     return sha256(session_api_key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Secrets as they lie in Redis: sealed with a key that only the server's settings hold."""
+"""Secrets in Redis: sealed with a key that only the server's settings hold."""
 
 import base64
 import json

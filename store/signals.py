@@ -1,4 +1,4 @@
-"""The subscriber of a process: receives what the scripts publish and passes each signal to the watcher of its channel.
+"""The subscriber of a process: receives the scripts' signals and passes each to the watcher of its channel.
 
 A signal only means that there is something to read. A lost signal delays an event, and never loses it: every
 POLL_SECONDS, and after every new connection, all watchers get `MAYBE_MISSED` and read.
@@ -18,10 +18,10 @@ from redis.exceptions import ConnectionError
 from store.errors import UNAVAILABLE
 from store.keys import followers_channel
 
-#: takes what was published, or `MAYBE_MISSED`; called in the subscriber's thread
-Hearer = Callable[[bytes], None]
+#: takes a signal, or `MAYBE_MISSED`; called in the subscriber's thread
+Watcher = Callable[[bytes], None]
 
-#: what a watcher gets when signals may have been lost
+#: passed to a watcher when signals may have been lost
 MAYBE_MISSED = b""
 
 #: seconds after which a watcher reads without a signal
@@ -44,24 +44,24 @@ class Signals:
         self._subscriber = subscriber
         self._control = followers_channel(uuid4().hex)
         self._lock = threading.Lock()
-        self._watched: dict[str, Hearer] = {}
+        self._watched: dict[str, Watcher] = {}
         self._thread: threading.Thread | None = None
 
-    def watch(self, channel: str, hear: Hearer) -> None:
-        """Pass every signal of a channel to `hear`, and `MAYBE_MISSED` first. A channel has one watcher."""
+    def watch(self, channel: str, watcher: Watcher) -> None:
+        """Pass every signal of a channel to `watcher`, and `MAYBE_MISSED` first. A channel has one watcher."""
         with self._lock:
-            known = self._watched.get(channel) == hear
-            self._watched[channel] = hear
+            known = self._watched.get(channel) == watcher
+            self._watched[channel] = watcher
             if self._thread is None:
                 self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
                 self._thread.start()
         if not known:
             self._wake()
 
-    def unwatch(self, channel: str, hear: Hearer) -> None:
-        """Pass nothing more to `hear`, unless another watcher has replaced it."""
+    def unwatch(self, channel: str, watcher: Watcher) -> None:
+        """Pass nothing more to `watcher`, unless another watcher has replaced it."""
         with self._lock:
-            if self._watched.get(channel) == hear:
+            if self._watched.get(channel) == watcher:
                 del self._watched[channel]
 
     def _wake(self) -> None:
@@ -75,7 +75,7 @@ class Signals:
         while True:
             try:
                 self._subscribe()
-            except Exception as error:  # nobody restarts this thread
+            except Exception as error:  # no other thread restarts this one
                 _log.warning("signals are lost, polling: %s: %s", type(error).__name__, error)
                 self._pass_to_all()
                 time.sleep(_RETRY_DELAY)
@@ -85,7 +85,7 @@ class Signals:
         pubsub = self._subscriber.pubsub()
         try:
             pubsub.subscribe(self._control)
-            heard = polled = time.monotonic()
+            received = polled = time.monotonic()
             subscribed: set[str] = set()
             while True:
                 with self._lock:
@@ -98,9 +98,9 @@ class Signals:
                 message = pubsub.get_message(timeout=POLL_SECONDS)
                 now = time.monotonic()
                 if message is not None:
-                    heard = now
+                    received = now
                     self._pass_on(message)
-                elif now - heard > _SILENCE_TIMEOUT:
+                elif now - received > _SILENCE_TIMEOUT:
                     raise ConnectionError("the subscriber's connection is silent")
                 if now - polled >= POLL_SECONDS:
                     polled = now
@@ -111,15 +111,15 @@ class Signals:
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         with self._lock:
-            hear = self._watched.get(message["channel"].decode())
-        if hear is not None:
+            watcher = self._watched.get(message["channel"].decode())
+        if watcher is not None:
             if message["type"] == "message":
-                hear(message["data"])
+                watcher(message["data"])
             elif message["type"] == "subscribe":
-                hear(MAYBE_MISSED)
+                watcher(MAYBE_MISSED)
 
     def _pass_to_all(self) -> None:
         with self._lock:
-            hearers = list(self._watched.values())
-        for hear in hearers:
-            hear(MAYBE_MISSED)
+            watchers = list(self._watched.values())
+        for watcher in watchers:
+            watcher(MAYBE_MISSED)

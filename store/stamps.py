@@ -1,4 +1,4 @@
-"""When and under which ids a request writes: chosen before Redis is asked, so that a repeat writes the same."""
+"""The time and the ids that a request writes with: chosen before Redis is called, so that a repeat writes the same."""
 
 from dataclasses import dataclass
 from uuid import uuid4

@@ -16,7 +16,7 @@ from wire import ConversationId, Micros
 #: the statuses in which a start task is finished, for good. Source: the app-server wire
 FINISHED = ("READY", "ERROR")
 
-#: seconds of a lease, after which another driver may claim the start task; and of the time to clear a failed one away
+#: seconds after which another driver may claim a start task: an unfinished one (its lease), a failed one to clear away
 LEASE, CLEARING = 5.0, 30.0
 
 #: how often a start task is claimed before it fails
@@ -48,18 +48,18 @@ class StartTask(NamedTuple):
 
 
 class StartTasks:
-    """All start tasks. Leases and due times are decided by Redis' clock, whatever the callers' clocks say."""
+    """All start tasks. Leases and due times are decided by Redis' clock, never by the callers' clocks."""
 
     def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, sandboxes: Sandboxes) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
         self._sandboxes = sandboxes
-        #: what readers need to fail the start tasks that no supervisor goes on with
+        #: arguments of the reading scripts, which fail the start tasks without a supervisor
         self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
 
     def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> StartTask:
-        """Note a start task; a driver claims it. echo is what clients are shown of the request.
+        """Create a start task; a driver claims it. echo is the part of the request that clients see.
 
         Raises NoSupervisor, SecretsRefused.
         """
@@ -105,7 +105,7 @@ class StartTasks:
         return page[:limit], (following.created_at if by == "created" else following.updated_at, following.id)
 
     def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
-        """How many start tasks there are. One round trip, whatever their number."""
+        """The number of start tasks. One round trip, whatever their number."""
         return int(self._redis.zcount(StartKeys.created(conversation_id), "-inf" if since is None else since, "+inf"))
 
     def forget(self, start_id: str) -> None:
@@ -115,9 +115,9 @@ class StartTasks:
     # what drivers do
 
     def claim(self) -> tuple[StartTask, str] | None:
-        """Take an unfinished start task that nobody drives, and the lease that shows it; None if there is none.
+        """Take an unfinished start task without a driver, and its new lease; None if there is none.
 
-        One that was claimed MOST_ATTEMPTS times fails instead. Finished ones whose days are over are forgotten, a few.
+        A start task that was claimed MOST_ATTEMPTS times fails instead. Each call also forgets a few old finished ones.
         """
         lease = str(uuid4())
         kept = _micros(self._sandboxes.limits.start_task_days * 86400)
@@ -131,19 +131,19 @@ class StartTasks:
         return _start_task(fields, "request") if fields else None
 
     def cleared(self, start_id: str) -> None:
-        """Nothing is left of a failed start task but itself."""
+        """Note that a driver has removed all that a failed start task had created."""
         self._redis.zrem(StartKeys.failed, start_id)
 
     def renew(self, start_id: str, lease: str) -> bool:
-        """Prolong the lease of an unfinished start task; False when it is another driver's, finished or gone."""
+        """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
         return self.postpone(start_id, lease, LEASE)
 
     def postpone(self, start_id: str, lease: str, seconds: float) -> bool:
-        """Have an unfinished start task claimed again after so many seconds; False as `renew`."""
+        """Make an unfinished start task due again after so many seconds; False as `renew`."""
         return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, _micros(seconds)]))
 
     def advance(self, start_id: str, lease: str, **fields: str) -> bool:
-        """Write what an unfinished start task has reached, and prolong its lease; False as `renew`."""
+        """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
         words = [word for name_and_value in fields.items() for word in name_and_value]
         args = [start_id, lease, _micros(LEASE), *words]
         return bool(self._scripts.advance_start_task([StartKeys.root], args))
@@ -164,7 +164,7 @@ def _micros(seconds: float) -> int:
 
 
 def _start_task(fields: list[bytes], request: str) -> StartTask:
-    """request: which of the two is meant, the driver's `request` or the clients' `echo`."""
+    """request: the field to read, the driver's `request` or the clients' `echo`."""
     words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
     texts = ("id", "status", "detail", "sandbox_id", "agent_server_url")
     return StartTask(

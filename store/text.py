@@ -27,7 +27,7 @@ _TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
 _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The position of an event in the order of pages: time, then seq. The time is µs as Redis compares scores."""
 
     at: float
@@ -71,8 +71,8 @@ def texts(content: Any) -> list[str]:
     return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
-def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Place]:
-    """The places of a chunk's messages whose text contains the needle, in log order.
+def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Position]:
+    """The positions of a chunk's messages whose text contains the needle, in log order.
 
     The needle is `fold`ed text, and not empty.
     """
@@ -85,7 +85,7 @@ def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[
         if wanted is None or chunk[name : chunk.index(_TEXT, name)] == wanted:
             digits = chunk[start:name].translate(_TO_DIGITS)
             at = int(digits[_SEQ_DIGITS:], 8) - _TIME_OFFSET
-            yield Place(float(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
+            yield Position(float(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
         following = chunk.find(_RECORD, hit)
         if following < 0:
             return

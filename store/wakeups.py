@@ -1,4 +1,4 @@
-"""What wakes a supervisor: a signal that something is wanted of a sandbox, or that a start task waits."""
+"""The signals that wake a supervisor: a client wants to change a sandbox, or a start task waits for a driver."""
 
 import json
 from typing import Any
@@ -10,14 +10,14 @@ from store.keys import SandboxKeys, StartKeys
 
 
 class Wakeups:
-    """The subscription of one supervisor. A lost signal delays what it wakes for until the next poll."""
+    """The subscription of one supervisor. Limitation: a lost signal delays its work until the next poll."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
         self._subscription: PubSub | None = None
 
     def wait(self, seconds: float) -> list[dict[str, Any]]:
-        """Wait for a signal, at most so long; the requests for logs among the signals: {log: sandbox id, tail, reply}.
+        """Wait for a signal, at most so long. Returns the requests for logs: {log: sandbox id, tail, reply}.
 
         Raises one of UNAVAILABLE; then `close` before the next wait.
         """

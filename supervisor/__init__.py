@@ -1,6 +1,6 @@
-"""One per host: starts the sandboxes that are wanted, sees what becomes of them, and drives what outlives a request.
+"""The supervisor, one per host: starts, observes and ends sandboxes, and drives start tasks and deliveries.
 
     python -m supervisor
 
-It holds nothing in memory that it needs again: one that is killed is followed by one that adopts its sandboxes.
+A supervisor keeps no state in memory that the next one needs: after a kill the next supervisor adopts its sandboxes.
 """

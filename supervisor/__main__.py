@@ -1,7 +1,7 @@
 """Run this host's supervisor until SIGTERM or SIGINT:  python -m supervisor [--stand-by]
 
-Exit status 2: a setting is wrong. 3: another supervisor runs on this host. Either is said in a sentence.
-With --stand-by it waits while another one runs, and takes over when that one ends.
+Exit status 2: a setting is wrong. 3: another supervisor runs on this host. A sentence on standard error says which.
+With --stand-by it waits while another supervisor runs, and takes over when that one ends.
 """
 
 import argparse
@@ -48,7 +48,7 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 5.0
 def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description="Run this host's supervisor.")
-    parser.add_argument("--stand-by", action="store_true", help="wait while another one runs on this host")
+    parser.add_argument("--stand-by", action="store_true", help="wait while another supervisor runs on this host")
     stands_by = parser.parse_args().stand_by
     stop = _stop_event()
     try:
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def _stop_event() -> threading.Event:
-    """Set by SIGTERM, by SIGINT, and by the end of standard input where that is a pipe, which the parent holds."""
+    """An event that SIGTERM, SIGINT, and the end of standard input set, the last where standard input is a pipe."""
     stop = threading.Event()
 
     def watch_parent() -> None:
@@ -99,7 +99,7 @@ def _stop_event() -> threading.Event:
 
 
 def _folder(config: Config) -> Path:
-    """The folder of the host's sandboxes, which bears the host's name. Raises ConfigError."""
+    """The folder of the host's sandboxes, named after the host. Raises ConfigError."""
     folder = Path(config.sandbox_dir or f"{config.data_dir}/sandboxes") / (config.host_id or socket.gethostname())
     try:
         if not config.sandbox_dir:
@@ -160,5 +160,5 @@ def _supervise(
 if __name__ == "__main__":
     status = main()
     logging.shutdown()
-    # A thread may drive a start task for minutes: another supervisor repeats its steps when its lease has ended.
+    # A thread may drive a start task for minutes: after its lease has ended another supervisor repeats the steps.
     os._exit(status)

@@ -1,5 +1,8 @@
-"""Deliveries that are due: each is sent to its agent again, until that has received it or the conversation says that it
-never will. Many agents at once, one thread each; a hung agent takes a thread and holds up no other."""
+"""Retries deliveries that are due, until the agent has received the decision or the delivery is given up.
+
+The driver sends to many agents at once, one thread each: a hung agent takes one thread and delays no other agent.
+A delivery that is given up leaves an event in its conversation.
+"""
 
 import json
 import logging
@@ -16,7 +19,7 @@ from wire import read_event
 
 log = logging.getLogger("supervisor")
 
-#: seconds of silence after which an agent that runs is given up
+#: seconds after which a delivery to an agent that runs, but does not receive it, is given up
 GIVEN_UP = 600.0
 
 #: agents that one supervisor delivers to at once
@@ -24,7 +27,7 @@ MOST_AGENTS = 64
 
 
 class DeliveryDriver:
-    """Drives deliveries. Its threads end with the process: what they leave is due when its lease ends."""
+    """Drives deliveries. Its threads end with the process: a delivery that they leave is due when its lease ends."""
 
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
@@ -32,7 +35,7 @@ class DeliveryDriver:
         self._driven: set[str] = set()  #: tokens of the leases that a thread has
 
     def drive_due(self) -> None:
-        """Give each delivery that is due to a thread, as many as may be driven at once."""
+        """Give each due delivery to a thread, at most MOST_AGENTS at once."""
         while len(self._driven) < MOST_AGENTS and (claim := self._store.deliveries.claim(self._commands.lease_seconds)):
             self._driven.add(claim.token)
             threading.Thread(target=self._drive, args=(claim,), name="delivery", daemon=True).start()
@@ -47,7 +50,7 @@ class DeliveryDriver:
 
 
 def deliver(store: Store, commands: Commands, claim: Claim) -> None:
-    """Try one delivery. Whatever fails: it is due again, or given up."""
+    """Try one delivery. After a failure it is due again, or given up."""
     delivery = store.deliveries.get(claim.conversation_id)
     if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
         store.deliveries.close(claim)
@@ -66,7 +69,7 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
         reason = str(error)
     except UNAVAILABLE:
         raise
-    except Exception as error:  # a fault of ours must not be retried for ever
+    except Exception as error:  # a fault of ours must not be retried without end
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
         reason = f"unforeseen {type(error).__name__}"
     if hopeless or min(delivery.age, claim.status_seconds) > GIVEN_UP:
@@ -76,7 +79,7 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
 
 
 def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> None:
-    """Say in the log that a decision never reached its agent."""
+    """Append an event that says that the agent never received the decision, and settle the delivery."""
     verb = "accepted" if delivery.accept else "rejected"
     fields = {
         "id": str(uuid4()),

@@ -13,13 +13,13 @@ class HostTaken(Exception):
 
 
 class HostLease:
-    """Two locks: a file, against supervisors with the same folder, and a heartbeat in Redis, against all others."""
+    """Two locks: a file excludes supervisors of the same folder, a heartbeat in Redis excludes all others."""
 
     def __init__(self, sandboxes: Sandboxes, host: str, folder: Path) -> None:
-        """folder: the host's sandboxes are in it. Raises OSError."""
+        """folder: that of the host's sandboxes. Raises OSError."""
         self.host = host
         self._sandboxes = sandboxes
-        self._identity = f"{_machine()} {folder.resolve()}"  # that of the next supervisor of this folder too
+        self._identity = f"{_machine()} {folder.resolve()}"  # the next supervisor of this folder has the same one
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self) -> bool:
@@ -41,7 +41,7 @@ class HostLease:
 
 
 def _machine() -> str:
-    """A name of this machine that no other has: that of its boot, or of its network card where there is none."""
+    """A name that no other machine has: the id of this boot, elsewhere the address of the network card."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:  # not Linux

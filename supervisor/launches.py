@@ -15,9 +15,9 @@ _LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
 def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
-    """What a runtime starts for a sandbox: its environment is the spec's, its key, and where to post events."""
+    """The launch of a sandbox; its environment has the spec's variables, the session key and the webhook's URL."""
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
-    if spec.runtime == "docker":  # whose loopback is the container's own
+    if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
     words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
     env = {
@@ -25,7 +25,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
         f"{webhook}BASE_URL": webhook_base_url,
-        # An agent server keeps events back by default; whoever follows a conversation wants each at once.
+        # By default an agent server buffers events; a follower of the conversation needs each at once.
         f"{webhook}EVENT_BUFFER_SIZE": "1",
         f"{webhook}FLUSH_DELAY": "0.5",
         f"{webhook}NUM_RETRIES": "10",

@@ -1,4 +1,4 @@
-"""How a supervisor's log looks: one line per record, whatever text of sandboxes, engines and agents is in it."""
+"""The format of a supervisor's log: one line per record, also with text of sandboxes, engines and agents in it."""
 
 import logging
 from textwrap import indent

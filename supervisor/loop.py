@@ -1,4 +1,4 @@
-"""The loop of a supervisor: a round when a signal comes, and a few times a second without one."""
+"""The loop of a supervisor: a round after every signal, and without one after each poll interval."""
 
 import logging
 import threading
@@ -24,16 +24,16 @@ log = logging.getLogger("supervisor")
 #: seconds between two heartbeats, and between two searches for orphans
 _BEAT, _ORPHANS = 1.0, 20.0
 
-#: seconds between two rounds; the second while a sandbox starts
+#: seconds between two rounds without a signal: usually, and while a sandbox starts
 _POLL, _SHORT_POLL = 0.5, 0.1
 
-#: seconds before the next round after one that failed: the first time, and at most, which is within the host's lease
+#: seconds between a failed round and the next: the first time, and at most, which is within the host's lease
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 1.0
 
 #: seconds that threads at work get to finish when the loop ends
 _DRAIN_TIMEOUT = 5.0
 
-#: starts of app conversations that one supervisor drives at once
+#: start tasks that one supervisor drives at once
 _MOST_STARTS = 64
 
 
@@ -61,19 +61,19 @@ class Loop:
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
         self._at_work: set[Future[None]] = set()  #: of the pool
-        self._busy: set[str] = set()  #: sandboxes, and other names of things, that a thread sees to
-        self._driven: set[str] = set()  #: leases of starts that a thread drives
+        self._busy: set[str] = set()  #: names of the tasks (ids of sandboxes among them) that a thread has
+        self._driven: set[str] = set()  #: leases of start tasks that a thread drives
         self._due: dict[str, float] = {}
 
     def run(self) -> None:
-        """Supervise until `stop` is set; what runs in sandboxes goes on. Raises HostTaken."""
+        """Supervise until `stop` is set; sandboxes go on after that. Raises HostTaken."""
         backoff = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY)
         try:
             while not self._stop.is_set():
                 try:
                     hurried = self._round()
                     for asked in self._store.wakeups.wait(_SHORT_POLL if hurried else _POLL):
-                        self._have_done(self._tell_log, asked)
+                        self._run_in_pool(self._send_log, asked)
                     backoff.reset()
                 except HostTaken:
                     raise
@@ -86,7 +86,7 @@ class Loop:
             self._drain()
 
     def _drain(self) -> None:
-        """Start nothing more, and give the threads at work a moment to finish."""
+        """Start no more tasks, and wait at most _DRAIN_TIMEOUT for the threads at work."""
         self._drivers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
         _, late = wait(set(self._at_work), _DRAIN_TIMEOUT)
@@ -94,16 +94,16 @@ class Loop:
             log.warning("%d tasks did not end in time: the next supervisor repeats them", len(late))
 
     def _round(self) -> bool:
-        """Give every sandbox, start and answer that needs it to a thread; whether the next round should follow soon."""
+        """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
         self._after("beat", _BEAT, self._lease.renew)
         self._after("orphans", _ORPHANS, lambda: self._submit("orphans", self._reconciler.end_unknown))
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(sandbox.status == "STARTING" for sandbox in sandboxes)
         for sandbox in sandboxes:
-            self._submit(sandbox.id, self._look_at, sandbox.id)
+            self._submit(sandbox.id, self._reconcile, sandbox.id)
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1
-            self._submit(claimed, self._look_at, claimed)
+            self._submit(claimed, self._reconcile, claimed)
         while len(self._driven) < _MOST_STARTS and (claimed_start := self._store.start_tasks.claim()):
             start, lease = claimed_start
             self._driven.add(lease)
@@ -113,7 +113,7 @@ class Loop:
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:
-        """Have a thread do something, unless one does it already."""
+        """Run a task in a thread, unless a thread runs the task of that name already."""
         if name in self._busy:
             return
         self._busy.add(name)
@@ -124,25 +124,25 @@ class Loop:
             finally:
                 self._busy.discard(name)
 
-        self._have_done(do)
+        self._run_in_pool(do)
 
-    def _have_done(self, act: Callable[..., None], *args: Any) -> None:
-        """Have a thread of the pool do something, which a stop waits for."""
+    def _run_in_pool(self, act: Callable[..., None], *args: Any) -> None:
+        """Run a task in a thread of the pool; `_drain` waits for it."""
         future = self._pool.submit(act, *args)
         self._at_work.add(future)
         future.add_done_callback(self._at_work.discard)
 
     def _after(self, name: str, seconds: float, act: Callable[[], None]) -> None:
-        """Do what is done once in so many seconds, when it is time."""
+        """Call `act` unless the last call under this name was less than so many seconds ago."""
         now = time.monotonic()
         if now >= self._due.get(name, 0.0):
             self._due[name] = now + seconds
             act()
 
-    def _look_at(self, sandbox_id: SandboxId) -> None:
+    def _reconcile(self, sandbox_id: SandboxId) -> None:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is not None and sandbox.host == self._host:
-            self._reconciler.look_at(sandbox)
+            self._reconciler.reconcile(sandbox)
 
     def _drive(self, start: StartTask, lease: str) -> None:
         try:
@@ -150,12 +150,12 @@ class Loop:
         finally:
             self._driven.discard(lease)
 
-    def _tell_log(self, asked: dict[str, Any]) -> None:
-        _logged(self._reconciler.tell_log, SandboxId(asked["log"]), asked["tail"], asked["reply"])
+    def _send_log(self, asked: dict[str, Any]) -> None:
+        _logged(self._reconciler.send_log, SandboxId(asked["log"]), asked["tail"], asked["reply"])
 
 
 def _logged(act: Callable[..., None], *args: Any) -> None:
-    """Run what a thread does; a failure ends only this task."""
+    """Run a thread's task; a failure ends only this task."""
     try:
         act(*args)
     except Exception as error:

@@ -24,7 +24,7 @@ from wire import one_line, plain
 
 log = logging.getLogger("supervisor")
 
-#: lines of the log that the detail of a failed sandbox ends with, and that are kept of its log
+#: last lines of a failed sandbox's log: in its detail, and kept as its log
 _DETAIL_LINES, _KEPT_LINES = 20, 1000
 
 #: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
@@ -33,7 +33,7 @@ _SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 
 @dataclass(frozen=True)
 class Host:
-    """What a host gives its sandboxes. Times are in seconds."""
+    """The settings of a host for its sandboxes. Times are in seconds."""
 
     id: str
     url_host: str
@@ -42,7 +42,7 @@ class Host:
 
 
 class _Retry(NamedTuple):
-    """A step that failed. at is when it is repeated, in seconds of the reconciler's clock."""
+    """A step that failed. at: the time of its retry, in seconds of the reconciler's clock."""
 
     wanted: str
     at: float
@@ -51,7 +51,7 @@ class _Retry(NamedTuple):
 
 
 class Reconciler:
-    """Looks at one sandbox at a time. Any number of threads may use it, each for another sandbox."""
+    """Reconciles one sandbox per call. Any number of threads may use it, each for another sandbox."""
 
     def __init__(
         self,
@@ -72,16 +72,17 @@ class Reconciler:
         self._clock = clock
         self._retries: dict[SandboxId, _Retry] = {}
 
-    def look_at(self, sandbox: Sandbox) -> None:
-        """Take the step that brings a sandbox to its desired state, and report what is observed.
+    def reconcile(self, sandbox: Sandbox) -> None:
+        """Take the step that brings a sandbox to its desired state, and report the observed state.
 
-        After a failure nothing happens until the retry is due or another state is desired. Raises UNAVAILABLE alone.
+        After a failure the call does nothing until the retry is due or a client asks for another state.
+        Raises only UNAVAILABLE.
         """
         retry = self._retries.get(sandbox.id)
         if retry and retry.wanted == sandbox.wanted and self._clock() < retry.at:
             return
         try:
-            self._look_at(sandbox)
+            self._reconcile(sandbox)
         except UNAVAILABLE:
             raise
         except Exception as error:
@@ -91,25 +92,25 @@ class Reconciler:
             self._retries.pop(sandbox.id, None)
 
     def _postpone(self, sandbox: Sandbox, error: Exception) -> None:
-        """Have the step retried later. An error that nobody foresaw is logged with its traceback, once."""
+        """Schedule the retry of a step. An unforeseen error is logged with its traceback, once."""
         now, reason = self._clock(), repr(error)
         earlier = self._retries.get(sandbox.id)
         backoff = min(2 * earlier.backoff, LONGEST_BACKOFF) if earlier else _SHORTEST_BACKOFF
         is_new = earlier is None or earlier.reason != reason
         trace = is_new and not isinstance(error, RuntimeFailure)
         log.warning("sandbox %s: %s; retry in %g s", sandbox.id, error, backoff, exc_info=error if trace else None)
-        # A sandbox that was deleted meanwhile is never looked at again: its retry is forgotten when it is long overdue.
+        # A sandbox that was deleted meanwhile is never reconciled again: a retry that is long overdue is dropped.
         known = [(key, retry) for key, retry in list(self._retries.items()) if now - retry.at < 10 * LONGEST_BACKOFF]
         self._retries = dict(known) | {sandbox.id: _Retry(sandbox.wanted, now + backoff, backoff, reason)}
 
     def _report_failure(self, sandbox: Sandbox, reason: str) -> None:
-        """Show a failure where the sandbox's status would otherwise promise what is not so."""
+        """Report ERROR for a deletion that fails, and for a start that left nothing; other statuses are still true."""
         if sandbox.wanted == "deleted":
             self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
         elif sandbox.status == "STARTING" and sandbox.handle is None:
             self._report(sandbox, "ERROR", detail=reason)
 
-    def _look_at(self, sandbox: Sandbox) -> None:
+    def _reconcile(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
             self._end(sandbox)
             return
@@ -143,7 +144,7 @@ class Reconciler:
             self._care_for(sandbox, spec)
 
     def _care_for(self, sandbox: Sandbox, spec: Spec) -> None:
-        """Of one that should run: whether its agent answers, and whether its time is up."""
+        """Check a sandbox that should run: whether its agent server responds, and whether its time is over."""
         now = sandbox.seen_at
         if sandbox.status in ("STARTING", "MISSING"):
             if self._agent(sandbox).is_alive():
@@ -156,7 +157,7 @@ class Reconciler:
             self._pause_if_idle(sandbox, spec)
 
     def _pause_if_idle(self, sandbox: Sandbox, spec: Spec) -> None:
-        """Pause it unless an agent is at work in it, or has been used by others than us."""
+        """Pause the sandbox unless an agent runs in it, or its agent server was used by a client of its own."""
         try:
             idle = self._agent(sandbox).idle_seconds()
         except (AgentUnreachable, AgentRefused):
@@ -180,7 +181,7 @@ class Reconciler:
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _fail(self, sandbox: Sandbox, reason: str) -> None:
-        """Keep the last lines of its log, end what is left of it, and report why it failed.
+        """Keep the last lines of the sandbox's log, end its processes, and report why it failed.
 
         A sandbox that keeps its handle is not cleared away yet. Raises RuntimeFailure.
         """
@@ -197,10 +198,10 @@ class Reconciler:
             self._report(sandbox, "ERROR", detail=f"{plain(reason)}\n{last}".strip(), log=text, **cleared)
 
     def _end(self, sandbox: Sandbox) -> None:
-        """Delete it: gone are its processes and its folder, then its record. Raises RuntimeFailure."""
+        """Delete a sandbox: first its processes and folder, then its record. Raises RuntimeFailure."""
         if sandbox.handle is not None:
             self._runtime_of(sandbox).stop(_handle(sandbox))
-        else:  # perhaps it was started by a supervisor that did not live to store its handle
+        else:  # a supervisor may have died after the start and before it stored the handle
             for runtime in self._runtimes.values():
                 for handle in runtime.known():
                     if handle["sandbox_id"] == sandbox.id:
@@ -208,7 +209,7 @@ class Reconciler:
         self._report(sandbox, "GONE")
 
     def end_unknown(self) -> None:
-        """End what runs here and is no sandbox of this host. What cannot be ended is tried again by the next call."""
+        """End what runs here and is no sandbox of this host in the store. The next call retries a failure."""
         for runtime in self._runtimes.values():
             for handle in runtime.known():
                 identity = SandboxId(handle["sandbox_id"])
@@ -218,7 +219,7 @@ class Reconciler:
                     _attempt(runtime, handle)
 
     def end_all(self) -> None:
-        """End every sandbox of this host, all at once; they are MISSING afterwards."""
+        """End every sandbox of this host, all at once; each is MISSING after that."""
         living = [one for one in self._store.sandboxes.of_host(self._host.id) if one.handle and one.status != "ERROR"]
         with ThreadPoolExecutor(max(1, len(living))) as pool:
             list(pool.map(self._end_with_supervisor, living))
@@ -234,17 +235,17 @@ class Reconciler:
     def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> None:
         self._store.sandboxes.report(sandbox.id, self._host.id, status, **fields)
 
-    def tell_log(self, sandbox_id: SandboxId, tail: int, reply: str) -> None:
-        """Answer a request for the log of a sandbox, if it is one of this host."""
+    def send_log(self, sandbox_id: SandboxId, tail: int, reply: str) -> None:
+        """Reply to a worker's request for the log of a sandbox, if the sandbox is this host's."""
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is None or sandbox.host != self._host.id:
             return
         text = self._runtime_of(sandbox).logs(_handle(sandbox), tail) if sandbox.handle else ""
-        self._store.sandboxes.answer(reply, text)
+        self._store.sandboxes.send_log(reply, text)
 
 
 def _attempt(runtime: Runtime, handle: Handle) -> bool:
-    """Whether a sandbox was ended. A failure is logged and ends nothing else."""
+    """Stop a sandbox; True if it ended. A failure is logged."""
     try:
         runtime.stop(handle)
     except Exception as error:

@@ -1,6 +1,6 @@
 """Drives start tasks of app conversations, each by one thread that holds its lease.
 
-Every step may be repeated: the next driver of a start task begins again, and finds done what the one before has done.
+Every step may be repeated: the next driver of a start task begins again, and finds the earlier driver's steps done.
 """
 
 import logging
@@ -21,10 +21,10 @@ from wire import ConversationId
 
 log = logging.getLogger("supervisor")
 
-#: what a repository needs is the agent's work; clients expect to see these go by. Source: the app-server wire
+#: statuses without work here: the agent prepares a repository. Clients expect them. Source: the app-server wire
 _PASSED = ("PREPARING_REPOSITORY", "RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
 
-#: seconds between two polls of a sandbox that is waited for
+#: seconds between two polls of a sandbox that is starting
 _POLL = 0.1
 
 #: most conversations in one shared sandbox. Source: the app-server wire
@@ -70,13 +70,13 @@ class StartDriver:
             self._store.start_tasks.postpone(start.id, lease, backoff)
 
     def clear_failed(self) -> None:
-        """Remove what failed start tasks have left, one after the other."""
+        """Remove the conversations and sandboxes that failed start tasks have left, one start task after the other."""
         while failed := self._store.start_tasks.claim_failed():
             self._clear(failed)
 
     @contextmanager
     def _renewed(self, start: StartTask, lease: str) -> Iterator[None]:
-        """Prolong the lease meanwhile: an agent that loads its tools takes longer than one lease."""
+        """Renew the lease until the block ends: an agent that loads its tools takes longer than one lease."""
         done = threading.Event()
 
         def renew() -> None:
@@ -157,7 +157,7 @@ class StartDriver:
         return identity if number < MOST_SHARING else None
 
     def _running(self, start: StartTask) -> Sandbox:
-        """Wait until the sandbox runs; a paused one is resumed."""
+        """Wait until the sandbox runs; resume a paused sandbox."""
         identity = SandboxId(start.sandbox_id)
         deadline = time.monotonic() + 2 * self._start_seconds
         while time.monotonic() < deadline:
@@ -175,7 +175,7 @@ class StartDriver:
         raise CannotStart(f"The sandbox {identity} did not run in time")
 
     def _is_its(self, start: StartTask) -> bool:
-        """Whether the conversation was made by this start. Raises ConversationNotFound."""
+        """Whether this start task created the conversation. Raises ConversationNotFound."""
         app = self._store.conversations.get(start.conversation_id)["app"] or {}
         return bool(app.get("start_id") == start.id)
 
@@ -184,19 +184,19 @@ class StartDriver:
             raise LeaseLost
 
     def _fail(self, start: StartTask, lease: str, reason: str) -> None:
-        """End a start task with a reason, and only then remove what it left: what is READY stays."""
+        """Write the failure of a start task first, and only then remove what it created: a READY one stays."""
         if self._store.start_tasks.finish(start.id, lease, "ERROR", reason):
             log.warning("start task %s: %s", start.id, reason)
             self.clear_failed()
 
     def _clear_after_the_end(self, start_id: str) -> None:
-        """Remove what a driver has made after another one had failed the start task and cleared it away."""
+        """Remove what this driver created after another driver had failed the start task and cleared it away."""
         [known] = self._store.start_tasks.get_many([start_id])
         if known is not None and known.status == "ERROR":
             self._clear(known)
 
     def _clear(self, failed: StartTask) -> None:
-        """Remove the conversation that a failed start task has made, and its own sandbox if no other one is in it."""
+        """Remove the conversation of a failed start task, and its own sandbox if no other conversation is in it."""
         with suppress(ConversationNotFound):
             if self._is_its(failed):
                 self._store.conversations.delete(failed.conversation_id)
@@ -215,7 +215,7 @@ _APP_FIELDS = (*_INHERITED, "trigger", "pr_number", "public", "parent_conversati
 def conversation_request(
     start: StartTask, request: Mapping[str, Any], template: Mapping[str, Any], working_dir: str
 ) -> dict[str, Any]:
-    """What the agent server is asked to start: the spec's template, filled with the request."""
+    """The body of the request that starts the conversation: the spec's template, filled with the client's request."""
     body: dict[str, Any] = {
         "agent": {},
         "workspace": {"kind": "LocalWorkspace", "working_dir": working_dir if working_dir.startswith("/") else "."},

@@ -1,12 +1,12 @@
-"""A small agent server: what runs in a sandbox unless its spec says otherwise, and a template for others.
+"""A small agent server: the bundled spec runs it in a sandbox, and it is a template for others.
 
     python -m agents.reference [--host 127.0.0.1] [--port 8000]
 
-It speaks the part of the agent-server wire that `agents/link.py` uses; `conversation.py` has what its agent does.
-Events and changes are posted to OH_WEBHOOKS_0_BASE_URL, in order and until they are taken; requests must show the key
-OH_SESSION_API_KEYS_0. Both may be unset.
+It serves the part of the agent-server wire that `agents/link.py` uses; `conversation.py` is the agent. It posts events
+and changes to OH_WEBHOOKS_0_BASE_URL in order, and retries each until the webhook takes it. A request must bear the key
+OH_SESSION_API_KEYS_0. Both variables may be unset.
 
-It keeps conversations in memory: what outlives it is the log of the server that it posts to.
+Limitation: it keeps conversations in memory. After its end only the log of the server that it posts to remains.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from werkzeug.serving import make_server
 
 from agents.reference.conversation import Conversation, Event, Webhooks
 
-#: of the environment: what no command that the agent runs needs to know
+#: variables of the environment that are kept from the commands of the agent
 PRIVATE = ("OH_SESSION_API_KEYS_0", "SESSION_API_KEY", "PYTHONPATH")
 
 api = Blueprint("api", __name__, url_prefix="/api/conversations")
@@ -32,7 +32,7 @@ health = Blueprint("health", __name__)
 
 
 class Server:
-    """What one process holds."""
+    """The state of one process."""
 
     def __init__(self, key: str, webhooks: Webhooks) -> None:
         self.key = key
@@ -140,9 +140,9 @@ def count(identity: str) -> Response:
 
 
 @api.post("/<identity>/events/respond_to_confirmation")
-def answer(identity: str) -> Response:
+def respond_to_confirmation(identity: str) -> Response:
     given = body()
-    found(identity).answer(given.get("accept") is True, given.get("reason", "User rejected the action."))
+    found(identity).decide(given.get("accept") is True, given.get("reason", "User rejected the action."))
     return done()
 
 

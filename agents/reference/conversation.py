@@ -1,7 +1,7 @@
-"""What the reference agent does in a conversation, and how it posts its events. `__main__.py` serves it.
+"""The reference agent in one conversation, and the webhook client that posts its events. `__main__.py` serves it.
 
-Each `run: CMD` line of a user's message becomes an action, which is executed in the working directory when the
-confirmation policy lets it, or when it is accepted; other messages are answered with text.
+The agent turns each `run: CMD` line of a user's message into an action. It executes the action in the working directory
+if the confirmation policy holds nothing back, or once a person accepts it. It replies to other messages with text.
 """
 
 import json
@@ -32,7 +32,7 @@ def now() -> str:
 
 
 class Webhooks:
-    """Posts what happens, in order, each until it is taken."""
+    """Posts events and changes in order, and retries each until the webhook takes it."""
 
     def __init__(self, base_url: str, key: str) -> None:
         self._waiting: queue.Queue[tuple[str, Any]] = queue.Queue()
@@ -46,7 +46,7 @@ class Webhooks:
             self._waiting.put((path, body))
 
     def flush(self, seconds: float) -> None:
-        """Wait until all is taken, or so long."""
+        """Wait until the webhook has taken everything, at most so many seconds."""
         deadline = time.monotonic() + seconds
         while self._waiting.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -61,7 +61,7 @@ class Webhooks:
             self._waiting.task_done()
 
     def _is_taken(self, path: str, body: Any) -> bool:
-        """Whether it need not be posted again: it was taken, or it will never be."""
+        """True if the webhook took the body, or refused it for good: then it is not posted again."""
         try:
             response = self._client.post(self._base_url + path, json=body)
         except httpx.HTTPError as error:
@@ -90,10 +90,10 @@ class Conversation:
         self._works = False
         self._process: subprocess.Popen[bytes] | None = None
         self.keep(body.get("secrets") or {})
-        self._tell()
+        self._post_info()
 
     def info(self) -> dict[str, Any]:
-        """What the wire calls ConversationInfo."""
+        """The ConversationInfo of the agent-server wire."""
         return {
             "id": str(self.id),
             **self._given,
@@ -106,10 +106,10 @@ class Conversation:
         }
 
     def send(self, content: list[Event], run: bool) -> None:
-        """Take a user's message; it never approves what waits."""
+        """Take a user's message. It rejects the pending actions and never approves them."""
         with self.lock:
             if self.status == "waiting_for_confirmation":
-                self.answer(False, SUPERSEDED)
+                self.decide(False, SUPERSEDED)
             message = {"role": "user", "content": content, "thinking_blocks": []}
             details = {"llm_message": message, "activated_skills": [], "extended_content": []}
             self._unanswered.append(self._add("MessageEvent", "user", **details))
@@ -119,7 +119,7 @@ class Conversation:
                 self.run()
 
     def run(self) -> bool:
-        """Work until nothing is left to do; False if that is already going on."""
+        """Work until nothing is left to do; False if the conversation runs already."""
         with self.lock:
             if self.status == "running":
                 return False
@@ -130,7 +130,7 @@ class Conversation:
             return True
 
     def stop(self, *, at_once: bool) -> None:
-        """Pause after the present step, or in the middle of it."""
+        """Pause after the present command, or (at_once) kill that command."""
         with self.lock:
             if self.status not in ("idle", "running"):
                 return
@@ -139,8 +139,8 @@ class Conversation:
             if at_once and self._process is not None:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def answer(self, accept: bool, reason: str) -> None:
-        """Execute or drop what waits."""
+    def decide(self, accept: bool, reason: str) -> None:
+        """Execute or drop the pending actions."""
         with self.lock:
             if self.status != "waiting_for_confirmation":
                 return
@@ -157,10 +157,10 @@ class Conversation:
         with self.lock:
             self.policy = policy
             self._add("ConversationStateUpdateEvent", "environment", key="confirmation_policy", value=policy)
-            self._tell()
+            self._post_info()
 
     def keep(self, secrets: dict[str, Any]) -> None:
-        """Secrets are variables of the environment of every command."""
+        """Put secrets into the environment of every later command."""
         for name, secret in secrets.items():
             self.secrets[name] = str(secret["value"] if isinstance(secret, dict) else secret)
 
@@ -173,7 +173,7 @@ class Conversation:
             self._execute(action)
 
     def _next_action(self) -> Event | None:
-        """What to execute now; None when nothing may be."""
+        """The action to execute now; None when the agent must not go on."""
         with self.lock:
             while self.status == "running":
                 if self._open:
@@ -236,7 +236,7 @@ class Conversation:
     def _set(self, status: str) -> None:
         self.status = status
         self._add("ConversationStateUpdateEvent", "environment", key="execution_status", value=status)
-        self._tell()
+        self._post_info()
 
     def _add(self, kind: str, source: str, **members: Any) -> Event:
         event = {"id": str(uuid4()), "timestamp": now(), "source": source, **members, "kind": kind}
@@ -244,7 +244,7 @@ class Conversation:
         self._webhooks.put(f"/events/{self.id.hex}", [event])
         return event
 
-    def _tell(self) -> None:
+    def _post_info(self) -> None:
         self._webhooks.put("/conversations", self.info())
 
 

@@ -21,13 +21,13 @@ class Script(Protocol):
 
 
 class DecidingScript:
-    """A loaded script that replies with one of the outcomes which its head names, and with what belongs to it."""
+    """A loaded script that replies with one of the outcomes which its head names, and with the data of that outcome."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
 
     def __call__(self, keys: list[str], args: list[Any]) -> tuple[Any, ...] | None:
-        """The outcome as text, then numbers and texts. None where Lua returns false: what it is about is not there."""
+        """The outcome as text, then numbers and texts. None where Lua returns false: the subject does not exist."""
         reply = self._script(keys, args)
         if reply is None:
             return None

@@ -23,7 +23,7 @@ local function not_before(actions, stamp)
   return stamp
 end
 
--- No action that is open can be answered any more.
+-- From now on no open action can be decided.
 local function close_actions()
   redis.call('DEL', root .. ':pending')
 end

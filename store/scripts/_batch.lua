@@ -38,13 +38,13 @@ local function close_call(call)
   for id in pairs(open.by_call[call] or {}) do close_action(id) end
 end
 
--- Whether an action is still open, and waits: one that is harmless waits only beside others of its response.
+-- Whether an action is still open, and waits: a harmless action waits only beside others of its response.
 local function waits(action)
   local in_company = action.group ~= '' and (open.in_group[action.group] or 0) > 1
   return open.by_id[action.id] ~= nil and (not action.harmless or in_company)
 end
 
--- The oldest are forgotten: they stay in the log, and can no longer be answered.
+-- Forgets the oldest open actions: they stay in the log, and can no longer be decided.
 local function forget_beyond(most)
   if not open or open.count <= most then return end
   local actions = {}

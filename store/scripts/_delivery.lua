@@ -1,10 +1,10 @@
--- _delivery: the lease of a sandbox's agent, and how that agent is reached. Included, after _clock.lua, by the scripts that
+-- _delivery: the lease of a sandbox's agent, and the address of that agent. Included, after _clock.lua, by the scripts that
 -- hand out deliveries. An entry of the due index is "DELIVERY CONVERSATION SANDBOX".
 local root = KEYS[1]
 
 local function sandbox_of(entry) return string.match(entry, '(%S+)$') end
 
--- Takes the lease of an agent for so many ms, or prolongs it for who has it: nobody else finds the entry due meanwhile.
+-- Takes the lease of an agent for so many ms, or renews it for its holder: no other claim finds the entry due meanwhile.
 -- Returns whether the lease is the token's, and its end in µs.
 local function take(entry, token, lease)
   local key, lease_end = root .. ':agent:' .. sandbox_of(entry), string.format('%.0f', now + lease * 1000)
@@ -15,7 +15,7 @@ local function take(entry, token, lease)
 end
 
 -- The status of a sandbox, MISSING where it is gone or its host's heartbeat is older than host_span µs; its agent's URL and
--- session key, and for how many µs it has had that status. It is in use by that: noted at most once a second.
+-- session key, and for how many µs it has had that status. The call counts as a use: noted at most once a second.
 local function agent_of(sandbox, host_span)
   local status, host, url, session_key, changed, active = unpack(redis.call('HMGET', root .. ':box:' .. sandbox,
     'status', 'host', 'agent_url', 'session_api_key', 'changed_at', 'active_at'))

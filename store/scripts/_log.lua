@@ -8,7 +8,7 @@ local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is clo
 local BLOCK = 1000 -- seqs of one member of conv:{ID}:peaks
 local MOST_WORDS = 4000 -- of one call: Lua's stack holds 8,000 values
 
--- Reads the state that appending needs, and forgets what was appended since; false when there is no such conversation.
+-- Reads the state that appending needs, and drops events that were collected before; false when there is no such conversation.
 -- id_prefix: first 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
 local function open_log(id_prefix)
   local state = redis.call('HMGET', root, 'execution_status', 'held', 'created_at', 'updated_at', 'seq', 'text_chunk',
@@ -40,7 +40,7 @@ local function is_later(score, than)
   return than == '-inf' or tonumber(score) >= tonumber(than)
 end
 
--- Appends one event, whose id the log does not have. Returns its seq.
+-- Appends one event; the caller has checked that its id is new. Returns its seq.
 local function append_event(id, pair, score, bytes, text)
   local seq = log.seq + 1
   log.seq, log.changed = seq, true
@@ -92,7 +92,7 @@ local function write_events()
   end
 end
 
--- Writes what changed, signals the followers, and returns the reply of every script that writes:
+-- Writes the changes, signals the followers, and returns the reply of every script that writes:
 -- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then

@@ -1,8 +1,8 @@
--- _sandbox: the state machine of sandboxes, and what keeps their indexes true. Included, after _clock.lua, by every
--- script that reads or writes sandboxes. A sandbox has a status, which a supervisor observes, and what clients want of it.
+-- _sandbox: the state machine of sandboxes, and the upkeep of their indexes. Included, after _clock.lua, by every
+-- script that reads or writes sandboxes. A sandbox has a status, which a supervisor observes, and a desired state.
 local root = KEYS[1]
 
--- What a client asks: status → {what is wanted from now on, status}. A status that is not named refuses.
+-- The verbs of clients: status → {desired state from now on, status}. A status that is not named refuses.
 local ASKED = {
   pause = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}},
   resume = {PAUSED = {'running', 'STARTING'}, RUNNING = {'running', 'RUNNING'}, STARTING = {'running', 'STARTING'}},
@@ -10,8 +10,8 @@ local ASKED = {
     ERROR = {'deleted', 'ERROR'}, MISSING = {'deleted', 'MISSING'}},
 }
 
--- What a supervisor sees: status → the statuses that may follow it. The loss of a host makes the first three MISSING.
--- A sandbox that is seen PAUSED while clients want it to run is STARTING.
+-- The reports of supervisors: status → the statuses that may follow it. The loss of a host makes the first three MISSING.
+-- A sandbox that is observed PAUSED while its desired state is running is STARTING.
 local SEEN = {
   STARTING = {RUNNING = true, ERROR = true, MISSING = true},
   RUNNING = {PAUSED = true, STARTING = true, ERROR = true, MISSING = true},
@@ -27,7 +27,7 @@ local function indexes(status, spec)
   return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
 end
 
--- Sets a status and moves the sandbox in the indexes. The session key of a failed sandbox opens nothing any more.
+-- Sets a status and moves the sandbox in the indexes. The session key of a failed sandbox opens nothing.
 local function set_status(id, status)
   local known, spec, created, hash = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'created_at',
     'key_hash'))
@@ -51,7 +51,7 @@ local function remove(id)
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id)
 end
 
--- Wakes the supervisors: a client wants something of a sandbox.
+-- Wakes the supervisors: a client has changed the desired state of a sandbox.
 local function signal(id) redis.call('PUBLISH', root .. ':signal', id) end
 
 -- Notes that a sandbox is in use, at most once a second.
@@ -60,7 +60,7 @@ local function touch(id)
   if active and math.abs(now - active) >= 1000000 then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 
--- Whether one more sandbox may run. policy "pause": makes room by pausing the one that has been idle for longest.
+-- Whether one more sandbox may run. policy "pause": makes room by pausing the sandbox that has been idle for longest.
 -- Returns true, or false and the number of those that run or are about to.
 local function make_room(cap, policy)
   local number, idlest, since = 0, nil, nil
@@ -80,8 +80,8 @@ local function make_room(cap, policy)
   return true
 end
 
--- What no supervisor does any more, whoever reads does: the sandboxes of a host without a heartbeat for host_span µs are
--- MISSING, and a sandbox that no host took for start_span µs has failed.
+-- Every reader does the work of lost supervisors: it marks the sandboxes of a host without a heartbeat for host_span µs
+-- MISSING, and a sandbox that no host claimed for start_span µs as failed.
 local function look_after_the_lost(host_span, start_span)
   for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - host_span)) do
     for _, id in ipairs(redis.call('SMEMBERS', root .. ':host:' .. lost)) do

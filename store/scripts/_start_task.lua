@@ -1,6 +1,6 @@
 -- _start_task: start tasks, their indexes and their two queues. Included, after _clock.lua, by every script that reads or
 -- writes start tasks. An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final.
--- A failed one is in the queue `failed` until a driver has removed what it left.
+-- A failed one is in the queue `failed` until a driver has removed its conversation and sandbox.
 local root = KEYS[1]
 
 local FINISHED = {READY = true, ERROR = true}
@@ -13,7 +13,7 @@ local function is_driven(id, lease)
   return status and not FINISHED[status] and field(id, 'lease') == lease
 end
 
--- Writes fields (name, value, …) and moves the start task in the order of changes.
+-- Writes fields (name, value, …) and moves the start task in the order of last changes.
 local function write(id, ...)
   redis.call('HSET', root .. ':task:' .. id, 'updated_at', now, ...)
   redis.call('ZADD', root .. ':updated', now, id)
@@ -39,7 +39,7 @@ local function forget(id)
   redis.call('UNLINK', root .. ':task:' .. id)
 end
 
--- Fails the start tasks whose lease ended more than span µs ago: no supervisor goes on with them.
+-- Fails the start tasks with a lease that ended more than span µs ago: no supervisor drives them.
 local function fail_the_forgotten(span, detail)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now - span, 'LIMIT', 0, 100)) do
     local status = field(id, 'status')

@@ -1,4 +1,4 @@
--- advance_start_task: write what the driver of an unfinished start task has reached, and prolong its lease.
+-- advance_start_task: write the progress of an unfinished start task, and renew its lease.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 id   2 lease id   3 length of the lease from now, µs   then name, value, … of fields
 -- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone

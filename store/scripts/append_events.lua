@@ -1,6 +1,6 @@
 -- append_events: append a batch, each event once per id, with its effect on the conversation's state.
 -- An executable action opens; an observation closes it. A newly opened action that the policy holds makes the
--- conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent says when it waits.
+-- conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent's state events say when it waits.
 -- More actions than may wait refuse the batch; where the policy holds nothing, and in a sandbox, the oldest open
 -- actions are forgotten instead. A refused batch has written nothing.
 -- KEYS  1 conversation root, conv:{id}
@@ -13,7 +13,7 @@
 --          execution_status, created_at, updated_at, groups, title, number appended, last seq} | false: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
--- Idempotent  by event id: a known id is passed over with its effect
+-- Idempotent  by event id: the event of a known id is skipped with its effect
 -- include: _log.lua
 -- include: _actions.lua
 -- include: _batch.lua

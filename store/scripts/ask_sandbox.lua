@@ -1,10 +1,10 @@
--- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor does what is wanted.
--- A sandbox without a host, or of a lost host, is deleted at once. The session key of what is deleted opens nothing.
+-- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor brings it to the desired state.
+-- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the session key at once.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
 -- Returns  {"done" | "refused" | "full", its status, number that run} | false: no such sandbox
 -- Cost  O(r): r sandboxes that run
--- Idempotent  a repeat wants the same
+-- Idempotent  a repeat writes the same desired state
 -- include: _clock.lua
 -- include: _sandbox.lua
 local id, verb, cap, policy = unpack(ARGV)

@@ -1,6 +1,6 @@
--- beat_host: note that a host's supervisor lives, and look after what lost hosts have left. One host has one supervisor.
+-- beat_host: write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts. One host has one supervisor.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 host   2 who the supervisor is   3 a heartbeat that is older, µs, is lost
+-- ARGV  1 host   2 identity of the supervisor   3 a heartbeat that is older, µs, is lost
 --       4 a sandbox that waits longer for a host, µs, has failed
 -- Returns  "alive" | "taken": another supervisor speaks for this host
 -- Cost  O(h + s): h hosts that were lost since the last look, s sandboxes of them

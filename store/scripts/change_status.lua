@@ -1,5 +1,5 @@
 -- change_status: run, pause or interrupt a conversation, as `_status.lua` has it.
--- `run` accepts the actions that wait: they can no longer be answered. A `run` of a finished conversation ends at once:
+-- `run` accepts the pending actions: they can no longer be decided. A `run` of a finished conversation ends at once:
 -- nothing is written, and the followers are signalled to send the state, as clients wait for the end of every run.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z

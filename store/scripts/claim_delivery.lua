@@ -1,5 +1,5 @@
--- claim_delivery: take the delivery that has been due for longest, with the lease of its agent. A delivery whose agent has
--- another one in hand, or whose sandbox is about to run or paused, is due again a second later and holds up no other.
+-- claim_delivery: take the delivery that has been due for longest, with the lease of its agent. A delivery is due
+-- again a second later, and delays no other, while its agent has another one or its sandbox is STARTING or PAUSED.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 token of the lease, one per claim   2 lease, ms   3 a heartbeat that is older, µs, is lost
 -- Returns  {entry, end of the lease in µs, status of the sandbox, URL of its agent server, its session key,

@@ -1,4 +1,5 @@
--- claim_failed_start_task: take a failed start task, to remove what it left. An id without a failed one leaves the queue.
+-- claim_failed_start_task: take a failed start task, to remove its conversation and sandbox. An id without a failed start
+-- task leaves the queue.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 µs after which another driver may take it
 -- Returns  fields and values of the start task | false: there is none

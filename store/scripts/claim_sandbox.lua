@@ -1,4 +1,4 @@
--- claim_sandbox: give a host the sandbox that has waited longest for one, unless as many as may are running.
+-- claim_sandbox: give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 host   2 most that may run
 -- Returns  its id | false: there is none, or no room

@@ -1,5 +1,5 @@
--- claim_start_task: take the lease of an unfinished start task that nobody drives. One that was claimed too often fails,
--- an id without an unfinished start task leaves the queue, and a few finished ones are forgotten whose time is over.
+-- claim_start_task: take the lease of an unfinished start task without a driver. A start task that was claimed too often
+-- fails, an id without an unfinished start task leaves the queue, and a few old finished ones are forgotten.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 most claims of one   4 detail of one that had as many
 --       5 a start task that finished earlier than this, µs ago, is forgotten

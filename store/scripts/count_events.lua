@@ -1,4 +1,4 @@
--- count_events: how many events pass a filter. Does not grow with the log.
+-- count_events: the number of events that pass a filter. Its cost does not grow with the log.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 kind, escaped, or "*"   2 source, escaped, or "*"
 --       3 lowest time, µs, or "-inf"   4 highest time, "(" µs (exclusive), or "+inf"

@@ -1,4 +1,4 @@
--- count_hosts: how many hosts have a supervisor that lives.
+-- count_hosts: the number of hosts with a recent heartbeat.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 a heartbeat that is older, µs, is lost
 -- Returns  their number

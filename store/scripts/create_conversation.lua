@@ -1,4 +1,4 @@
--- create_conversation: make a conversation unless the id is taken, with its first message when there is one.
+-- create_conversation: create a conversation unless the id is taken, with its first message when there is one.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 incarnation, one per request   6 message id ("" none)   7 "KIND:SOURCE" escaped   8 bytes   9 text record

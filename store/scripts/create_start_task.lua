@@ -1,4 +1,4 @@
--- create_start_task: note a start task, once per id; a driver claims it.
+-- create_start_task: create a start task, once per id; a driver claims it.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 id   2 conversation id   then name, value, … of fields
 -- Returns  when it was made, µs

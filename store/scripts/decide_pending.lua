@@ -1,4 +1,4 @@
--- decide_pending: accept or reject what waits; the first decision wins, and wins for every pending action.
+-- decide_pending: accept or reject the pending actions, all at once; the first decision wins.
 -- Accept: status running. Reject: status idle, then one UserRejectObservation per action in log order.
 -- Either way the actions can no longer be decided. In a sandbox the agent writes status and observations when it receives
 -- the decision, which stands in the fields `delivery_…` until then: the caller delivers it, and nothing else changes.
@@ -6,7 +6,7 @@
 -- ARGV  1 id prefix of minted events, one per decision; in a sandbox also the delivery's id
 --       2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "accept" | "reject"   6 reason as JSON   7 sandbox that the conversation lives in ("" none)
---       8 latest time of the decision by Redis' clock, µs ("" no matter): later, nobody might deliver it
+--       8 latest time of the decision by Redis' clock, µs ("" no matter): a later decision might stay undelivered
 -- Returns  {"won" | "nothing_pending" | "late", revision, execution_status, created_at, updated_at, groups, title, then in a sandbox
 --          what _outstanding.lua returns} | false: no such conversation in that sandbox
 -- Cost  O(p log n): p pending actions, n events of the conversation

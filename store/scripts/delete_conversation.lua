@@ -1,4 +1,4 @@
--- delete_conversation: remove a conversation and everything of it; memory is freed in the background.
+-- delete_conversation: remove a conversation with all its keys; memory is freed in the background.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 deletion id, one per request
 -- Returns  {"deleted" | "gone": another request deleted it, less than a minute ago, its last revision}

@@ -1,7 +1,7 @@
 -- finish_start_task: end a start task as READY or ERROR, which is final. Its secrets go at once.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 id   2 lease id   3 "READY" | "ERROR"   4 detail
--- Returns  1 | 0: the lease is another driver's, or the start task is finished otherwise or gone
+-- Returns  1 | 0: the lease is another driver's, or the start task is gone, or finished with the other status
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat is 1 and changes nothing
 -- include: _clock.lua

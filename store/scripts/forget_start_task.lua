@@ -1,4 +1,4 @@
--- forget_start_task: remove a start task, whatever it is.
+-- forget_start_task: remove a start task in any status.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 id
 -- Returns  1

@@ -1,4 +1,4 @@
--- list_pending: the actions that wait for an answer, in log order, as many as fit.
+-- list_pending: the pending actions, in log order, as many as fit.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 seq to read after   2 bytes that end the page: the event that reaches them is its last
 -- Returns  {seq, since, event bytes, seq, since, event bytes, …} | false: no such conversation

@@ -1,4 +1,4 @@
--- locate_event: where an event stands in the order (time, seq).
+-- locate_event: the position of an event in the order (time, seq).
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 event id
 -- Returns  {"found", time in µs as text, seq as ten digits} | "unknown" | false: no such conversation

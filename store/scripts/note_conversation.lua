@@ -1,8 +1,8 @@
--- note_conversation: enter a conversation into the listing, move it, or take it out; a word that comes late is ignored.
+-- note_conversation: enter a conversation into the listing, move it, or take it out; a note of an older revision is ignored.
 -- KEYS  1 listing root, conversations:{all}
 -- ARGV  1 conversation id   2 its revision   3 its execution_status ("" it is gone)
 --       4 time of its creation, µs   5 time of its last change, µs   6 groups that it is listed in, joined by commas
---       7 its title, folded; only what is in a group is listed by title
+--       7 its title, folded; only members of a group are listed by title
 -- Returns  "noted" | "late"
 -- Cost  O(g log c): c conversations, g groups
 -- Idempotent  a repeat writes the same

@@ -1,5 +1,5 @@
--- open_delivery: note a delivery before it is decided, so that a supervisor finds it whoever is killed, and take the lease
--- of its agent unless another delivery has it. No supervisor claims the entry before the lease would end.
+-- open_delivery: note a delivery before its decision, so that a supervisor finds it after a kill of the worker, and take
+-- the lease of its agent unless another delivery has it. No supervisor claims the entry before the lease would end.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 entry: delivery id, conversation id and sandbox id, separated by spaces   2 token of the lease   3 lease, ms
 --       4 a heartbeat that is older, µs, is lost

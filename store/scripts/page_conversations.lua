@@ -64,7 +64,7 @@ local function passes(i)
     and is_listed_so(i) and is_within('created', i) and is_within('updated', i)
 end
 
--- Whether nothing from here on can be within the times of this order.
+-- Whether no later entry of this order can be within the times of the filter.
 local function is_beyond(i)
   if by == 'title' then return false end
   if ascending then return tonumber(places[i]) >= before[by] end

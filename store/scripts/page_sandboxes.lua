@@ -1,11 +1,11 @@
--- page_sandboxes: one page of the sandboxes, the newest first, as they are now that lost hosts are looked after.
+-- page_sandboxes: one page of the sandboxes, the newest first, after the sandboxes of lost hosts are marked MISSING.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 a heartbeat that is older, µs, is lost   2 a sandbox that waits longer for a host, µs, has failed
 --       3 status ("" any)   4 spec id ("" any)   5 most sandboxes to return
 --       6 time of the first one, µs ("" the newest)   7 its id
 -- Returns  {now, µs, fields and values of each}
 -- Cost  O(log² s + n): s sandboxes, n of the page, and what a host that was just lost costs (beat_host)
--- Idempotent  a repeat finds the lost looked after
+-- Idempotent  a repeat finds the lost ones marked
 -- include: _clock.lua
 -- include: _rank.lua
 -- include: _sandbox.lua

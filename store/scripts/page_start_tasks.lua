@@ -1,11 +1,11 @@
--- page_start_tasks: one page of all start tasks or of one conversation's, as they are now that the forgotten have failed.
+-- page_start_tasks: one page of all start tasks or of one conversation's, after those without a supervisor have failed.
 -- KEYS  1 root of the start tasks
--- ARGV  1 one whose lease ended longer ago than this, µs, is forgotten   2 the detail of its failure
+-- ARGV  1 µs after the end of a lease after which its start task fails   2 detail of that failure
 --       3 "created" | "updated"   4 conversation id ("" any)   5 "asc" | "desc"   6 made then or later, µs ("" any)
 --       7 most start tasks to return   8 time of the first one, µs ("" from the end of the order)   9 its id
 -- Returns  {fields and values of each}
 -- Cost  O(log² s + n log s): s start tasks, n of the page and those that were under way at the time of ARGV 6
--- Idempotent  a repeat finds the forgotten failed
+-- Idempotent  a repeat finds them failed
 -- include: _clock.lua
 -- include: _rank.lua
 -- include: _start_task.lua

@@ -1,10 +1,10 @@
--- read_sandboxes: sandboxes by id, or all of one host, as they are now that lost hosts are looked after.
+-- read_sandboxes: sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 a heartbeat that is older, µs, is lost   2 a sandbox that waits longer for a host, µs, has failed
 --       3 host ("" those of the ids)   then ids
 -- Returns  {now, µs, fields and values of each; none of an unknown one}
 -- Cost  O(n): n sandboxes, and what a host that was just lost costs (beat_host)
--- Idempotent  a repeat finds the lost looked after
+-- Idempotent  a repeat finds the lost ones marked
 -- include: _clock.lua
 -- include: _sandbox.lua
 look_after_the_lost(ARGV[1], ARGV[2])

@@ -1,9 +1,9 @@
--- release_host: a supervisor that ends gives up its host, so that another one need not wait until the lease is over.
+-- release_host: release the host of a supervisor that ends, so that another one need not wait for the end of the lease.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 host   2 who the supervisor is
+-- ARGV  1 host   2 identity of the supervisor
 -- Returns  "released" | "taken": another supervisor speaks for this host
 -- Cost  O(1)
--- Idempotent  a repeat finds nobody or another one, and writes nothing
+-- Idempotent  a repeat finds no supervisor or another one, and writes nothing
 local root = KEYS[1]
 local host, supervisor = unpack(ARGV)
 if redis.call('HGET', root .. ':supervisors', host) ~= supervisor then return 'taken' end

@@ -1,5 +1,5 @@
--- renew_delivery: prolong the lease of an agent. A lease that has ended is lost, also where nobody has taken it since:
--- another driver may have delivered meanwhile.
+-- renew_delivery: renew the lease of an agent. A lease that has ended is lost, also while no other claim has it: another
+-- driver may have delivered meanwhile.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 entry   2 token of the lease   3 lease, ms
 -- Returns  1 | 0: the lease is lost, or the delivery is no longer due

@@ -1,4 +1,4 @@
--- renew_start_task: prolong the lease of an unfinished start task. What is finished stays finished.
+-- renew_start_task: renew the lease of an unfinished start task. A finished start task stays finished.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 id   2 lease id   3 length of the lease from now, µs
 -- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone

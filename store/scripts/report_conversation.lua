@@ -1,5 +1,5 @@
--- report_conversation: keep what the agent server of a sandbox reports of a conversation, member by member: what a person
--- changes meanwhile stays. A title is set where there is none; tags are merged.
+-- report_conversation: keep the report of a sandbox's agent server about a conversation, member by member: a member that
+-- a client changes meanwhile stays. A title is set where there is none; tags are merged.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 now, UTC text with Z   2 id of the sandbox that reports, which must be the conversation's
 --       3 title as JSON ("" none)   4 tags as a JSON object of texts ("" none)   then fields of the hash: name, value, …

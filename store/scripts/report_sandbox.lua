@@ -1,4 +1,4 @@
--- report_sandbox: write what a supervisor sees of a sandbox of its host. A status that cannot follow is passed over.
+-- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 host   3 status ("" as it is, "GONE" it is deleted)   4 the last lines of its log ("" as they are)
 --       then name, value, … of fields
@@ -14,7 +14,7 @@ if status == 'GONE' then
   return 'noted'
 end
 local present = field(id, 'status')
--- Its supervisor paused it while a client asked for a resume: it is about to run.
+-- Its supervisor paused it while a client asked for a resume: it is STARTING.
 if status == 'PAUSED' and field(id, 'wanted') == 'running' and present ~= 'STARTING' then
   status = 'STARTING'
   redis.call('HSET', root .. ':box:' .. id, 'starting_at', now)

@@ -1,5 +1,5 @@
--- set_fields: set fields of a conversation, each of which is one writer's; others stay. A change that agents know by name
--- is an event of the log; in a sandbox the agent itself writes that event. An action that waits still waits under a new policy.
+-- set_fields: set fields of a conversation; other fields stay. A change that agents know by name is an event of the log;
+-- in a sandbox the agent itself writes that event. A pending action stays pending under a new policy.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)

@@ -1,4 +1,4 @@
--- start_sandbox: note a sandbox that is wanted, once per id; a supervisor claims it and starts it.
+-- start_sandbox: create the record of a sandbox, once per id; a supervisor claims it and starts it.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 spec id   3 session key   4 its hash   5 most that may run   6 "refuse" | "pause"
 --       7 a heartbeat that is older, µs, is lost

@@ -148,7 +148,7 @@ def test_a_deletion_that_fails_is_an_error_that_says_why_shows_no_key_and_takes_
     runtime.failures["stop"] = failure
     sandboxes.ask(running.id, "delete")
 
-    reconciler.look_at(sandboxes.get(running.id))
+    reconciler.reconcile(sandboxes.get(running.id))
 
     shown = SandboxInfo().dump(sandboxes.get(running.id))
     assert shown["status"] == "ERROR"
@@ -167,17 +167,17 @@ def test_a_deletion_that_fails_is_retried_with_backoff_until_it_is_done(
     sandboxes.ask(running.id, "delete")
 
     for _ in range(100):
-        reconciler.look_at(sandboxes.get(running.id))
+        reconciler.reconcile(sandboxes.get(running.id))
     assert runtime.count("stop") == 1
 
     for _ in range(1000):  # polls, twice a second
         clock.now += 0.5
-        reconciler.look_at(sandboxes.get(running.id))
+        reconciler.reconcile(sandboxes.get(running.id))
     assert 500 / LONGEST_BACKOFF <= runtime.count("stop") <= 10 + 500 / LONGEST_BACKOFF
 
     runtime.failures.clear()
     clock.now += LONGEST_BACKOFF
-    reconciler.look_at(sandboxes.get(running.id))
+    reconciler.reconcile(sandboxes.get(running.id))
     assert sandboxes.get_many([running.id]) == [None]
     assert runtime.known_ids == []
 
@@ -190,7 +190,7 @@ def test_an_unforeseen_error_has_one_traceback_however_often_it_is_repeated(
     with caplog.at_level(logging.WARNING, "supervisor"):
         for _ in range(1000):
             clock.now += 0.5
-            reconciler.look_at(sandboxes.get(running.id))
+            reconciler.reconcile(sandboxes.get(running.id))
 
     assert sum(record.exc_info is not None for record in caplog.records) == 1
     assert len(caplog.records) < 70
@@ -201,11 +201,11 @@ def test_another_request_is_served_at_once_while_an_earlier_one_waits_for_its_re
 ):
     runtime.failures["pause"] = RuntimeFailure("a process of the sandbox would not stop")
     sandboxes.ask(running.id, "pause")
-    reconciler.look_at(sandboxes.get(running.id))
+    reconciler.reconcile(sandboxes.get(running.id))
     assert sandboxes.get(running.id).status == "RUNNING"  # and never PAUSED
 
     sandboxes.ask(running.id, "delete")
-    reconciler.look_at(sandboxes.get(running.id))
+    reconciler.reconcile(sandboxes.get(running.id))
 
     assert sandboxes.get_many([running.id]) == [None]
 
@@ -216,7 +216,7 @@ def test_a_start_that_fails_is_an_error_that_says_why(sandboxes, runtime, reconc
     started = sandboxes.start("spec")
     sandboxes.claim("h")
 
-    reconciler.look_at(sandboxes.get(started.id))
+    reconciler.reconcile(sandboxes.get(started.id))
 
     failed = sandboxes.get(started.id)
     assert failed.status == "ERROR"
@@ -227,7 +227,7 @@ def test_what_is_left_of_a_sandbox_that_ended_is_cleared_away_later_if_not_at_on
     sandboxes, runtime, reconciler, clock, running
 ):
     runtime.state, runtime.failures["stop"] = State.GONE, RuntimeFailure("its folder cannot be removed")
-    reconciler.look_at(running)
+    reconciler.reconcile(running)
     ended = sandboxes.get(running.id)
     assert ended.status == "ERROR"
     assert "exit code 3" in ended.detail
@@ -235,7 +235,7 @@ def test_what_is_left_of_a_sandbox_that_ended_is_cleared_away_later_if_not_at_on
     runtime.failures.clear()
     clock.now += LONGEST_BACKOFF
     for _ in range(5):
-        reconciler.look_at(sandboxes.get(running.id))
+        reconciler.reconcile(sandboxes.get(running.id))
 
     assert runtime.known_ids == []
     assert runtime.count("stop") == 2
@@ -245,7 +245,7 @@ def test_what_is_left_of_a_sandbox_that_ended_is_cleared_away_later_if_not_at_on
 def test_a_status_detail_is_plain_text_and_the_log_stays_as_it_was_printed(sandboxes, runtime, reconciler, running):
     runtime.state, runtime.printed = State.GONE, "\x1b[31mno key given\x1b[0m\r\n\x1b]0;title\x07bye\x00"
 
-    reconciler.look_at(running)
+    reconciler.reconcile(running)
 
     failed = sandboxes.get(running.id)
     assert failed.detail == "The sandbox ended: exit code 3\nno key given\nbye"
@@ -271,13 +271,13 @@ def test_a_deletion_finds_what_was_started_although_nobody_lived_to_store_its_ha
     sandboxes.ask(started.id, "delete")
 
     runtime.failures["stop"] = RuntimeFailure("its folder cannot be removed")
-    reconciler.look_at(sandboxes.get(started.id))
+    reconciler.reconcile(sandboxes.get(started.id))
     assert sandboxes.get(started.id).status == "ERROR"
 
     runtime.failures.clear()
     sandboxes.ask(started.id, "delete")
     clock.now += LONGEST_BACKOFF
-    reconciler.look_at(sandboxes.get(started.id))
+    reconciler.reconcile(sandboxes.get(started.id))
     assert sandboxes.get_many([started.id]) == [None]
     assert runtime.known_ids == []
 
