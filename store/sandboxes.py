@@ -44,6 +44,11 @@ class Limits:
     start_seconds: float
     start_task_days: float = 36_500.0
 
+    @property
+    def spans(self) -> list[int]:
+        """µs after which a host is lost, and a sandbox that no host takes has failed."""
+        return [round(self.host_seconds * 1e6), round(self.start_seconds * 1e6)]
+
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
@@ -72,8 +77,7 @@ class Sandboxes:
         self._redis = redis
         self._scripts = scripts
         self.limits = limits
-        #: µs after which a host is lost, and a sandbox that no host takes has failed
-        self._spans = [round(limits.host_seconds * 1e6), round(limits.start_seconds * 1e6)]
+        self._spans = limits.spans
         self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
 
     # what clients want
