@@ -219,16 +219,19 @@ class Sandboxes:
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
         return [_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
 
-    def report(self, sandbox_id: SandboxId, host: str, status: str = "", *, log: str = "", **fields: Any) -> bool:
+    def report(
+        self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
+    ) -> bool:
         """Write what a supervisor sees; status "GONE" is the end, log the last lines of a sandbox that failed.
 
-        False if the status cannot follow, or the sandbox is not that host's.
+        False if the status cannot follow, if the sandbox is not that host's, or if another one speaks for the host.
         """
         if "detail" in fields:
             fields["detail"] = _shortened(fields["detail"])
         words = [word for name, value in fields.items() for word in (name, _stored(value))]
         last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
-        return self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words]) == ("noted",)
+        args = [sandbox_id, host, supervisor, status, last, *words]
+        return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
 
     def answer(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""

@@ -104,6 +104,7 @@ local function look_after_the_lost(host_span, start_span)
       end
     end
     redis.call('ZREM', root .. ':hosts', lost)
+    redis.call('HDEL', root .. ':supervisors', lost)
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':unclaimed', '-inf', now - start_span)) do
     redis.call('ZREM', root .. ':unclaimed', id)

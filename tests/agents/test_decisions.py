@@ -292,7 +292,7 @@ def test_a_run_after_an_acceptance_that_was_dropped_accepts_again_and_runs_nothi
 
 def test_a_message_to_a_sandbox_that_is_paused_rejects_nothing(store, commands, waiting, sandbox, agent):
     store.sandboxes.ask(sandbox.id, "pause")
-    store.sandboxes.report(sandbox.id, "scripted", "PAUSED")
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
     for act in (lambda: commands.send(waiting, content=[], run=True), lambda: commands.change_status(waiting, "run")):
         with pytest.raises(NotReachable, match="PAUSED"):
             act()
