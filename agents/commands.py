@@ -44,9 +44,8 @@ class Commands:
     def __init__(self, store: Store, client: httpx.Client) -> None:
         self._store = store
         self._client = client
-        timeout = client.timeout
-        #: length of a delivery's lease: a call that is tried twice, and a margin
-        self.lease_seconds = 2 * ((timeout.connect or 0) + (timeout.read or 0)) + _LEASE_MARGIN
+        #: length of a delivery's lease: a call, whose tries have one deadline, and a margin
+        self.lease_seconds = (client.timeout.read or 0) + _LEASE_MARGIN
 
     def agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
         """The agent server that a conversation lives on; None if it is detached."""

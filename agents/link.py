@@ -110,7 +110,7 @@ class AgentServer:
                 try:
                     return self._exchange(method, path, options)
                 except (httpx.TransportError, httpx.InvalidURL) as error:
-                    if is_last:
+                    if is_last or isinstance(error, httpx.PoolTimeout):  # which is the whole deadline
                         raise AgentUnreachable(_reason(error, seconds)) from error
         raise AssertionError("the last try returns or raises")
 

@@ -76,7 +76,7 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 
 
 @webhooks.post("/conversations")
-@webhooks.fails(401, 413, 415)
+@webhooks.fails(401, 404, 413, 415)
 @webhooks.doc(parameters=[_KEY])
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
@@ -86,7 +86,7 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 
 
 @webhooks.post("/<sandbox_id>/conversations")
-@webhooks.fails(401, 413, 415)
+@webhooks.fails(401, 404, 413, 415)
 @webhooks.doc(parameters=[_KEY])
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)

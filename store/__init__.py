@@ -70,7 +70,7 @@ def open_store(
         conversations=conversations,
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,
-        deliveries=Deliveries(scripts, bounds, limits.host_seconds),
+        deliveries=Deliveries(scripts, bounds, limits),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),

@@ -1,8 +1,11 @@
-"""The bounds that the settings put on one conversation."""
+"""The bounds that the settings put on one conversation, and the most that one response may hold."""
 
 from dataclasses import dataclass
 
 from store.errors import ReasonTooLong
+
+#: most bytes of the events of one page, and of one batch of ids: a client that takes nothing costs no more
+PAGE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ An executable action is open until it is observed; the open actions are pending 
 import json
 from typing import Any
 
-from store.bounds import Bounds
+from store.bounds import PAGE_BYTES, Bounds
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.listing import Listing
@@ -17,9 +17,6 @@ from wire import ConversationId, parse_json
 
 #: from harmless to dangerous; an action of any other risk counts as UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
-
-#: bytes of events that one script replies with
-_PAGE_BYTES = 4 * 1024 * 1024
 
 #: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
 SUPERSEDED = "Superseded by a new user message."
@@ -67,7 +64,7 @@ class Confirmations:
         found: list[dict[str, Any]] = []
         last = 0
         while True:
-            reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [last, _PAGE_BYTES])
+            reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [last, PAGE_BYTES])
             if reply is None:
                 raise ConversationNotFound
             for seq, since, raw in zip(reply[::3], reply[1::3], reply[2::3], strict=True):

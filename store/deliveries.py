@@ -20,6 +20,7 @@ import wire
 from store.bounds import Bounds
 from store.errors import ConversationNotFound, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
+from store.sandboxes import Limits
 from store.scripts import Scripts
 from store.stamps import Stamp
 from wire import ConversationId, Micros
@@ -68,11 +69,10 @@ class Claim(NamedTuple):
 class Deliveries:
     """All deliveries."""
 
-    def __init__(self, scripts: Scripts, bounds: Bounds, host_seconds: float) -> None:
-        """host_seconds: those without a heartbeat after which a host is lost."""
+    def __init__(self, scripts: Scripts, bounds: Bounds, limits: Limits) -> None:
         self._scripts = scripts
         self._bounds = bounds
-        self._host_span = round(host_seconds * 1e6)
+        self._spans = limits.spans
 
     def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
         """Begin a delivery before its decision, with a lease of so many seconds unless another delivery has it."""
@@ -81,7 +81,7 @@ class Deliveries:
 
     def reopen(self, claim: Claim) -> Claim:
         """Try again to take the lease that another delivery had."""
-        args = [claim.entry, claim.token, round(claim.seconds * 1000), self._host_span]
+        args = [claim.entry, claim.token, round(claim.seconds * 1000), *self._spans]
         asked_at = time.monotonic()
         taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
@@ -118,7 +118,7 @@ class Deliveries:
     def claim(self, seconds: float) -> Claim | None:
         """Take the delivery that has been due for longest, among those whose agent has no other delivery."""
         token = uuid4().hex
-        args = [token, round(seconds * 1000), self._host_span]
+        args = [token, round(seconds * 1000), *self._spans]
         asked_at = time.monotonic()
         reply = self._scripts.claim_delivery([SandboxKeys.root], args)
         if reply is None:

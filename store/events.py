@@ -7,7 +7,7 @@ from typing import Any
 
 from redis import Redis
 
-from store.bounds import Bounds
+from store.bounds import PAGE_BYTES, Bounds
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
 from store.effects import effect, finish_message, stored_bytes, written
@@ -27,12 +27,6 @@ from store.stamps import Stamp
 from store.text import MessageText, Position, fold, matches, record, texts
 from store.text import count as count_text
 from wire import ConversationId, Event, Micros, Seq, event_time, user_message
-
-#: most bytes of the events of one page, and of one batch of ids: a client that takes nothing costs no more
-PAGE_BYTES = 4 * 1024 * 1024
-
-#: seqs that are read at once
-_SEQS = 5000
 
 
 class EventLog:

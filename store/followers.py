@@ -5,8 +5,8 @@ import threading
 import time
 from typing import Any
 
+from store.bounds import PAGE_BYTES
 from store.errors import BeyondTheEnd, Stopping, TooManyFollowers
-from store.events import PAGE_BYTES
 from store.feed import PAGE, Feed, Follower, read_log
 from store.keys import ConversationKeys
 from store.matching import passes

@@ -54,8 +54,6 @@ class Forks:
         stamp = Stamp.now()
         self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
         info = {**state["info"], "forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
-        if agent := state.get("agent"):
-            info["agent"] = agent
         fields = {
             "id": target,
             "revision": str(stamp.at),

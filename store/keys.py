@@ -115,10 +115,6 @@ class ConversationKeys:
         return f"{self.root}:log"
 
     @property
-    def ids(self) -> str:
-        return f"{self.root}:ids"
-
-    @property
     def pairs(self) -> str:
         return f"{self.root}:pairs"
 

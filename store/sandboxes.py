@@ -45,6 +45,11 @@ class Limits:
     start_seconds: float
     start_task_days: float = 36_500.0
 
+    @property
+    def spans(self) -> list[int]:
+        """µs after which a host is lost, and a sandbox that no host takes has failed."""
+        return [round(self.host_seconds * 1e6), round(self.start_seconds * 1e6)]
+
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
@@ -73,8 +78,7 @@ class Sandboxes:
         self._redis = redis
         self._scripts = scripts
         self.limits = limits
-        #: µs after which a host is lost, and a sandbox that no host takes has failed
-        self._spans = [round(limits.host_seconds * 1e6), round(limits.start_seconds * 1e6)]
+        self._spans = limits.spans
         self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
 
     # the desired state: workers
@@ -216,16 +220,19 @@ class Sandboxes:
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
         return [_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
 
-    def report(self, sandbox_id: SandboxId, host: str, status: str = "", *, log: str = "", **fields: Any) -> bool:
+    def report(
+        self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
+    ) -> bool:
         """Write the observed state; status "GONE" removes the record, log has the last lines of a failed sandbox.
 
-        False if the status cannot follow, or the sandbox is not that host's.
+        False if the status cannot follow, if the sandbox is not that host's, or if another one speaks for the host.
         """
         if "detail" in fields:
             fields["detail"] = _shortened(fields["detail"])
         words = [word for name, value in fields.items() for word in (name, _stored(value))]
         last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
-        return self._scripts.report_sandbox([SandboxKeys.root], [sandbox_id, host, status, last, *words]) == ("noted",)
+        args = [sandbox_id, host, supervisor, status, last, *words]
+        return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""

@@ -140,7 +140,7 @@ def _supervise(
     commands = Commands(store, client)
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
-    host = Host(lease.host, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
+    host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
     reconciler = Reconciler(store, specs, runtimes, host, client)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)

@@ -19,7 +19,7 @@ class HostLease:
         """folder: that of the host's sandboxes. Raises OSError."""
         self.host = host
         self._sandboxes = sandboxes
-        self._identity = f"{_machine()} {folder.resolve()}"  # the next supervisor of this folder has the same one
+        self.identity = f"{_machine()} {folder.resolve()}"  # the next supervisor of this folder has the same one
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self) -> bool:
@@ -28,7 +28,7 @@ class HostLease:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        return self._sandboxes.beat(self.host, self._identity)
+        return self._sandboxes.beat(self.host, self.identity)
 
     def renew(self) -> None:
         """Raises HostTaken, or one of UNAVAILABLE."""
@@ -37,7 +37,7 @@ class HostLease:
 
     def release(self) -> None:
         """Let another supervisor take the lease at once. Raises one of UNAVAILABLE."""
-        self._sandboxes.release(self.host, self._identity)
+        self._sandboxes.release(self.host, self.identity)
 
 
 def _machine() -> str:

@@ -36,6 +36,7 @@ class Host:
     """The settings of a host for its sandboxes. Times are in seconds."""
 
     id: str
+    supervisor: str  #: who speaks for it, as in its lease
     url_host: str
     webhook_base_url: str
     start_seconds: float
@@ -171,13 +172,16 @@ class Reconciler:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
+        """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
         handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url))
         urls = [
             {"name": name, "url": f"http://{self._host.url_host}:{port}", "port": port}
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url)
+        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url):
+            runtime.stop(handle)
+            raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _fail(self, sandbox: Sandbox, reason: str) -> None:
@@ -232,8 +236,8 @@ class Reconciler:
         assert sandbox.handle is not None
         return self._runtimes[sandbox.handle["runtime"]]
 
-    def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> None:
-        self._store.sandboxes.report(sandbox.id, self._host.id, status, **fields)
+    def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
+        return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
 
     def send_log(self, sandbox_id: SandboxId, tail: int, reply: str) -> None:
         """Reply to a worker's request for the log of a sandbox, if the sandbox is this host's."""

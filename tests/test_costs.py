@@ -68,7 +68,7 @@ def filled(world: World, size: int) -> None:
         sandbox = store.sandboxes.start("reference-agent")
         assert store.sandboxes.claim("h") == sandbox.id
         details = {"handle": {"pid": 1}, "urls": [], "agent_url": "http://127.0.0.1:9"}
-        assert store.sandboxes.report(SandboxId(sandbox.id), "h", "RUNNING", **details)
+        assert store.sandboxes.report(SandboxId(sandbox.id), "h", "supervisor", "RUNNING", **details)
         world.sandboxes.append(sandbox.id)
         store.conversations.create(number(1000 + index), title=f"App {index}", sandbox_id=sandbox.id, app={})
         world.tasks.append(world.call("POST", "/v1/app-conversations", {"conversation_id": number(2000 + index)})["id"])

@@ -60,6 +60,16 @@ local function touch(id)
   if active and math.abs(now - active) >= 1000000 then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 
+-- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone, the URL
+-- and the session key of its agent server, and for how many µs it has had that status.
+local function agent_of(id)
+  local status, url, session_key, changed = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
+    'session_api_key', 'changed_at'))
+  if not status then return {'MISSING', '', '', '0'} end
+  touch(id)
+  return {status, url, session_key, string.format('%.0f', now - (changed or now))}
+end
+
 -- Whether one more sandbox may run. policy "pause": makes room by pausing the sandbox that has been idle for longest.
 -- Returns true, or false and the number of those that run or are about to.
 local function make_room(cap, policy)
@@ -94,6 +104,7 @@ local function look_after_the_lost(host_span, start_span)
       end
     end
     redis.call('ZREM', root .. ':hosts', lost)
+    redis.call('HDEL', root .. ':supervisors', lost)
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':unclaimed', '-inf', now - start_span)) do
     redis.call('ZREM', root .. ':unclaimed', id)

@@ -5,10 +5,10 @@
 -- Returns  "buried" | false: no such sandbox, so nothing can post
 -- Cost  O(log t): t tombstones
 -- Idempotent  a repeat finds the tombstone
+-- include: _clock.lua
 local root = KEYS[1]
 local key = root .. ':gone:' .. ARGV[1]
 if redis.call('EXISTS', root .. ':box:' .. ARGV[1]) == 0 then return false end
-local seconds, micros = unpack(redis.call('TIME'))
-redis.call('ZADD', key, seconds .. string.format('%06d', micros), ARGV[2])
+redis.call('ZADD', key, now, ARGV[2])
 redis.call('ZREMRANGEBYRANK', key, 0, -1 - tonumber(ARGV[3]))
 return 'buried'

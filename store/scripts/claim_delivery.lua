@@ -2,16 +2,19 @@
 -- again a second later, and delays no other, while its agent has another one or its sandbox is STARTING or PAUSED.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 token of the lease, one per claim   2 lease, ms   3 a heartbeat that is older, µs, is lost
+--       4 a sandbox that waits longer for a host, µs, has failed
 -- Returns  {entry, end of the lease in µs, status of the sandbox, URL of its agent server, its session key,
 --          µs since its status changed} | false: none of the first 256 that are due can be tried
--- Cost  O(log d): d deliveries that are due or will be
+-- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat returns the same entry
 -- include: _clock.lua
+-- include: _sandbox.lua
 -- include: _delivery.lua
-local token, lease, host_span = unpack(ARGV)
+local token, lease, host_span, start_span = unpack(ARGV)
+look_after_the_lost(host_span, start_span)
 
 local function reply(entry, lease_end)
-  return {entry, lease_end, unpack(agent_of(sandbox_of(entry), host_span))}
+  return {entry, lease_end, unpack(agent_of(sandbox_of(entry)))}
 end
 
 local known = redis.call('GET', root .. ':claim:' .. token)
@@ -21,7 +24,7 @@ if known then
 end
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':deliveries', '-inf', now, 'LIMIT', 0, 256)) do
   local sandbox = sandbox_of(entry)
-  local status = redis.call('HGET', root .. ':box:' .. sandbox, 'status')
+  local status = field(sandbox, 'status')
   if status == 'STARTING' or status == 'PAUSED' or redis.call('EXISTS', root .. ':agent:' .. sandbox) == 1 then
     redis.call('ZADD', root .. ':deliveries', string.format('%.0f', now + 1000000), entry)
   else

@@ -2,13 +2,15 @@
 -- the lease of its agent unless another delivery has it. No supervisor claims the entry before the lease would end.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 entry: delivery id, conversation id and sandbox id, separated by spaces   2 token of the lease   3 lease, ms
---       4 a heartbeat that is older, µs, is lost
+--       4 a heartbeat that is older, µs, is lost   5 a sandbox that waits longer for a host, µs, has failed
 -- Returns  {1 | 0: another delivery has the lease, end of the lease in µs, status of the sandbox, URL of its agent server,
 --          its session key, µs since its status changed}
--- Cost  O(log d): d deliveries that are due or will be
+-- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat prolongs the same lease
 -- include: _clock.lua
+-- include: _sandbox.lua
 -- include: _delivery.lua
-local entry, token, lease, host_span = unpack(ARGV)
+local entry, token, lease, host_span, start_span = unpack(ARGV)
+look_after_the_lost(host_span, start_span)
 local taken, lease_end = take(entry, token, lease)
-return {taken, lease_end, unpack(agent_of(sandbox_of(entry), host_span))}
+return {taken, lease_end, unpack(agent_of(sandbox_of(entry)))}

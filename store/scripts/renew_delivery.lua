@@ -6,6 +6,7 @@
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat prolongs the same lease
 -- include: _clock.lua
+local root = KEYS[1]
 -- include: _delivery.lua
 local entry, token, lease = unpack(ARGV)
 if redis.call('GET', root .. ':agent:' .. sandbox_of(entry)) ~= token then return 0 end

@@ -1,14 +1,15 @@
 -- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 host   3 status ("" as it is, "GONE" it is deleted)   4 the last lines of its log ("" as they are)
---       then name, value, … of fields
--- Returns  "noted" | "passed" | false: no such sandbox on this host
+-- ARGV  1 id   2 host   3 who the supervisor is   4 status ("" as it is, "GONE" it is deleted)
+--       5 the last lines of its log ("" as they are)   then name, value, … of fields
+-- Returns  "noted" | "passed" | "taken": another supervisor speaks for this host | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
 -- include: _sandbox.lua
-local id, host, status, log = unpack(ARGV)
+local id, host, supervisor, status, log = unpack(ARGV)
 if field(id, 'host') ~= host then return false end
+if (redis.call('HGET', root .. ':supervisors', host) or supervisor) ~= supervisor then return 'taken' end
 if status == 'GONE' then
   remove(id)
   return 'noted'
@@ -26,5 +27,5 @@ if status ~= '' and status ~= present then
   if status == 'RUNNING' then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
-if #ARGV > 4 then redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 5)) end
+if #ARGV > 5 then redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 6)) end
 return 'noted'

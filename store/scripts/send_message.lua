@@ -5,8 +5,8 @@
 -- ARGV  1 id prefix of minted events, one per message   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 message id   6 "KIND:SOURCE" escaped   7 bytes   8 text record   9 "1" to run, else "0"
 --       10 reason of the rejection as JSON
--- Returns  {"sent" | "early", revision, execution_status, created_at, updated_at, groups, the earliest time in µs that
---          the message may bear} | false: no such conversation
+-- Returns  {"sent" | "early", revision, execution_status, created_at, updated_at, groups, title, the earliest time in
+--          µs that the message may bear} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- include: _log.lua

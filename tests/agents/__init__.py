@@ -98,11 +98,11 @@ def running_sandbox(store: Store, url: str) -> Iterator[Sandbox]:
     sandbox = store.sandboxes.start("spec")
     while store.sandboxes.get(sandbox.id).host != "scripted":
         assert store.sandboxes.claim("scripted")
-    store.sandboxes.report(sandbox.id, "scripted", "RUNNING", agent_url=url, urls=[], handle={})
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING", agent_url=url, urls=[], handle={})
     try:
         yield store.sandboxes.get(sandbox.id)
     finally:
-        store.sandboxes.report(sandbox.id, "scripted", "GONE")
+        store.sandboxes.report(sandbox.id, "scripted", "supervisor", "GONE")
 
 
 def propose(store: Store, conversation: str, sandbox_id: str) -> dict:

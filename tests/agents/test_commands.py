@@ -38,7 +38,7 @@ def test_nothing_is_asked_of_a_sandbox_that_does_not_run(store, commands, conver
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
     if told == "PAUSED":
         store.sandboxes.ask(sandbox.id, "pause")
-    store.sandboxes.report(sandbox.id, "scripted", told)
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", told)
 
     with pytest.raises(NotReachable, match=told):
         commands.send(conversation, content=[], run=True)

@@ -68,7 +68,7 @@ def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_onc
 def test_the_lease_of_a_delivery_is_longer_than_a_call_that_is_tried_twice(store):
     for seconds in (0.1, 10, 600):
         timeout = http_client(seconds).timeout
-        assert Commands(store, http_client(seconds)).lease_seconds > 2 * (timeout.connect + timeout.read)
+        assert timeout.read < Commands(store, http_client(seconds)).lease_seconds <= timeout.read + 5
 
 
 def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_it(store, commands, waiting, agent):
@@ -292,7 +292,7 @@ def test_a_run_after_an_acceptance_that_was_dropped_accepts_again_and_runs_nothi
 
 def test_a_message_to_a_sandbox_that_is_paused_rejects_nothing(store, commands, waiting, sandbox, agent):
     store.sandboxes.ask(sandbox.id, "pause")
-    store.sandboxes.report(sandbox.id, "scripted", "PAUSED")
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
     for act in (lambda: commands.send(waiting, content=[], run=True), lambda: commands.change_status(waiting, "run")):
         with pytest.raises(NotReachable, match="PAUSED"):
             act()

@@ -6,12 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import httpx
 import pytest
 
 from agents import link
 from agents.link import AgentRefused, AgentServer, AgentUnreachable, http_client
+from agents.transport import Transport
 from wire import ConversationId
 
 SOME = ConversationId("5f1c8a52-7d0e-4c39-9a41-000000000000")
@@ -164,6 +166,30 @@ def test_a_second_try_has_no_deadline_of_its_own():
 
     assert len(server.heads) == 2
     assert time.monotonic() - begun < CALL + SLACK
+
+
+def _swallow(call, *args):
+    with suppress(AgentUnreachable):
+        call(*args)
+
+
+def test_a_wait_for_a_free_connection_is_part_of_the_deadline():
+    hung, released = threading.Event(), threading.Event()
+    transport = Transport(httpx.Limits(max_connections=1))
+    with (
+        hostile(lambda _: hung.set() or released.wait(SLACK)) as (_, server),
+        httpx.Client(timeout=httpx.Timeout(CALL), transport=transport) as client,
+    ):
+        agent = AgentServer(client, server.url, "the key")
+        first = threading.Thread(target=_swallow, args=(agent.start, {}, 6 * CALL), daemon=True)
+        first.start()
+        assert hung.wait(SLACK)
+        begun = time.monotonic()
+        with pytest.raises(AgentUnreachable):
+            agent.state(SOME)
+        assert time.monotonic() - begun < 1.8 * CALL
+        released.set()
+        first.join()
 
 
 @pytest.mark.parametrize("header", ["X-Long: " + "x" * 200_000, "\r\n".join(f"X-{n}: x" for n in range(20_000))])

@@ -13,9 +13,11 @@ def sandbox(store, monkeypatch):
     sandbox = store.sandboxes.start("spec")
     while store.sandboxes.get(sandbox.id).host != "idle-host":
         assert store.sandboxes.claim("idle-host")
-    store.sandboxes.report(sandbox.id, "idle-host", "RUNNING", agent_url="http://127.0.0.1:1", urls=[], handle={})
+    store.sandboxes.report(
+        sandbox.id, "idle-host", "supervisor", "RUNNING", agent_url="http://127.0.0.1:1", urls=[], handle={}
+    )
     yield sandbox
-    store.sandboxes.report(sandbox.id, "idle-host", "GONE")
+    store.sandboxes.report(sandbox.id, "idle-host", "supervisor", "GONE")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,9 @@ def test_what_is_not_done_in_time_is_503_and_goes_on(client, store, sandbox, met
 
 def test_a_deletion_that_fails_says_why_and_shows_an_error_without_a_key(client, store, sandbox):
     client.delete(f"/api/v1/sandboxes/{sandbox.id}")
-    store.sandboxes.report(sandbox.id, "idle-host", "ERROR", detail="Its deletion fails and is retried: no way")
+    store.sandboxes.report(
+        sandbox.id, "idle-host", "supervisor", "ERROR", detail="Its deletion fails and is retried: no way"
+    )
 
     assert "no way" in client.delete(f"/api/v1/sandboxes/{sandbox.id}").json["detail"]
     [shown] = client.get(f"/api/v1/sandboxes?id={sandbox.id}").json
@@ -42,7 +46,7 @@ def test_a_deletion_that_fails_says_why_and_shows_an_error_without_a_key(client,
 @pytest.mark.parametrize("status", ["ERROR", "MISSING"])
 def test_a_pause_of_a_sandbox_that_ends_meanwhile_is_409(client, store, sandbox, monkeypatch, status):
     def end(self, *_):
-        store.sandboxes.report(sandbox.id, "idle-host", status)
+        store.sandboxes.report(sandbox.id, "idle-host", "supervisor", status)
 
     monkeypatch.setattr("store.sandboxes.time.sleep", end)
     response = client.post(f"/api/v1/sandboxes/{sandbox.id}/pause")

@@ -32,7 +32,9 @@ def running_sandbox(sandboxes, host: str = "h"):
     """A sandbox that its host has brought to RUNNING."""
     started = sandboxes.start("spec")
     assert sandboxes.claim(host) == started.id
-    assert sandboxes.report(started.id, host, "RUNNING", handle={"pid": 1}, urls=[], agent_url="http://agent")
+    assert sandboxes.report(
+        started.id, host, "supervisor", "RUNNING", handle={"pid": 1}, urls=[], agent_url="http://agent"
+    )
     return sandboxes.get(started.id)
 
 
@@ -42,9 +44,9 @@ def in_status(sandboxes, status: str):
         sandboxes.claim("h")
     elif status == "PAUSED":
         sandboxes.ask(sandbox.id, "pause")
-        assert sandboxes.report(sandbox.id, "h", "PAUSED")
+        assert sandboxes.report(sandbox.id, "h", "supervisor", "PAUSED")
     elif status != "RUNNING":
-        assert sandboxes.report(sandbox.id, "h", status)
+        assert sandboxes.report(sandbox.id, "h", "supervisor", status)
     return sandboxes.get(sandbox.id)
 
 

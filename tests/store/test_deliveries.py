@@ -169,7 +169,7 @@ def test_a_delivery_to_a_sandbox_that_does_not_run_yet_waits_without_a_claim(sto
     conversation, _ = waiting
     claim, _ = decided(store, conversation, box)
     store.sandboxes.ask(box, "pause")
-    store.sandboxes.report(box, "scripted", "PAUSED")
+    store.sandboxes.report(box, "scripted", "supervisor", "PAUSED")
     if verb == "resume":
         store.sandboxes.ask(box, "resume")
     store.deliveries.close(claim, again_in=0)
@@ -178,9 +178,21 @@ def test_a_delivery_to_a_sandbox_that_does_not_run_yet_waits_without_a_claim(sto
 
     if verb == "pause":
         store.sandboxes.ask(box, "resume")
-    store.sandboxes.report(box, "scripted", "RUNNING")
+    store.sandboxes.report(box, "scripted", "supervisor", "RUNNING")
     end_leases(store, conversation)
     assert claimed(store, conversation).status == "RUNNING"
+
+
+def test_a_delivery_to_a_paused_sandbox_of_a_lost_host_finds_it_missing(store, waiting, box):
+    conversation, _ = waiting
+    claim, _ = decided(store, conversation, box)
+    store.sandboxes.ask(box, "pause")
+    store.sandboxes.report(box, "scripted", "supervisor", "PAUSED")
+    store.deliveries.close(claim, again_in=0)
+
+    store.events._redis.zadd("{sandboxes}:hosts", {"scripted": 1})
+
+    assert claimed(store, conversation).status == "MISSING"
 
 
 def test_a_lease_that_has_ended_is_not_renewed(store, waiting, box):

@@ -27,7 +27,7 @@ def test_the_sandboxes_of_a_lost_host_are_missing_for_every_reader(sandboxes, re
         "use": lambda sandboxes, *ids: [sandboxes.use(one) for one in ids],
     }
     one, two, three = [running_sandbox(sandboxes) for _ in range(3)]
-    sandboxes.report(two.id, "h", "ERROR")
+    sandboxes.report(two.id, "h", "supervisor", "ERROR")
     sandboxes.ask(three.id, "delete")
     silent_for(sandboxes, 61)
 
@@ -36,7 +36,7 @@ def test_the_sandboxes_of_a_lost_host_are_missing_for_every_reader(sandboxes, re
     assert found == {one.id: "MISSING", two.id: "ERROR"}
     assert "does not answer" in sandboxes.get(one.id).detail
     assert sandboxes.beat("h", "supervisor")
-    assert sandboxes.report(one.id, "h", "RUNNING", detail="")
+    assert sandboxes.report(one.id, "h", "supervisor", "RUNNING", detail="")
 
 
 def test_a_sandbox_that_no_host_takes_in_time_fails(redis_url):
@@ -58,6 +58,33 @@ def test_a_host_has_one_supervisor_until_its_heartbeats_end(sandboxes):
     silent_for(sandboxes, 61)
     assert sandboxes.beat("h", "another")
     assert not sandboxes.beat("h", "supervisor")
+
+
+def test_a_supervisor_that_lost_its_host_to_another_one_reports_nothing(sandboxes):
+    running = running_sandbox(sandboxes)
+    silent_for(sandboxes, 4)
+    assert sandboxes.beat("h", "another")
+
+    for status in ("", "ERROR", "GONE"):
+        assert not sandboxes.report(running.id, "h", "supervisor", status, detail="of the one before")
+
+    assert sandboxes.get(running.id) == running
+    assert sandboxes.report(running.id, "h", "another", "PAUSED")
+
+
+def test_a_supervisor_that_gave_its_host_up_reports_until_another_one_speaks_for_it(sandboxes):
+    running = running_sandbox(sandboxes)
+    sandboxes.release("h", "supervisor")
+    assert sandboxes.report(running.id, "h", "supervisor", "PAUSED")
+    assert sandboxes.beat("h", "another")
+    assert not sandboxes.report(running.id, "h", "supervisor", "ERROR")
+
+
+def test_a_lost_host_leaves_no_trace_of_its_supervisor(sandboxes):
+    assert sandboxes.beat("other", "supervisor")
+    silent_for(sandboxes, 61, "other")
+    assert sandboxes.beat("h", "supervisor")
+    assert sandboxes._redis.hkeys("{sandboxes}:supervisors") == [b"h"]
 
 
 def test_concurrent_claims_give_each_sandbox_to_one_host(sandboxes):

@@ -60,7 +60,7 @@ def seen_as(sandbox, seen: str) -> str:
 def test_a_report_is_noted_or_passed_over_by_status(sandboxes, status, seen):
     sandbox = in_status(sandboxes, status)
 
-    noted = sandboxes.report(sandbox.id, "h", seen)
+    noted = sandboxes.report(sandbox.id, "h", "supervisor", seen)
 
     told = seen_as(sandbox, seen)
     assert noted == (told == status or told in SEEN[status])
@@ -107,7 +107,7 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule(identity=ids, seen=st.sampled_from([*STATUSES, "GONE"]))
     def report(self, identity, seen):
         present = self.store.get_many([identity])[0]
-        noted = self.store.report(identity, "h", seen)
+        noted = self.store.report(identity, "h", "supervisor", seen)
         if present is None or present.host != "h":
             assert not noted
         elif seen == "GONE":

@@ -37,23 +37,23 @@ def test_a_resume_that_overtakes_a_pause_wins(sandboxes):
     sandbox = running_sandbox(sandboxes)
     sandboxes.ask(sandbox.id, "pause")
     sandboxes.ask(sandbox.id, "resume")
-    sandboxes.report(sandbox.id, "h", "PAUSED")  # the pause was under way
+    sandboxes.report(sandbox.id, "h", "supervisor", "PAUSED")  # the pause was under way
 
     assert sandboxes.get(sandbox.id).status == "STARTING"
-    assert sandboxes.report(sandbox.id, "h", "RUNNING")
+    assert sandboxes.report(sandbox.id, "h", "supervisor", "RUNNING")
 
 
 def test_a_report_of_another_host_changes_nothing(sandboxes):
     sandbox = running_sandbox(sandboxes)
-    assert not sandboxes.report(sandbox.id, "other", "ERROR")
-    assert not sandboxes.report(UNKNOWN, "h", "ERROR")
+    assert not sandboxes.report(sandbox.id, "other", "supervisor", "ERROR")
+    assert not sandboxes.report(UNKNOWN, "h", "supervisor", "ERROR")
     assert sandboxes.get(sandbox.id).status == "RUNNING"
 
 
 def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
     sandbox = running_sandbox(sandboxes)
     sandboxes.ask(sandbox.id, "delete")
-    assert sandboxes.report(sandbox.id, "h", "GONE")
+    assert sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
 
     assert sandboxes.get_many([sandbox.id]) == [None]
     assert sandboxes.of_key(sandbox.session_api_key) is None
@@ -89,7 +89,7 @@ def test_idle_time_begins_when_a_sandbox_runs(sandboxes):
     started = sandboxes.start("spec")
     sandboxes.claim("h")
     waited = unused_for_a_minute(sandboxes, started)
-    sandboxes.report(started.id, "h", "RUNNING")
+    sandboxes.report(started.id, "h", "supervisor", "RUNNING")
     assert sandboxes.get(started.id).active_at > waited.active_at
 
 
@@ -102,7 +102,7 @@ def test_use_within_a_second_is_written_once(sandboxes):
 
 def test_use_of_an_unknown_or_deleted_sandbox_makes_none(sandboxes):
     sandbox = running_sandbox(sandboxes)
-    sandboxes.report(sandbox.id, "h", "GONE")
+    sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
 
     for identity in (sandbox.id, UNKNOWN):
         assert sandboxes.use(identity) is None
@@ -208,7 +208,7 @@ def test_concurrent_starts_do_not_pass_the_cap(sandboxes):
 def test_a_paused_sandbox_makes_room_and_needs_room_to_resume(sandboxes):
     first, _, _ = [running_sandbox(sandboxes) for _ in range(3)]
     sandboxes.ask(first.id, "pause")
-    sandboxes.report(first.id, "h", "PAUSED")
+    sandboxes.report(first.id, "h", "supervisor", "PAUSED")
     fourth = running_sandbox(sandboxes)
     with pytest.raises(TooManySandboxes):
         sandboxes.ask(first.id, "resume")
@@ -227,7 +227,7 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one_where_settings_say_so(
     assert sandboxes.get(second.id).wanted == "paused"
     assert sandboxes.get(first.id).wanted == "running"
     assert sandboxes.claim("h") is None  # not before the other one has really stopped
-    sandboxes.report(second.id, "h", "PAUSED")
+    sandboxes.report(second.id, "h", "supervisor", "PAUSED")
     assert sandboxes.claim("h") == third.id
 
 
@@ -235,14 +235,14 @@ def test_the_log_of_a_failed_sandbox_is_kept_and_of_others_asked_of_their_host(s
     sandbox = running_sandbox(sandboxes)
     with pytest.raises(NoSupervisor):
         sandboxes.log(sandbox.id, 5)
-    sandboxes.report(sandbox.id, "h", "ERROR", log="one\ntwo\nthree", detail="why")
+    sandboxes.report(sandbox.id, "h", "supervisor", "ERROR", log="one\ntwo\nthree", detail="why")
     assert sandboxes.log(sandbox.id, 2) == "two\nthree"
 
 
 def test_the_log_of_a_failed_sandbox_is_bounded_and_no_list_reads_it(sandboxes):
     sandbox = running_sandbox(sandboxes)
     lines = "\n".join(f"line {number} é" for number in range(100_000))
-    sandboxes.report(sandbox.id, "h", "ERROR", log=lines, detail="why\n" + "x" * 1_000_000 + "\nlast")
+    sandboxes.report(sandbox.id, "h", "supervisor", "ERROR", log=lines, detail="why\n" + "x" * 1_000_000 + "\nlast")
 
     stored = sandboxes._redis.hgetall(f"{{sandboxes}}:box:{sandbox.id}")
     assert sum(map(len, stored.values())) < MOST_DETAIL + 2000
@@ -253,5 +253,5 @@ def test_the_log_of_a_failed_sandbox_is_bounded_and_no_list_reads_it(sandboxes):
     assert detail.startswith("why\n")
     assert detail.endswith("\nlast")
     sandboxes.ask(sandbox.id, "delete")
-    sandboxes.report(sandbox.id, "h", "GONE")
+    sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
     assert not list(sandboxes._redis.scan_iter("{sandboxes}:log:*"))

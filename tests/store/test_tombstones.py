@@ -20,11 +20,11 @@ def start(store):
         sandbox = store.sandboxes.start("spec")
         while store.sandboxes.get(sandbox.id).host != host:
             assert store.sandboxes.claim(host)
-        store.sandboxes.report(sandbox.id, host, "RUNNING", agent_url="http://agent", urls=[], handle={})
+        store.sandboxes.report(sandbox.id, host, "supervisor", "RUNNING", agent_url="http://agent", urls=[], handle={})
         ids.append(sandbox.id)
         return sandbox.id
 
-    start.end = lambda one: store.sandboxes.report(one, host, "GONE")
+    start.end = lambda one: store.sandboxes.report(one, host, "supervisor", "GONE")
     yield start
     for one in ids:
         start.end(one)

@@ -171,7 +171,9 @@ def test_a_decision_that_can_never_be_delivered_is_told_in_the_log(store, comman
     if why == "refused":
         agent.statuses = [404]
     else:
-        store.sandboxes.report(sandbox.id, "scripted", "ERROR" if why == "gone" else "GONE", detail="it ended")
+        store.sandboxes.report(
+            sandbox.id, "scripted", "supervisor", "ERROR" if why == "gone" else "GONE", detail="it ended"
+        )
 
     drive(store, commands, conversation)
 

@@ -123,7 +123,7 @@ def clock():
 @pytest.fixture
 def reconciler(redis_url, sandboxes, runtime, clock):
     limits = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
-    host = Host("h", "127.0.0.1", "http://127.0.0.1:1/api/v1/webhooks", 60)
+    host = Host("h", "supervisor", "127.0.0.1", "http://127.0.0.1:1/api/v1/webhooks", 60)
     with http_client(1) as client:
         yield Reconciler(store_of(redis_url, limits), Specs([SPEC]), {"scripted": runtime}, host, client, clock=clock)
 
@@ -134,7 +134,9 @@ def running(sandboxes, runtime):
     started = sandboxes.start("spec")
     assert sandboxes.claim("h") == started.id
     runtime.known_ids.append(started.id)
-    sandboxes.report(started.id, "h", "RUNNING", handle=handle(started.id), urls=[], agent_url="http://127.0.0.1:1")
+    sandboxes.report(
+        started.id, "h", "supervisor", "RUNNING", handle=handle(started.id), urls=[], agent_url="http://127.0.0.1:1"
+    )
     return sandboxes.get(started.id)
 
 
@@ -221,6 +223,18 @@ def test_a_start_that_fails_is_an_error_that_says_why(sandboxes, runtime, reconc
     failed = sandboxes.get(started.id)
     assert failed.status == "ERROR"
     assert "its folder cannot be removed" in failed.detail
+
+
+def test_a_sandbox_that_became_another_supervisors_during_its_start_is_ended_here(sandboxes, runtime, reconciler):
+    started = sandboxes.start("spec")
+    sandboxes.claim("h")
+    sandboxes._redis.zincrby("{sandboxes}:hosts", -4_000_000, "h")
+    assert sandboxes.beat("h", "another")
+
+    reconciler.look_at(sandboxes.get(started.id))
+
+    assert runtime.called == [("start", started.id), ("stop", started.id)]
+    assert (sandboxes.get(started.id).status, sandboxes.get(started.id).handle) == ("STARTING", None)
 
 
 def test_what_is_left_of_a_sandbox_that_ended_is_cleared_away_later_if_not_at_once(

@@ -81,10 +81,10 @@ def store(redis_url, monkeypatch, agent):
     def host():
         while not done.wait(0.01):
             while claimed := store.sandboxes.claim("h"):
-                store.sandboxes.report(claimed, "h", "RUNNING", agent_url=url, urls=[], handle={})
+                store.sandboxes.report(claimed, "h", "supervisor", "RUNNING", agent_url=url, urls=[], handle={})
             for sandbox in store.sandboxes.of_host("h"):
                 if sandbox.wanted == "deleted":
-                    store.sandboxes.report(sandbox.id, "h", "GONE")
+                    store.sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
 
     thread = threading.Thread(target=host)
     thread.start()
