@@ -56,7 +56,7 @@ api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_one_that_the_document_promises(case, base_url):
+def test_every_response_is_declared_in_the_document(case, base_url):
     case.call_and_validate(base_url=base_url, checks=[*CHECKS, negative_data_rejection])
     if "conversation_id" in (case.path_parameters or {}) and case.method != "DELETE":
         # Once more, with a conversation that there is; a path that was meant to be refused no longer is.

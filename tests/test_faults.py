@@ -38,7 +38,7 @@ def test_a_stalled_redis_gives_503_and_then_everything_works_again(server, conve
     assert client.get(f"/api/conversations/{conversation}/events/count").json() == 1
 
 
-def test_a_write_that_was_under_way_while_redis_stood_still_is_there_once(server, conversation):
+def test_a_write_during_a_stall_of_redis_is_stored_once(server, conversation):
     client, redis, _ = server
     url = f"{client.base_url}/api/v1/webhooks/events/{conversation}"
     batch = [message("once")]
@@ -56,7 +56,7 @@ def test_a_write_that_was_under_way_while_redis_stood_still_is_there_once(server
     assert client.get(f"/api/conversations/{conversation}/events/count", params={"body": "once"}).json() == 1
 
 
-def test_a_redis_without_memory_refuses_writes_and_answers_reads(server, conversation):
+def test_a_redis_without_memory_refuses_writes_and_serves_reads(server, conversation):
     client, _, url = server
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("kept")])
     Redis.from_url(url).config_set("maxmemory", "1mb")

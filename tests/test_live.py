@@ -90,7 +90,7 @@ async def _hear(address, conversation, count, opened):
         return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(count)]
 
 
-def test_five_hundred_sockets_hear_every_event_once_and_in_order(server):
+def test_five_hundred_sockets_receive_every_event_once_and_in_order(server):
     client, _ = server
     address = str(client.base_url).replace("http", "ws")
     conversations = [str(uuid4()) for _ in range(5)]
@@ -124,7 +124,7 @@ def test_five_hundred_sockets_hear_every_event_once_and_in_order(server):
         assert ids == logs[number % 5]
 
 
-def test_who_connects_while_events_are_appended_at_full_speed_misses_and_doubles_none(server, conversation):
+def test_a_client_that_connects_while_events_are_appended_at_full_speed_misses_and_repeats_none(server, conversation):
     client, _ = server
     address = str(client.base_url).replace("http", "ws")
     append(client, conversation, *(event() for _ in range(50)))
@@ -223,7 +223,7 @@ def followed(client, conversation):
         assert reader.heard == log
 
 
-def test_a_worker_is_killed(server, conversation):
+def test_followers_receive_the_log_after_a_worker_is_killed(server, conversation):
     client, master = server
     with followed(client, conversation) as readers:
         for worker in workers(master):
@@ -233,7 +233,7 @@ def test_a_worker_is_killed(server, conversation):
         wait_until(lambda: all(reader.breaks for reader in readers), "the end of every connection")
 
 
-def test_redis_stands_still_for_six_seconds(place, server, conversation):
+def test_followers_receive_the_log_after_redis_stalls_for_six_seconds(place, server, conversation):
     client, _ = server
     _, _, redis = place
     with followed(client, conversation) as readers:
@@ -248,7 +248,7 @@ def test_redis_stands_still_for_six_seconds(place, server, conversation):
     assert not any(reader.breaks for reader in readers if isinstance(reader, SocketReader))
 
 
-def test_the_subscribers_connections_are_cut(place, server, conversation):
+def test_followers_receive_the_log_after_the_connections_of_subscribers_are_cut(place, server, conversation):
     client, _ = server
     _, url, _ = place
     with Redis.from_url(url) as redis, followed(client, conversation) as readers:
@@ -259,7 +259,7 @@ def test_the_subscribers_connections_are_cut(place, server, conversation):
     assert not any(reader.breaks for reader in readers)
 
 
-def test_signals_that_never_arrive_cost_time_and_no_events(place, conversation):
+def test_lost_signals_delay_events_and_lose_none(place, conversation):
     # Given a Redis that lets nobody subscribe
     folder, url, _ = place
     with Redis.from_url(url) as redis:
@@ -274,7 +274,7 @@ def test_signals_that_never_arrive_cost_time_and_no_events(place, conversation):
             assert listener.hear()["seq"] == 1
 
 
-def test_followers_hear_a_cluster(tmp_path, conversation):
+def test_followers_receive_events_from_a_cluster(tmp_path, conversation):
     with redis_cluster(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         client.post("/api/conversations", json={"conversation_id": conversation})
         others = [str(uuid4()) for _ in range(5)]
@@ -298,7 +298,7 @@ def big_event(number):
     return event(number=number, text="x" * 500_000)
 
 
-def test_a_client_that_stops_reading_delays_nobody_and_costs_little(place, conversation):
+def test_a_client_that_stops_reading_delays_no_other_and_takes_little_memory(place, conversation):
     folder, url, _ = place
     settings = {"REDIS_URL": url, "FOLLOWER_BYTES": str(4 * 1024 * 1024), "WEB_CONCURRENCY": "1"}
     with agent_server(folder / "lag", **settings) as (client, master):
@@ -323,7 +323,7 @@ def test_a_client_that_stops_reading_delays_nobody_and_costs_little(place, conve
             assert again.hear()["event"]["number"] == 119
 
 
-def test_a_client_that_takes_nothing_at_all_is_dropped(place, conversation):
+def test_a_client_that_reads_nothing_is_dropped(place, conversation):
     folder, url, _ = place
     settings = {"REDIS_URL": url, "PING_SECONDS": "0.5", "IDLE_SECONDS": "1", "WEB_CONCURRENCY": "1"}
     with agent_server(folder / "dead", **settings) as (client, master):

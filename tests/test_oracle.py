@@ -29,7 +29,7 @@ def server(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["never_confirm", "pending"])
-def test_every_recorded_query_gets_the_recorded_answer(server, conversation, name):
+def test_every_recorded_query_gets_the_recorded_response(server, conversation, name):
     events = recorded(name)
     appended = server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
     assert appended.json() == {"success": True, "appended": len(events), "seq": len(events)}
@@ -48,7 +48,7 @@ def test_every_recorded_query_gets_the_recorded_answer(server, conversation, nam
         assert told == {name: question[name] for name in told}, question["query"]
 
 
-def test_a_page_holds_the_events_as_they_came(server, conversation):
+def test_a_page_holds_the_events_byte_for_byte(server, conversation):
     events = recorded("never_confirm")
     server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
 

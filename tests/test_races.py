@@ -48,7 +48,7 @@ def all_events(server, conversation: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("_attempt", range(3))
-def test_of_fifty_racing_answers_one_wins(server, conversation, _attempt):
+def test_fifty_concurrent_decisions_have_one_winner(server, conversation, _attempt):
     # Given a conversation that waits for an answer
     server.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
     waiting = action("rm -r /tmp/x")
@@ -99,7 +99,7 @@ def test_overlapping_batches_from_eight_processes_make_a_dense_log(server, conve
     assert sorted(event["id"] for event in all_events(server, conversation)) == sorted(appended)
 
 
-def test_of_twenty_creates_of_one_id_one_is_new(server, conversation):
+def test_twenty_concurrent_creates_of_one_id_create_one(server, conversation):
     bodies = [{"conversation_id": conversation, "title": f"title {number}"} for number in range(20)]
 
     results = race(server, "/api/conversations", bodies)
@@ -109,7 +109,7 @@ def test_of_twenty_creates_of_one_id_one_is_new(server, conversation):
     assert {result["title"] for _, result in results} == {f"title {statuses.index(201)}"}
 
 
-def test_of_twenty_deletes_one_succeeds(server, conversation):
+def test_twenty_concurrent_deletes_have_one_success(server, conversation):
     server.post("/api/conversations", json={"conversation_id": conversation})
     with FORK.Pool(8) as pool:
         url = f"{server.base_url}/api/conversations/{conversation}"
@@ -125,7 +125,7 @@ def _delete(url):
 ALWAYS = {"kind": "AlwaysConfirm"}
 
 
-def test_messages_race_an_accept_without_approving_twice(server):
+def test_messages_that_race_an_acceptance_approve_nothing_twice(server):
     # A message rejects what waits; an accept approves it. Whichever comes first, the other finds nothing.
     for _ in range(5):
         conversation = str(uuid4())

@@ -19,7 +19,7 @@ def server(tmp_path_factory):
         yield client
 
 
-def test_the_demo_prints_what_is_shown(server):
+def test_the_demo_prints_the_transcript_of_the_page(server):
     [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", TOUR, re.DOTALL)
 
     ran = subprocess.run(
@@ -39,7 +39,7 @@ def timeless(text: str) -> str:
     return re.sub(r"127\.0\.0\.1:\d+", "SERVER", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+", "TIME", text))
 
 
-def test_the_demo_says_so_when_no_server_answers():
+def test_the_demo_reports_that_no_server_responds():
     ran = subprocess.run(
         [sys.executable, "examples/demo.py", "http://127.0.0.1:1"],
         cwd=PROJECT,
@@ -53,7 +53,7 @@ def test_the_demo_says_so_when_no_server_answers():
     assert "Traceback" not in ran.stderr
 
 
-def test_the_commands_by_hand_do_what_they_say(server):
+def test_the_commands_of_the_page_return_the_documented_responses(server):
     program("curl")
     [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", TOUR, re.DOTALL)
     script = script.replace("http://127.0.0.1:8000", str(server.base_url).rstrip("/"))
@@ -72,7 +72,7 @@ def test_the_commands_by_hand_do_what_they_say(server):
     assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
 
 
-def test_the_agent_does_what_is_shown(server):
+def test_the_agent_prints_the_transcript_of_the_page(server):
     program("curl")
     [script] = re.findall(r"## An agent, live\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     url = str(server.base_url).rstrip("/")
@@ -93,7 +93,7 @@ def test_the_agent_does_what_is_shown(server):
     assert observation["observation"]["exit_code"] == 0
 
 
-def test_an_agent_in_a_sandbox_prints_what_is_shown(tmp_path):
+def test_an_agent_in_a_sandbox_prints_the_transcript_of_the_page(tmp_path):
     with supervised_server(tmp_path) as (client, _):
         check_the_sandbox_lines(str(client.base_url))
 
@@ -122,7 +122,7 @@ PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "SECURITY
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_names_is_there(page):
+def test_every_file_that_a_page_names_exists(page):
     text = page.read_text()
     links = [page.parent / name for name in re.findall(r"\]\(([\w./-]+)\)", text)]
     paths = [PROJECT / name for name in re.findall(r"`([\w/]+/[\w/]+\.(?:py|md|yaml|toml|lua))`", text)]

@@ -82,7 +82,7 @@ def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_
     assert store.deliveries.get(waiting) is None
 
 
-def test_a_worker_that_stood_still_for_longer_than_its_lease_delivers_nothing(
+def test_a_worker_that_stalled_for_longer_than_its_lease_delivers_nothing(
     store, commands, waiting, agent, monkeypatch
 ):
     decide, opened = store.deliveries.decide, store.deliveries.open
@@ -146,7 +146,7 @@ def test_a_decision_that_the_agent_did_not_take_is_delivered_again(store, comman
 
 
 @pytest.mark.parametrize("moved_on", ["no longer waits", "waits for another action"])
-def test_a_decision_that_was_received_is_not_given_to_what_came_later(store, commands, waiting, agent, moved_on):
+def test_a_received_decision_does_not_apply_to_later_actions(store, commands, waiting, agent, moved_on):
     agent.statuses = [0]  # received, but the response was lost
     commands.decide(waiting, accept=True, reason="")
     if moved_on == "no longer waits":
@@ -202,7 +202,7 @@ def test_conversations_of_one_agent_that_are_decided_at_once_are_delivered_one_a
 # Messages and runs: an agent server approves what waits by either
 
 
-def test_a_message_rejects_what_waits_before_it_arrives(commands, waiting, agent):
+def test_a_message_rejects_pending_actions_before_it_is_sent(commands, waiting, agent):
     commands.send(waiting, content=[], run=True)
     paths = [path.rpartition("/")[2] for path, _ in agent.asked]
     assert paths == ["respond_to_confirmation", "events"]
@@ -236,7 +236,7 @@ def test_a_message_whose_rejection_the_agent_did_not_receive_is_not_sent(store, 
 
 
 @pytest.mark.parametrize("act", ["run", "message"])
-def test_neither_a_run_nor_a_message_approves_what_was_rejected(store, commands, waiting, agent, act):
+def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands, waiting, agent, act):
     agent.statuses = [500]
     commands.decide(waiting, accept=False, reason="no")  # which the agent has not received
 
@@ -277,7 +277,7 @@ def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, wai
     ]
 
 
-def test_to_run_what_waits_is_to_accept_it(store, commands, waiting, agent):
+def test_a_run_accepts_pending_actions(store, commands, waiting, agent):
     commands.change_status(waiting, "run")
     assert [path.rpartition("/")[2] for path, _ in agent.asked] == ["respond_to_confirmation"]
     assert agent.decisions[0]["accept"] is True
@@ -300,7 +300,7 @@ def test_a_message_to_a_sandbox_that_is_paused_rejects_nothing(store, commands, 
     assert agent.asked == []
 
 
-def test_an_action_that_follows_is_decided_while_the_delivery_of_an_older_one_is_due(
+def test_a_later_action_is_decided_while_an_older_delivery_is_due(
     store, commands, waiting, sandbox, agent
 ):
     commands.decide(waiting, accept=True, reason="")

@@ -81,7 +81,7 @@ def dripping(first: bytes, each: bytes, seconds: float) -> Callable[[socket.sock
     return serve
 
 
-def test_a_response_is_asked_for_as_it_is():
+def test_the_client_requests_unencoded_responses():
     with hostile(replying(b"{}")) as (agent, server):
         agent.state(SOME)
 
@@ -134,7 +134,7 @@ def test_a_call_has_a_deadline_in_all_however_slowly_bytes_come(first, each):
     assert time.monotonic() - begun < CALL + SLACK
 
 
-def test_the_deadline_holds_for_what_is_sent_too():
+def test_the_deadline_includes_the_time_to_send():
     def serve(connection):
         while connection.recv(1):  # so slowly that a large request never arrives
             time.sleep(CALL / 5)
@@ -156,7 +156,7 @@ def test_a_start_may_take_longer_than_other_calls():
         agent.start({}, CALL * 30)
 
 
-def test_a_second_try_has_no_deadline_of_its_own():
+def test_a_retry_shares_the_deadline_of_its_call():
     with hostile(lambda _: time.sleep(CALL * 0.7)) as (agent, server):
         begun = time.monotonic()
         with pytest.raises(AgentUnreachable):
@@ -186,7 +186,7 @@ def test_a_flood_of_headers_is_refused(header):
         b'{"idle_time": ' + b"9" * 10_000 + b"}",
     ],
 )
-def test_what_is_no_json_object_is_a_sentence_and_never_taken_for_a_state(body):
+def test_a_response_other_than_a_json_object_is_an_error_and_never_a_state(body):
     with hostile(replying(body)) as (agent, _), pytest.raises(AgentUnreachable, match="JSON object"):
         agent.state(SOME)
 
@@ -227,7 +227,7 @@ def test_idle_time_is_a_number_of_seconds_or_unknown(said, idle):
 
 
 @pytest.mark.parametrize("said", ["NaN", "Infinity", "-Infinity"])
-def test_idle_time_that_is_no_json_is_an_error_of_the_agent(said):
+def test_idle_time_that_is_not_json_is_an_error_of_the_agent(said):
     with hostile(replying(f'{{"idle_time": {said}}}'.encode())) as (agent, _), pytest.raises(AgentUnreachable):
         agent.idle_seconds()
 
@@ -252,7 +252,7 @@ def test_a_detail_that_is_nested_deep_is_text_like_any_other():
         agent.state(SOME)
 
 
-def test_what_is_no_http_is_one_line_too():
+def test_a_response_other_than_http_is_an_error_of_one_line():
     with (
         hostile(lambda connection: connection.sendall(b"\x1b[31mSSH-2.0\r\nforged\r\n\r\n")) as (agent, _),
         pytest.raises(AgentUnreachable) as unreachable,

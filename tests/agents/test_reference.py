@@ -65,7 +65,7 @@ def test_a_conversation_is_started_once_per_id(agent):
     assert statuses == [201, 200]
 
 
-def test_what_is_accepted_is_executed(agent, conversation):
+def test_an_accepted_action_is_executed(agent, conversation):
     say(agent, conversation, "run: echo one\nrun: exit 3")
     until(agent, conversation, "waiting_for_confirmation")
     assert events(agent, conversation, "ObservationEvent") == []
@@ -77,7 +77,7 @@ def test_what_is_accepted_is_executed(agent, conversation):
     assert [(one["exit_code"], one["content"][0]["text"]) for one in seen] == [(0, "one\n"), (3, "")]
 
 
-def test_what_is_rejected_is_not(agent, conversation):
+def test_a_rejected_action_is_not_executed(agent, conversation):
     say(agent, conversation, "run: echo one")
     until(agent, conversation, "waiting_for_confirmation")
 
@@ -89,7 +89,7 @@ def test_what_is_rejected_is_not(agent, conversation):
     assert events(agent, conversation, "ObservationEvent") == []
 
 
-def test_a_message_overtakes_what_waits(agent, conversation):
+def test_a_message_supersedes_pending_actions(agent, conversation):
     say(agent, conversation, "run: echo one")
     until(agent, conversation, "waiting_for_confirmation")
     say(agent, conversation, "never mind")
@@ -99,7 +99,7 @@ def test_a_message_overtakes_what_waits(agent, conversation):
     assert [event["source"] for event in events(agent, conversation, "MessageEvent")] == ["user", "user", "agent"]
 
 
-def test_a_run_is_one_at_a_time(agent, conversation):
+def test_a_conversation_has_one_run_at_a_time(agent, conversation):
     agent.post(f"{conversation}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}})
     say(agent, conversation, "run: sleep 30")
     until(agent, conversation, "running")
@@ -133,13 +133,13 @@ def test_a_command_knows_secrets_and_no_key(agent, conversation):
         ("GET", "/api/nope", None, 404),
     ],
 )
-def test_bad_input_is_told_as_such(agent, method, path, body, status):
+def test_bad_input_gets_an_error_with_a_detail(agent, method, path, body, status):
     response = agent.request(method, path, json=body)
     assert response.status_code == status
     assert isinstance(response.json()["detail"], str)
 
 
-def test_sigterm_ends_it():
+def test_sigterm_ends_the_agent():
     port = free_port()
     with running([sys.executable, "-m", "agents.reference", "--port", str(port)]) as process:
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/alive").is_success, "the agent")

@@ -47,7 +47,7 @@ def test_a_rejection_writes_idle_and_then_one_observation_per_action_in_order(ag
 
 
 @pytest.mark.parametrize("reason", ['"quoted" \\ /', "line\nbreak", "\x00", "😀 部署", ""])
-def test_a_reason_comes_out_as_it_went_in(agent, reason):
+def test_a_reason_is_returned_unchanged(agent, reason):
     agent.posts(action(tool_name='odd "name"\n', tool_call_id="call\\1"))
 
     agent.answer(False, reason=reason)
@@ -65,7 +65,7 @@ def test_the_reason_has_a_default(agent):
     assert agent.rejections[0]["rejection_reason"] == "User rejected the action."
 
 
-def test_an_answer_with_nothing_pending_changes_nothing(agent):
+def test_a_decision_without_pending_actions_changes_nothing(agent):
     agent.posts(message("hello"))
 
     for accept in (True, False):
@@ -77,7 +77,7 @@ def test_an_answer_with_nothing_pending_changes_nothing(agent):
 @pytest.mark.parametrize(
     "body", [{}, *({"accept": wrong} for wrong in (None, "yes", "true", "", 1, 0, 1.0, [], {})), [], "x", 1, None]
 )
-def test_an_answer_must_be_a_boolean(agent, body):
+def test_a_decision_must_be_a_boolean(agent, body):
     agent.posts(action())
 
     response = agent.client.post(f"{agent.url}/events/respond_to_confirmation", json=body)
@@ -94,7 +94,7 @@ def test_a_reason_must_be_text(agent, reason):
     assert response.get_json()["detail"][0]["loc"] == ["body", "reason"]
 
 
-def test_an_action_sent_again_after_its_answer_does_not_wait_again(agent):
+def test_an_action_that_is_sent_again_after_its_decision_is_not_pending_again(agent):
     held = action()
     agent.posts(held)
     agent.answer(True)
@@ -104,7 +104,7 @@ def test_an_action_sent_again_after_its_answer_does_not_wait_again(agent):
     assert (agent.status, agent.pending, len(agent.log)) == ("running", [], 3)
 
 
-def test_an_accepted_action_is_not_answered_again_with_a_later_one(agent):
+def test_an_accepted_action_is_not_decided_again_with_a_later_one(agent):
     accepted, following = action(), action()
     agent.posts(accepted)
     agent.answer(True)
@@ -135,7 +135,7 @@ def test_a_message_rejects_pending_actions_and_never_approves(agent, run):
     assert agent.answer(True) is False
 
 
-def test_our_events_never_bear_an_earlier_time_than_their_action(agent):
+def test_events_of_the_server_are_never_earlier_than_their_action(agent):
     # Given an agent whose clock is years ahead
     agent.posts(action(timestamp="2099-01-01T00:00:00"))
 
@@ -149,7 +149,7 @@ def test_our_events_never_bear_an_earlier_time_than_their_action(agent):
     ]
 
 
-def test_a_message_is_counted_by_the_time_that_it_bears(agent):
+def test_a_message_is_counted_by_its_own_timestamp(agent):
     # Given an action of an agent whose clock is years ahead, and a message that supersedes it
     agent.posts(action(timestamp="2099-01-01T00:00:00"))
     agent.client.post(f"{agent.url}/events", json={"content": [{"type": "text", "text": "hello"}]})
@@ -177,7 +177,7 @@ def test_a_message_comes_after_the_rejections_that_it_causes(agent):
     ]
 
 
-def test_an_odd_id_of_an_action_comes_back_in_its_rejection(agent):
+def test_a_rejection_names_an_action_with_an_odd_id(agent):
     odd = 'a "quoted"\nid \x00 😀'
     agent.posts({**action(), "id": odd})
 

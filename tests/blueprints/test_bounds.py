@@ -28,7 +28,7 @@ def webhook(url, conversation):
     return f"/api/v1/webhooks/events/{conversation}"
 
 
-def test_a_batch_that_would_make_too_many_actions_wait_gets_409(client, url, webhook):
+def test_a_batch_with_too_many_pending_actions_gets_409(client, url, webhook):
     answer = client.post(webhook, json=[action(), action(), action()])
 
     assert answer.status_code == 409

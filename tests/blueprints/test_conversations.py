@@ -24,7 +24,7 @@ def state_update(key, value):
     return event("ConversationStateUpdateEvent", "environment", key=key, value=value)
 
 
-def test_everything_is_optional(client):
+def test_every_member_of_a_start_request_is_optional(client):
     for body in ({"json": {}}, {}):
         response = client.post(API, **body)
         assert response.status_code == 201
@@ -35,7 +35,7 @@ def test_everything_is_optional(client):
         assert client.get(f"{API}/{created['id']}").get_json() == created
 
 
-def test_an_id_is_taken_once_and_given_back_after(client, conversation):
+def test_a_second_start_of_an_id_returns_the_same_conversation(client, conversation):
     first = client.post(API, json={"conversation_id": conversation.replace("-", ""), "title": "First"})
     again = client.post(API, json={"conversation_id": conversation, "title": "Second"})
 
@@ -44,7 +44,7 @@ def test_an_id_is_taken_once_and_given_back_after(client, conversation):
     assert (again.get_json()["id"], again.get_json()["title"]) == (conversation, "First")
 
 
-def test_what_is_given_is_told(client, conversation):
+def test_the_members_of_a_start_request_are_returned(client, conversation):
     given = {
         "title": "A title",
         "tags": {"team": "blue"},
@@ -119,7 +119,7 @@ def test_an_agents_secrets_are_not_kept(client, conversation):
         {"llm": {"API_KEY": "hush", "aws_access_key_id": "hush", "aws_session_token": "hush"}},
     ],
 )
-def test_an_agents_secrets_are_not_kept_wherever_they_stand(client, conversation, agent):
+def test_an_agents_secrets_are_not_kept_at_any_depth(client, conversation, agent):
     response = client.post(API, json={"conversation_id": conversation, "agent": agent})
 
     assert response.status_code == 201
@@ -133,7 +133,7 @@ def test_an_agents_secrets_are_not_kept_wherever_they_stand(client, conversation
         {"security_analyzer": {"kind": "GraySwanAnalyzer", "api_key": "hush"}},
     ],
 )
-def test_no_other_member_tells_a_secret_either(client, conversation, request_):
+def test_no_other_member_shows_a_secret(client, conversation, request_):
     response = client.post(API, json={"conversation_id": conversation, **request_})
 
     assert response.status_code == 201
@@ -153,7 +153,7 @@ def test_no_other_member_tells_a_secret_either(client, conversation, request_):
         {"confirmation_policy": {"kind": "AlwaysConfirm", "threshold": "LOW", "odd": 1}},
     ],
 )
-def test_good_members_are_taken_and_unknown_ones_passed_over(client, body):
+def test_valid_members_are_accepted_and_unknown_members_are_ignored(client, body):
     response = client.post(API, json=body)
 
     assert response.status_code == 201
@@ -242,7 +242,7 @@ def test_a_conversation_is_deleted_whole(client, conversation):
         assert (answer.status_code, answer.get_json()) == (404, {"detail": "Conversation not found"})
 
 
-def test_a_deleted_id_can_begin_anew(client, conversation):
+def test_a_deleted_id_can_be_started_again(client, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=recorded("pending"))
     client.delete(f"{API}/{conversation}")
 
@@ -270,7 +270,7 @@ def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(clie
     assert client.get(f"{events_url}/count?body=words").get_json() == 1
 
 
-def test_nothing_of_a_deleted_conversation_stays_but_a_mark_for_a_minute(client, store, conversation):
+def test_a_deleted_conversation_leaves_only_a_mark_for_a_minute(client, store, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[*recorded("pending"), action(), message("x")])
     redis = store.conversations._redis
     keys = f"conv:{{{conversation}}}*"
@@ -319,7 +319,7 @@ def test_a_policy_that_an_agent_reports_holds(client, url, conversation):
         (["a"], {}),
     ],
 )
-def test_an_ill_shaped_update_is_kept_without_effect(client, url, conversation, key, value):
+def test_a_malformed_update_is_kept_without_effect(client, url, conversation, key, value):
     client.post(url, json=[status("paused")])
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
@@ -343,7 +343,7 @@ def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversat
 
 
 @pytest.mark.parametrize("key", ["confirmation_policy", "full_state"])
-def test_a_policy_that_the_agent_tells_holds_the_next_action(client, url, conversation, key):
+def test_a_policy_that_the_agent_reports_holds_the_next_action(client, url, conversation, key):
     policy = {"kind": "AlwaysConfirm"}
     value = policy if key == "confirmation_policy" else {"confirmation_policy": policy}
 
@@ -364,7 +364,7 @@ def test_kinds_have_their_effect_under_their_qualified_names_too(client, url, co
     assert (state["title"], state["execution_status"]) == ("T", "paused")
 
 
-def test_a_member_of_a_full_state_that_is_ill_shaped_leaves_the_others_their_effect(client, url, conversation):
+def test_a_malformed_member_of_a_full_state_does_not_block_the_others(client, url, conversation):
     client.post(url, json=[state_update("full_state", {"execution_status": "asleep", "tags": 5, "title": "T"})])
 
     state = client.get(f"{API}/{conversation}").get_json()
@@ -372,14 +372,14 @@ def test_a_member_of_a_full_state_that_is_ill_shaped_leaves_the_others_their_eff
 
 
 @pytest.mark.parametrize("value", ["text", None, [], 5])
-def test_a_full_state_that_is_no_object_has_no_effect_and_is_not_kept(client, url, events_url, value):
+def test_a_full_state_other_than_an_object_has_no_effect_and_is_not_kept(client, url, events_url, value):
     answer = client.post(url, json=[state_update("full_state", value), event()])
 
     assert answer.get_json() == {"success": True, "appended": 1, "seq": 1}
     assert client.get(f"{events_url}/count").get_json() == 1
 
 
-def test_a_batch_with_a_full_state_sent_again_does_not_turn_the_state_back(client, url, conversation):
+def test_a_repeated_batch_with_a_full_state_does_not_revert_the_state(client, url, conversation):
     # Given a batch that an agent begins with its state at that time, and what happened next
     batch = [state_update("full_state", {"execution_status": "idle", "title": "Early"}), state_update("title", "Late")]
     batch.append(status("running"))

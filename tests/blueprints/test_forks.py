@@ -215,7 +215,7 @@ def test_a_fork_may_take_the_id_of_a_deleted_conversation(client, url, tell, sto
     assert_same_log(client, url, f"{API}/{gone}")
 
 
-def test_an_id_in_use_is_refused_and_its_conversation_stays_as_it_is(client, store, url, conversation, tell):
+def test_an_id_in_use_is_refused_and_its_conversation_stays_unchanged(client, store, url, conversation, tell):
     tell(said("text"))
     other = client.post(API, json={"title": "Other"}).get_json()
 
@@ -240,7 +240,7 @@ def test_an_unknown_source_or_event_is_not_found(client, url, tell):
         assert fork(client, f"{API}/{uuid4()}", 404, **request) == {"detail": "Conversation not found"}
 
 
-def test_an_event_id_that_cannot_be_written_as_utf_8_is_no_fault_of_the_server(client, url):
+def test_an_event_id_that_cannot_be_encoded_as_utf_8_is_no_server_error(client, url):
     response = client.post(f"{url}/fork", json={"from_event_id": "\ud800"})
 
     assert response.status_code in (404, 422)

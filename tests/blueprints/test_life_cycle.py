@@ -94,7 +94,7 @@ def documented(row):
     return following
 
 
-def test_the_tables_are_those_of_the_documentation():
+def test_the_tables_of_this_test_are_those_of_the_documentation():
     for number, verb in enumerate(VERBS):
         assert documented(verb) == {before: row[number] for before, row in FOLLOWING.items()}
     for number, row in enumerate(("message", "message with run")):
@@ -103,7 +103,7 @@ def test_the_tables_are_those_of_the_documentation():
 
 
 @pytest.mark.parametrize(("verb", "before", "after"), CELLS)
-def test_a_verb_has_one_answer_and_one_following_status_in_each_status(client, url, tell, verb, before, after):
+def test_a_verb_has_one_response_and_one_following_status_in_each_status(client, url, tell, verb, before, after):
     # Given a conversation in that status
     tell(status(before))
     told, seq = client.get(url).get_json(), length(client, url)
@@ -149,7 +149,7 @@ def test_a_verb_needs_no_body_and_reads_none(client, url, verb):
     assert (answer.status_code, answer.get_json()) == (200, {"success": True})
 
 
-def test_pausing_again_and_again_writes_one_event(client, url):
+def test_repeated_pauses_write_one_event(client, url):
     client.post(f"{url}/pause")
     told = client.get(url).get_json()
 
@@ -170,7 +170,7 @@ def test_a_conversation_runs_pauses_and_runs_again_as_often_as_it_is_asked_to(cl
     assert log(client, url) == one_round * 2
 
 
-def test_running_what_waits_accepts_it_for_good(client, url, tell, waiting):
+def test_a_run_accepts_pending_actions_for_good(client, url, tell, waiting):
     # When what waits is run
     seq = length(client, url)
     assert client.post(f"{url}/run").get_json() == {"success": True}
@@ -190,7 +190,7 @@ def test_running_what_waits_accepts_it_for_good(client, url, tell, waiting):
     assert log(client, url, seq) == [state("running"), state(WAITING), state("idle"), MESSAGE_EVENT]
 
 
-def test_what_was_accepted_by_running_can_still_be_observed(client, url, tell, waiting):
+def test_an_action_that_a_run_accepted_can_still_be_observed(client, url, tell, waiting):
     client.post(f"{url}/run")
 
     assert tell(observation(waiting)).get_json()["appended"] == 1
@@ -198,7 +198,7 @@ def test_what_was_accepted_by_running_can_still_be_observed(client, url, tell, w
     assert client.get(url).get_json()["execution_status"] == "running"
 
 
-def test_the_run_that_accepts_never_stands_before_the_action_whatever_the_agents_clock(client, url, tell):
+def test_an_accepting_run_is_logged_after_its_action_whatever_the_agents_clock(client, url, tell):
     client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     tell(action(timestamp="2199-01-01T00:00:00"))
 
@@ -210,7 +210,7 @@ def test_the_run_that_accepts_never_stands_before_the_action_whatever_the_agents
 
 @pytest.mark.parametrize("verb", ["pause", "interrupt"])
 @pytest.mark.parametrize("accept", [True, False])
-def test_what_waits_can_be_answered_after_a_pause_that_changed_nothing(client, url, waiting, verb, accept):
+def test_pending_actions_can_be_decided_after_a_pause_without_effect(client, url, waiting, verb, accept):
     client.post(f"{url}/{verb}")
 
     assert [one["id"] for one in client.get(f"{url}/pending_actions").get_json()] == [waiting["id"]]
@@ -243,7 +243,7 @@ def test_a_message_has_one_following_status_in_each_status(client, url, tell, be
 
 
 @pytest.mark.parametrize("run", [False, True])
-def test_a_message_while_actions_wait_rejects_them_first(client, url, tell, waiting, run):
+def test_a_message_rejects_pending_actions_first(client, url, tell, waiting, run):
     tell(second := action())
     seq = length(client, url)
 
@@ -268,13 +268,13 @@ def race(app, path, times=8):
         return sorted(pool.map(post, range(times)))
 
 
-def test_of_eight_runs_at_once_one_starts_the_agent(app, client, url):
+def test_eight_concurrent_runs_start_the_agent_once(app, client, url):
     assert race(app, f"{url}/run") == [200] + [409] * 7
 
     assert log(client, url) == [state("running")]
 
 
-def test_of_eight_pauses_at_once_one_is_written(app, client, url):
+def test_eight_concurrent_pauses_write_one_event(app, client, url):
     client.post(f"{url}/run")
 
     assert race(app, f"{url}/pause") == [200] * 8
@@ -282,7 +282,7 @@ def test_of_eight_pauses_at_once_one_is_written(app, client, url):
     assert log(client, url, 1) == [("PauseEvent", "user", None), state("paused")]
 
 
-def test_a_run_races_seven_others_for_what_waits_and_it_is_accepted_once(app, client, url, waiting):
+def test_eight_concurrent_runs_accept_a_pending_action_once(app, client, url, waiting):
     seq = length(client, url)
 
     assert race(app, f"{url}/run") == [200] + [409] * 7

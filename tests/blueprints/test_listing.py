@@ -136,7 +136,7 @@ def test_a_decision_moves_a_conversation_from_waiting_to_running(client, alone, 
     assert found(client, sort_order="UPDATED_AT") == [other, waiting]
 
 
-def test_a_status_selects(client, alone, make, tell):
+def test_a_search_filters_by_status(client, alone, make, tell):
     # Given two conversations in each status
     expected = {value: make(2) for value in EXECUTION_STATUSES}
     for value, ids in expected.items():
@@ -178,7 +178,7 @@ def test_pages_have_every_conversation_of_one_instant_once(client, alone, one_in
             assert told == sorted(made, reverse=order.endswith("DESC"))
 
 
-def test_a_page_may_have_another_length_than_the_one_before(client, alone, make):
+def test_a_page_may_have_another_length_than_the_previous_page(client, alone, make):
     made = make(5)
     page_id = search(client, sort_order="CREATED_AT", limit=2)["next_page_id"]
 
@@ -321,7 +321,7 @@ def test_a_limit_outside_1_to_100_is_refused(client, limit):
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-def test_the_bounds_of_a_limit_are_limits(client, alone, make, limit):
+def test_the_bounds_of_a_limit_are_valid_limits(client, alone, make, limit):
     make(1)
 
     assert len(found(client, limit=limit)) == 1
@@ -338,7 +338,7 @@ def test_the_bounds_of_a_limit_are_limits(client, alone, make, limit):
         ("search", "sort_order", "created_at"),
     ],
 )
-def test_an_unknown_word_is_refused_with_those_that_are_known(client, path, name, value):
+def test_an_unknown_value_is_refused_with_a_list_of_the_known_values(client, path, name, value):
     response = client.get(f"{API}/{path}", query_string={name: value})
 
     assert response.status_code == 422

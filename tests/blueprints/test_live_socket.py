@@ -56,7 +56,7 @@ def is_full_state(frame, execution_status):
 # what is told
 
 
-def test_the_first_frame_is_the_full_state_and_nothing_is_replayed_unasked(server, conversation, post):
+def test_the_first_frame_is_the_full_state_and_nothing_is_replayed_by_default(server, conversation, post):
     post(*numbered(3))
 
     with socket(server, conversation) as listener:
@@ -82,7 +82,7 @@ def test_all_events_are_replayed_on_demand_then_live_ones_follow(server, convers
         assert numbers(listener.hear_until(number=250)) == list(range(251))
 
 
-def test_events_are_told_as_they_came(server, conversation, post):
+def test_events_are_sent_byte_for_byte(server, conversation, post):
     text = (
         '{"kind": "PauseEvent",\n "id": "as-it-came", "source":"user", "timestamp":"2026-11-20", "n": 1.00, "é": null}'
     )
@@ -118,7 +118,7 @@ def test_events_since_a_time_are_replayed_in_the_order_of_appending(server, conv
         {"resend_all": "false"},
     ],
 )
-def test_what_asks_for_nothing_replays_nothing(server, conversation, post, query):
+def test_a_query_without_a_replay_replays_nothing(server, conversation, post, query):
     post(*numbered(2))
 
     with socket(server, conversation, **query) as listener:
@@ -128,7 +128,7 @@ def test_what_asks_for_nothing_replays_nothing(server, conversation, post, query
         assert listener.hear()["number"] == 2
 
 
-def test_after_a_seq_every_frame_bears_its_seq(server, conversation, post):
+def test_every_frame_after_a_seq_has_its_seq(server, conversation, post):
     post(*numbered(5))
 
     with socket(server, conversation, after_seq=2) as listener:
@@ -154,7 +154,7 @@ def test_a_fresh_full_state_follows_every_end_of_a_run(server, conversation, pos
             assert is_full_state(listener.hear(), end)
 
 
-def test_a_run_that_ends_because_an_action_waits_is_told(server, conversation, post):
+def test_a_run_that_ends_at_a_pending_action_is_reported(server, conversation, post):
     policy = {"policy": {"kind": "AlwaysConfirm"}}
     server.post(f"/api/conversations/{conversation}/confirmation_policy", json=policy)
 
@@ -169,7 +169,7 @@ def test_a_run_that_ends_because_an_action_waits_is_told(server, conversation, p
         assert is_full_state(heard[-1], "waiting_for_confirmation")
 
 
-def test_a_change_that_is_no_event_is_told_as_a_full_state(server, conversation, post):
+def test_a_change_without_an_event_is_sent_as_a_full_state(server, conversation, post):
     with socket(server, conversation) as listener:
         listener.hear()
 
@@ -179,7 +179,7 @@ def test_a_change_that_is_no_event_is_told_as_a_full_state(server, conversation,
 
 
 @pytest.mark.parametrize("kind", ["StreamingDeltaEvent", "ServerErrorEvent"])
-def test_what_the_log_does_not_keep_is_told_live(server, conversation, post, kind):
+def test_events_that_the_log_does_not_keep_are_sent_live(server, conversation, post, kind):
     with socket(server, conversation) as listener:
         listener.hear()
         delta = event(kind, "agent", content="à la carte")
@@ -198,7 +198,7 @@ def test_what_the_log_does_not_keep_is_told_live(server, conversation, post, kin
     "content",
     ["hello", [{"type": "text", "text": "hello"}], [{"type": "text", "text": "hello", "cache_prompt": False}]],
 )
-def test_what_a_client_says_is_a_users_message_and_starts_a_run(server, conversation, post, content):
+def test_a_frame_of_a_client_is_a_users_message_and_starts_a_run(server, conversation, post, content):
     with socket(server, conversation) as listener:
         listener.hear()
 
@@ -225,7 +225,7 @@ def test_what_a_client_says_is_a_users_message_and_starts_a_run(server, conversa
         ({"content": "lone \ud800"}, None),
     ],
 )
-def test_what_is_no_message_is_answered_and_the_socket_stays(server, conversation, post, said, code):
+def test_an_invalid_message_gets_an_error_frame_and_the_socket_stays_open(server, conversation, post, said, code):
     with socket(server, conversation) as listener:
         listener.hear()
 
@@ -240,7 +240,7 @@ def test_what_is_no_message_is_answered_and_the_socket_stays(server, conversatio
         assert texts[-1]["llm_message"]["content"][0]["text"] == "still here"
 
 
-def test_an_auth_frame_is_passed_over(server, conversation, post):
+def test_an_auth_frame_is_ignored(server, conversation, post):
     with socket(server, conversation) as listener:
         listener.hear()
 
@@ -251,7 +251,7 @@ def test_an_auth_frame_is_passed_over(server, conversation, post):
     assert server.get(f"/api/conversations/{conversation}/events/count").json() == 2
 
 
-def test_a_message_over_a_socket_rejects_what_waits(server, conversation, post):
+def test_a_message_over_a_socket_rejects_pending_actions(server, conversation, post):
     policy = {"policy": {"kind": "AlwaysConfirm"}}
     server.post(f"/api/conversations/{conversation}/confirmation_policy", json=policy)
     held = action()
@@ -285,7 +285,7 @@ def test_a_conversation_that_is_deleted_closes_with_4004(server, conversation, p
         assert listener.closed_with() == 4004
 
 
-def test_a_conversation_that_was_deleted_and_begins_anew_is_another_one(server, conversation, post):
+def test_a_conversation_that_was_deleted_and_created_again_is_another_conversation(server, conversation, post):
     post(*numbered(3))
     with socket(server, conversation, resend_mode="all") as listener:
         listener.hear_until(number=2)
@@ -298,7 +298,7 @@ def test_a_conversation_that_was_deleted_and_begins_anew_is_another_one(server, 
         assert numbers(listener.hear_until(number=14)) == [10, 11, 12, 13, 14]
 
 
-def test_a_place_behind_the_end_is_refused(server, conversation, post):
+def test_a_cursor_after_the_end_is_refused(server, conversation, post):
     post(event())
 
     with socket(server, conversation, after_seq=2) as listener:
@@ -323,7 +323,7 @@ def test_a_message_that_is_too_long_closes_with_1009(server, conversation, post)
         {"after_seq": "x"},
     ],
 )
-def test_a_query_that_cannot_be_read_is_refused_before_the_handshake(server, conversation, post, query):
+def test_an_invalid_query_is_refused_before_the_handshake(server, conversation, post, query):
     with pytest.raises(InvalidStatus) as refusal, socket(server, conversation, **query):
         pass
 
@@ -332,21 +332,21 @@ def test_a_query_that_cannot_be_read_is_refused_before_the_handshake(server, con
     assert fault["loc"][0] == "query"
 
 
-def test_an_id_that_is_none_is_refused_before_the_handshake(server):
+def test_an_invalid_id_is_refused_before_the_handshake(server):
     with pytest.raises(InvalidStatus) as refusal, socket(server, "x"):
         pass
 
     assert refusal.value.response.status_code == 422
 
 
-def test_a_plain_request_is_told_to_ask_for_an_upgrade(server, conversation, post):
+def test_a_plain_request_is_refused_with_a_demand_for_an_upgrade(server, conversation, post):
     response = server.get(f"/sockets/events/{conversation}")
 
     assert response.status_code == 426
     assert response.json() == {"detail": "This path is a WebSocket: ask for an upgrade"}
 
 
-def test_an_upgrade_that_is_no_handshake_is_refused(server, conversation, post):
+def test_an_upgrade_without_a_valid_handshake_is_refused(server, conversation, post):
     headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "12"}
 
     response = server.get(f"/sockets/events/{conversation}", headers=headers)
@@ -355,7 +355,7 @@ def test_an_upgrade_that_is_no_handshake_is_refused(server, conversation, post):
     assert "detail" in response.json()
 
 
-def test_one_follower_too_many_is_told_to_try_again(place, conversation):
+def test_a_follower_over_the_limit_is_asked_to_retry(place, conversation):
     folder, url = place
     settings = {"REDIS_URL": url, "MAX_FOLLOWERS": "2", "WEB_CONCURRENCY": "1"}
     with agent_server(folder / "few", **settings) as (client, _):
@@ -377,7 +377,7 @@ def test_one_follower_too_many_is_told_to_try_again(place, conversation):
         wait_until(has_room, "room for a follower")
 
 
-def test_a_server_that_stops_says_so_and_ends_at_once(place, conversation):
+def test_a_stopping_server_closes_its_sockets_with_the_reason_and_ends_at_once(place, conversation):
     folder, url = place
     with agent_server(folder / "stops", REDIS_URL=url, GRACEFUL_TIMEOUT="30") as (client, process):
         client.post("/api/conversations", json={"conversation_id": conversation})
@@ -395,7 +395,7 @@ def test_a_server_that_stops_says_so_and_ends_at_once(place, conversation):
         process.wait(15)  # half of the time that requests would get
 
 
-def test_a_client_that_answers_no_pings_is_dropped_and_one_that_does_is_not(place, conversation):
+def test_a_client_that_sends_no_pongs_is_dropped_and_a_client_that_sends_them_is_not(place, conversation):
     folder, url = place
     settings = {"REDIS_URL": url, "PING_SECONDS": "0.2", "IDLE_SECONDS": "0.8"}
     with agent_server(folder / "idle", **settings) as (client, _):
@@ -410,7 +410,7 @@ def test_a_client_that_answers_no_pings_is_dropped_and_one_that_does_is_not(plac
             assert silent.closed_with() in (1001, 1006)
 
 
-def test_a_message_of_a_client_survives_that_it_leaves_at_once(server, conversation, post):
+def test_a_message_of_a_client_that_leaves_at_once_is_kept(server, conversation, post):
     with socket(server, conversation) as listener:
         listener.hear()
         listener.say({"content": "and goodbye"})

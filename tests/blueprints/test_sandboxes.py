@@ -21,7 +21,7 @@ def sandbox(store, monkeypatch):
 @pytest.mark.parametrize(
     ("method", "path", "said"), [("POST", "/pause", "not paused yet"), ("DELETE", "", "not deleted yet")]
 )
-def test_what_is_not_done_in_time_is_503_and_goes_on(client, store, sandbox, method, path, said):
+def test_a_request_that_exceeds_its_timeout_is_503_and_continues(client, store, sandbox, method, path, said):
     response = client.open(f"/api/v1/sandboxes/{sandbox.id}{path}", method=method)
 
     assert response.status_code == 503
@@ -30,7 +30,7 @@ def test_what_is_not_done_in_time_is_503_and_goes_on(client, store, sandbox, met
     assert store.sandboxes.get(sandbox.id).wanted in ("paused", "deleted")
 
 
-def test_a_deletion_that_fails_says_why_and_shows_an_error_without_a_key(client, store, sandbox):
+def test_a_failed_deletion_reports_its_reason_and_shows_an_error_without_a_key(client, store, sandbox):
     client.delete(f"/api/v1/sandboxes/{sandbox.id}")
     store.sandboxes.report(sandbox.id, "idle-host", "ERROR", detail="Its deletion fails and is retried: no way")
 

@@ -18,7 +18,7 @@ SECRETS = {
 SEEN = {name: {"kind": "StaticSecret", "description": None, "value": MASK} for name in SECRETS}
 
 
-def test_without_a_key_secrets_are_refused_with_a_sentence_that_says_why(client, store, conversation, url):
+def test_secrets_without_a_server_key_are_refused_with_the_reason(client, store, conversation, url):
     told = client.get(url).get_json()
 
     response = client.post(f"{url}/secrets", json={"secrets": {"KEY": "hush"}})
@@ -31,7 +31,7 @@ def test_without_a_key_secrets_are_refused_with_a_sentence_that_says_why(client,
     assert sealed(store, conversation) == {}
 
 
-def test_without_a_key_a_conversation_with_secrets_is_not_started(client, conversation):
+def test_a_conversation_with_secrets_is_not_started_without_a_server_key(client, conversation):
     response = client.post(API, json={"conversation_id": conversation, "secrets": {"KEY": "hush"}})
 
     assert refused(response, "secrets")

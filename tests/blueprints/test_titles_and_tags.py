@@ -5,7 +5,7 @@ import pytest
 from tests.blueprints import API, NOT_FOUND, log, refused, updates
 
 
-def test_a_title_is_changed_without_the_space_around_it_and_without_an_event(client, url):
+def test_a_title_is_stripped_and_changed_without_an_event(client, url):
     told = client.get(url).get_json()
 
     assert client.patch(url, json={"title": "  A \n title\t"}).get_json() == {"success": True}
@@ -70,7 +70,7 @@ def test_malformed_tags_are_refused_and_nothing_is_changed(client, url, tags, lo
     assert log(client, url) == []
 
 
-def test_title_and_tags_are_changed_at_once(client, url):
+def test_a_patch_changes_title_and_tags_together(client, url):
     client.patch(url, json={"title": "New", "tags": {"new": "2"}, "execution_status": "error", "unknown": 1})
 
     now = client.get(url).get_json()

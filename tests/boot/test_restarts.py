@@ -80,7 +80,7 @@ def test_a_process_that_lived_for_long_is_restarted_after_the_shortest_delay(tmp
     assert delays == {b"restart in 0.1 s\n"}
 
 
-def test_a_process_ends_with_its_keeper_also_one_that_ignores_sigterm(tmp_path):
+def test_a_process_ends_with_its_keeper_even_if_it_ignores_sigterm(tmp_path):
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     with kept(tmp_path / "starts", ignoring, steady=1, grace=0.5):
         wait_until(lambda: starts(tmp_path / "starts"), "the start")

@@ -60,7 +60,7 @@ def one_answer(raw: bytes) -> tuple[int, str, dict]:
     return int(answer.split()[1]), answer.decode(), json.loads(body)
 
 
-def test_a_body_that_does_not_come_is_answered_408_and_its_connection_closed(server):
+def test_a_body_that_does_not_arrive_gets_408_and_its_connection_is_closed(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 100"))
 
@@ -71,7 +71,7 @@ def test_a_body_that_does_not_come_is_answered_408_and_its_connection_closed(ser
     assert "within 3" in body["detail"]
 
 
-def test_a_body_that_drips_is_answered_408(place):
+def test_a_body_that_drips_gets_408(place):
     folder, _ = place
     settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1000000"}
     with (
@@ -93,7 +93,7 @@ def test_a_body_that_drips_is_answered_408(place):
     assert answered.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_thousand_bodies_that_do_not_come_give_their_connections_back(server):
+def test_a_thousand_bodies_that_do_not_arrive_release_their_connections(server):
     # Given as many requests without their bodies as a worker takes connections
     with ExitStack() as stack:
         waiting = [stack.enter_context(connected(server)) for _ in range(1010)]
@@ -105,7 +105,7 @@ def test_a_thousand_bodies_that_do_not_come_give_their_connections_back(server):
         assert {one_answer(heard(connection))[0] for connection in waiting} == {408}
 
 
-def test_a_body_that_comes_at_the_least_rate_is_read(place):
+def test_a_body_at_the_minimum_rate_is_read(place):
     folder, _ = place
     settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1"}
     body = json.dumps([message("slowly")]).encode()
@@ -121,7 +121,7 @@ def test_a_body_that_comes_at_the_least_rate_is_read(place):
         assert one_answer(heard(connection))[0] == 200
 
 
-def test_a_body_that_ends_too_early_is_answered_400(server):
+def test_a_truncated_body_gets_400(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 100") + b"[]")
         connection.shutdown(socket.SHUT_WR)
@@ -132,7 +132,7 @@ def test_a_body_that_ends_too_early_is_answered_400(server):
     assert body["detail"]
 
 
-def test_headers_that_do_not_come_end_their_connection(server):
+def test_headers_that_do_not_arrive_end_their_connection(server):
     with connected(server) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
 
@@ -150,7 +150,7 @@ def test_headers_that_do_not_come_end_their_connection(server):
         b"0\r\nbad\r\n\r\n",
     ],
 )
-def test_a_bad_chunk_is_answered_400_without_a_traceback(place, chunks):
+def test_a_bad_chunk_gets_400_without_a_traceback(place, chunks):
     folder, server = place
     with connected(server) as connection:
         connection.sendall(head("Transfer-Encoding: chunked") + chunks)
@@ -163,7 +163,7 @@ def test_a_bad_chunk_is_answered_400_without_a_traceback(place, chunks):
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/alive", f"{PATH}?"])
-def test_a_bad_body_that_nobody_reads_gets_one_answer_and_its_connection_is_closed(place, path):
+def test_an_unread_bad_body_gets_one_response_and_its_connection_is_closed(place, path):
     folder, server = place
     with connected(server) as connection:
         connection.sendall(head("Transfer-Encoding: chunked", path=path, method="PUT") + b"xyz\r\n\r\n")
@@ -174,7 +174,7 @@ def test_a_bad_body_that_nobody_reads_gets_one_answer_and_its_connection_is_clos
     assert "Traceback" not in (folder / "log").read_text()
 
 
-def test_a_body_that_nobody_reads_does_not_become_the_next_request(server):
+def test_an_unread_body_does_not_become_the_next_request(server):
     smuggled = b"GET /server_info HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(server) as connection:
         connection.sendall(head(f"Content-Length: {len(smuggled)}", path="/nowhere") + smuggled)
@@ -186,7 +186,7 @@ def test_a_body_that_nobody_reads_does_not_become_the_next_request(server):
     assert b"sdk_version" not in answers
 
 
-def test_a_body_that_is_too_long_is_refused_however_much_of_it_is_sent(server):
+def test_a_body_that_is_too_long_is_refused_also_when_it_is_sent_whole(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 9000000"))
         connection.sendall(b" " * 9_000_000)
@@ -195,7 +195,7 @@ def test_a_body_that_is_too_long_is_refused_however_much_of_it_is_sent(server):
         assert re.findall(rb"HTTP/1.1 (\d+)", heard(connection)) == [b"413", b"200"]
 
 
-def test_a_response_that_nobody_takes_is_given_up(place, conversation):
+def test_the_server_gives_up_a_response_that_no_client_reads(place, conversation):
     folder, server = place
     url = f"/api/v1/webhooks/events/{conversation}"
     for _ in range(4):

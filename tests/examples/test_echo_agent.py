@@ -104,7 +104,7 @@ def test_the_loop_of_message_pending_reject_message_pending_accept_observation(p
         assert client.get(f"{user.url}/agent_final_response").json() == {"response": "You said: thank you"}
 
 
-def test_an_agent_that_need_not_ask_executes_at_once(place, conversation):
+def test_an_agent_without_confirmation_executes_at_once(place, conversation):
     folder, url = place
     with agent_server(folder / "log", REDIS_URL=url) as (client, _):
         start(client, conversation, "NeverConfirm")
@@ -116,7 +116,7 @@ def test_an_agent_that_need_not_ask_executes_at_once(place, conversation):
             user.waits_for(key="execution_status", value="finished")
 
 
-def test_the_agent_survives_a_restart_of_the_server_and_one_of_its_own(place, conversation):
+def test_the_agent_survives_a_restart_of_the_server_and_its_own_restart(place, conversation):
     folder, url = place
     port = {}
     with agent_server(folder / "log", REDIS_URL=url) as (client, _):

@@ -43,7 +43,7 @@ def up(compose) -> Api:
     return compose.api
 
 
-def test_nothing_is_lost_between_up_down_and_up(compose):
+def test_conversations_survive_compose_down_and_up(compose):
     api = up(compose)
     conversation = api.app_conversation(title="Composed")
     api.send(conversation["id"], "run: echo kept")

@@ -59,7 +59,7 @@ def needed() -> set[Path]:
     return files | set(DATA)
 
 
-def test_the_walk_reaches_what_is_started_by_name_and_what_is_imported():
+def test_the_walk_reaches_modules_that_are_started_by_name_and_imported_modules():
     names = {str(file.relative_to(PROJECT)) for file in needed()}
 
     assert names >= {

@@ -78,7 +78,7 @@ def test_a_container_is_paused_and_resumed_and_its_log_can_be_read(api, engine):
     assert api.wait_for(sandbox["id"], "RUNNING") == sandbox
 
 
-def test_a_container_that_is_killed_from_outside_is_an_error_that_says_so(api, engine):
+def test_a_container_that_is_killed_from_outside_is_an_error_with_the_reason(api, engine):
     sandbox = api.running_sandbox()
 
     container_of(engine, sandbox["id"]).kill()

@@ -196,7 +196,7 @@ def test_a_reused_process_id_is_not_taken_for_the_sandbox(runtime):
     ("script", "detail"),
     [("raise SystemExit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "signal SIGKILL")],
 )
-def test_a_sandbox_that_ended_says_how_and_keeps_its_last_lines(runtime, script, detail):
+def test_an_ended_sandbox_reports_its_exit_and_keeps_its_last_lines(runtime, script, detail):
     handle = runtime.start(python(f"print('last words', flush=True)\n{script}"))
     wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
 
@@ -308,7 +308,7 @@ def test_the_log_is_bounded(tmp_path):
         (Launch("../box", ("/bin/true",), {}, "."), "cannot name"),
     ],
 )
-def test_a_sandbox_that_cannot_start_says_why_and_leaves_nothing(runtime, tmp_path, launch, sentence):
+def test_a_sandbox_that_cannot_start_reports_the_reason_and_leaves_nothing(runtime, tmp_path, launch, sentence):
     with pytest.raises(RuntimeFailure, match=sentence):
         runtime.start(launch)
 

@@ -221,7 +221,7 @@ def test_at_most_100_children_are_named_the_oldest_first(store, make):
 
 
 @pytest.mark.parametrize("number", [1, 30])
-def test_whether_an_agent_runs_in_a_sandbox_is_asked_at_one_price(store, make, number):
+def test_the_query_whether_an_agent_runs_in_a_sandbox_has_a_constant_cost(store, make, number):
     made = make(*(str(one) for one in range(number)))
     assert not store.app_conversations.runs_in("box")
     store.conversations.change_status(made[0], "run")

@@ -127,7 +127,7 @@ def described(written: dict):
     return (kind, written["id"] if kind == "ActionEvent" else written.get("action_id"))
 
 
-def test_a_conversation_is_what_the_model_says(store):
+def test_a_conversation_agrees_with_the_model(store):
     run_state_machine_as_test(
         machine(store),
         settings=settings(
@@ -137,7 +137,7 @@ def test_a_conversation_is_what_the_model_says(store):
 
 
 @pytest.mark.parametrize("policy", [{}, {"kind": "x"}, {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}, {"kind": 1}])
-def test_what_is_no_policy_is_refused(policy):
+def test_an_invalid_policy_is_refused(policy):
     with pytest.raises(ValueError, match="not a confirmation policy"):
         held_risks(policy)
 

@@ -32,7 +32,7 @@ def cluster_at(folder, port: int, *words: str):
         yield node
 
 
-def test_a_server_starts_while_its_cluster_is_away_and_serves_when_it_comes(tmp_path, conversation):
+def test_a_server_starts_without_its_cluster_and_serves_when_the_cluster_is_up(tmp_path, conversation):
     port = free_port()
     client = create_app(Config(redis_url=f"redis+cluster://127.0.0.1:{port}")).test_client()
     append = f"/api/v1/webhooks/events/{conversation}"
@@ -47,7 +47,7 @@ def test_a_server_starts_while_its_cluster_is_away_and_serves_when_it_comes(tmp_
             assert client.get(path).status_code == 503
 
 
-def test_a_cluster_that_stands_still_costs_each_of_many_requests_a_bounded_time():
+def test_a_stalled_cluster_delays_each_of_many_requests_for_a_bounded_time():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # it takes connections, and answers none
         redis = connect(f"redis+cluster://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, max_connections=4)
         refused = []
@@ -90,7 +90,7 @@ def test_a_password_of_a_cluster_is_percent_decoded(tmp_path):
 
 
 @pytest.mark.parametrize("user", ["default", "us@r:%"])
-def test_passwords_and_users_behind_sentinels_are_percent_decoded(tmp_path, user):
+def test_passwords_and_users_in_a_url_of_sentinels_are_percent_decoded(tmp_path, user):
     port, sentinel_port = free_port(), free_port()
     silent = {"stdout": subprocess.DEVNULL}
     settings = tmp_path / "sentinel.conf"

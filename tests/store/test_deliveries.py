@@ -61,7 +61,7 @@ def test_a_decision_is_taken_once_and_changes_no_status(store, waiting, box, acc
     assert store.conversations.get(conversation)["revision"] == known
 
 
-def test_of_many_decisions_one_takes_effect(store, waiting, box):
+def test_many_concurrent_decisions_have_one_winner(store, waiting, box):
     conversation, _ = waiting
 
     with ThreadPoolExecutor(8) as pool:
@@ -165,7 +165,7 @@ def test_an_agent_has_one_delivery_in_hand_and_others_are_claimed_meanwhile(stor
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_a_delivery_to_a_sandbox_that_does_not_run_yet_waits_without_a_claim(store, waiting, box, verb):
+def test_a_delivery_to_a_sandbox_that_does_not_run_yet_stays_unclaimed(store, waiting, box, verb):
     conversation, _ = waiting
     claim, _ = decided(store, conversation, box)
     store.sandboxes.ask(box, "pause")
@@ -229,7 +229,7 @@ def test_an_older_delivery_settles_no_newer_one(store, waiting, box):
     assert due_at(store, conversation) == {new.delivery_id: before}
 
 
-def test_nothing_pending_is_no_decision(store, conversation, box):
+def test_a_decision_without_pending_actions_has_no_effect(store, conversation, box):
     store.conversations.create(conversation, sandbox_id=box, app={})
     claim, delivery = decided(store, conversation, box)
     assert delivery is None
@@ -238,7 +238,7 @@ def test_nothing_pending_is_no_decision(store, conversation, box):
         decided(store, str(uuid4()), box)
 
 
-def test_a_decision_about_a_conversation_that_lives_elsewhere_by_now_finds_none(store, waiting, box):
+def test_a_decision_finds_no_conversation_of_another_sandbox(store, waiting, box):
     conversation, _ = waiting
     with pytest.raises(ConversationNotFound):
         decided(store, conversation, "another")
@@ -247,7 +247,7 @@ def test_a_decision_about_a_conversation_that_lives_elsewhere_by_now_finds_none(
     assert len(store.confirmations.pending(conversation)) == 1
 
 
-def test_what_the_agent_observed_meanwhile_is_decided_no_more(store, waiting, box):
+def test_an_action_that_the_agent_observed_meanwhile_can_not_be_decided(store, waiting, box):
     conversation, proposed = waiting
     store.events.append(conversation, as_events([observation(proposed)]), sandbox_id=box)
     _, delivery = decided(store, conversation, box)

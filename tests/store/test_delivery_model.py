@@ -178,7 +178,7 @@ class Machine(RuleBasedStateMachine):
             self._redis.delete(lease_key(box))
 
 
-def test_deliveries_are_what_a_plain_model_says(store):
+def test_deliveries_agree_with_a_plain_model(store):
     with running_sandbox(store, "http://127.0.0.1:9") as one, running_sandbox(store, "http://127.0.0.1:9") as other:
         store.events._redis.delete(DUE)  # what other tests have left
         machine = type("OfThisStore", (Machine,), {"store": store, "boxes": (one.id, other.id)})

@@ -62,7 +62,7 @@ def passes(event: dict, *, kind=None, source=None, body=None, since=None, until=
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(logs(), st.lists(filters, min_size=1, max_size=6), st.integers(1, 7))
-def test_count_and_every_page_are_what_the_model_says(store, batches, questions, limit):
+def test_count_and_every_page_agree_with_the_model(store, batches, questions, limit):
     conversation = str(uuid4())
     store.conversations.create(conversation)
     log: list[dict] = []
@@ -183,7 +183,7 @@ word = st.tuples(st.sampled_from([spoken, finished]), instants, st.sampled_from(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(word, min_size=1, max_size=12), st.integers(1, 4))
-def test_the_final_response_is_the_agents_last_word_by_time_then_by_appending(store, spoken_words, size):
+def test_the_final_response_is_the_agents_last_message_by_time_then_by_appending(store, spoken_words, size):
     conversation = str(uuid4())
     log = [make(str(number), at, source) for number, (make, at, source) in enumerate(spoken_words)]
     for start in range(0, len(log), size):

@@ -199,7 +199,7 @@ def machine(store, monkeypatch):
     return Listed
 
 
-def test_the_listing_is_what_the_model_says(request, store, monkeypatch):
+def test_the_listing_agrees_with_the_model(request, store, monkeypatch):
     examples = 8 if "fakeredis" in request.node.name else 100  # a script takes fakeredis a hundred times as long
     run_state_machine_as_test(
         machine(store, monkeypatch),
@@ -317,7 +317,7 @@ def test_any_search_corrects_a_stale_status_that_it_reads(store, listing, make, 
     assert counts(store) == {"idle": 1, "running": 1}
 
 
-def test_the_clients_repeat_lists_a_change_that_was_not_acknowledged(store, listing):
+def test_a_retry_of_the_client_lists_a_change_that_was_not_acknowledged(store, listing):
     one = str(uuid4())
     with unheard(listing):
         store.conversations.create(one)
@@ -334,7 +334,7 @@ def test_the_clients_repeat_lists_a_change_that_was_not_acknowledged(store, list
 
 
 @pytest.mark.parametrize("value", ["idle", "paused"])
-def test_an_id_that_is_started_again_is_at_its_new_place_whether_its_deletion_was_noted_or_not(
+def test_an_id_that_is_started_again_has_its_new_position_whether_its_deletion_was_stored_or_not(
     store, listing, make, value
 ):
     # Given a conversation that was deleted, which the listing is told late

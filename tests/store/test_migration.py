@@ -56,7 +56,7 @@ def get(client, path, **query):
     return response.get_json()
 
 
-def test_every_count_page_and_state_is_what_it_was(client):
+def test_every_count_page_and_state_is_unchanged(client):
     for conversation, count in FACTS["counts"].items():
         assert get(client, f"/conversations/{conversation}/events/count") == count
     for conversation, items in FACTS["pages"].items():
@@ -80,7 +80,7 @@ def test_pending_actions_are_pending_and_can_be_decided(client):
     ]
 
 
-def test_open_actions_that_were_never_held_can_be_observed_and_others_appended(client):
+def test_open_actions_that_were_never_pending_can_be_observed_and_others_appended(client):
     webhook = f"/api/v1/webhooks/events/{FREE}"
     assert client.post(webhook, json=[action(id="free-3")]).status_code == 200
     assert (
@@ -172,7 +172,7 @@ def test_the_server_migrates_the_folder_of_an_older_start(tmp_path):
     assert "of version 1" in (tmp_path / "log").read_text()
 
 
-def test_a_newer_store_is_refused_with_a_sentence_and_stays_as_it_is(tmp_path):
+def test_a_newer_store_is_refused_with_a_sentence_and_stays_unchanged(tmp_path):
     with redis_server(tmp_path) as (url, _):
         redis = Redis.from_url(url)
         redis.set("data_version", VERSION + 1)

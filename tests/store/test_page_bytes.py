@@ -37,7 +37,7 @@ def pages(store, conversation, **query):
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("query", [{}, {"body": ""}, {"kind": "MessageEvent"}])
-def test_a_search_ends_its_page_early_and_goes_on_where_it_ended(store, conversation, long_log, query, descending):
+def test_a_search_ends_its_page_early_and_continues_from_there(store, conversation, long_log, query, descending):
     found = list(pages(store, conversation, **query, descending=descending, limit=100))
 
     assert list(chain(*found)) == (long_log[::-1] if descending else long_log)
@@ -63,7 +63,7 @@ def test_events_far_apart_make_a_page(store, conversation):
     assert following is None
 
 
-def test_a_reading_after_a_seq_ends_its_page_early(store, conversation, long_log):
+def test_a_read_after_a_seq_ends_its_page_early(store, conversation, long_log):
     found, seq = store.followers.read(conversation, 0, wait=0, limit=100)
     rest, last = store.followers.read(conversation, seq, wait=0, limit=100)
 
@@ -81,7 +81,7 @@ def test_a_batch_of_ids_whose_events_are_too_long_together_is_refused(store, con
 
 
 @pytest.mark.parametrize("place", ["query", "body"])
-def test_the_refusal_of_such_a_batch_names_the_place_and_the_bound(client, conversation, long_log, place):
+def test_the_refusal_of_a_batch_that_is_too_long_names_the_location_and_the_bound(client, conversation, long_log, place):
     url = f"/api/conversations/{conversation}/events"
 
     response = (

@@ -19,7 +19,7 @@ MOVES = {
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("verb", MOVES)
-def test_a_verb_is_taken_or_refused_by_status(sandboxes, verb, status):
+def test_a_request_is_accepted_or_refused_by_status(sandboxes, verb, status):
     sandbox = in_status(sandboxes, status)
     following = MOVES[verb][status]
 
@@ -57,7 +57,7 @@ def seen_as(sandbox, seen: str) -> str:
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("seen", STATUSES)
-def test_a_report_is_noted_or_passed_over_by_status(sandboxes, status, seen):
+def test_a_report_is_stored_or_ignored_by_status(sandboxes, status, seen):
     sandbox = in_status(sandboxes, status)
 
     noted = sandboxes.report(sandbox.id, "h", seen)

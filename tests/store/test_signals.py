@@ -25,7 +25,7 @@ def sent_and_heard(redis, received: queue.Queue) -> bool:
     return received.get(timeout=0.5) == b"news"
 
 
-def test_a_watcher_receives_what_is_published_and_first_that_it_may_have_missed_something(redis_url):
+def test_a_watcher_receives_published_signals_after_a_first_signal_of_possible_gaps(redis_url):
     clients, received = connect(redis_url, timeout=5, max_connections=4), queue.Queue()
     signals = Signals(clients.commands, clients.signals)
 
@@ -52,7 +52,7 @@ def test_a_watcher_receives_signals_again_after_redis_was_away(tmp_path, topolog
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_supervisor_is_woken_by_requests_for_logs_and_by_nothing_else(tmp_path, backend):
+def test_only_requests_for_logs_wake_a_supervisor(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _):
         clients = connect(url, timeout=5, max_connections=4)
         wakeups = Wakeups(clients.signals)

@@ -91,7 +91,7 @@ def test_tombstones_end_with_their_sandbox(store, conversation, start):
     assert not store.conversations._redis.exists(key)
 
 
-def test_what_is_deleted_after_its_sandbox_leaves_no_tombstone(store, conversation, start):
+def test_a_conversation_that_is_deleted_after_its_sandbox_leaves_no_tombstone(store, conversation, start):
     sandbox = start()
     post(store, conversation, sandbox)
     start.end(sandbox)
@@ -113,7 +113,7 @@ def test_a_sandbox_has_a_bounded_number_of_tombstones_the_oldest_are_forgotten(s
     assert [one.decode() for one in kept] == ids[2:]
 
 
-def test_a_worker_that_was_killed_before_it_deleted_leaves_a_conversation_that_goes_on(store, conversation, sandbox):
+def test_a_worker_that_was_killed_before_a_deletion_leaves_a_working_conversation(store, conversation, sandbox):
     post(store, conversation, sandbox)
     store.conversations._bury(conversation, sandbox)
 
@@ -137,7 +137,7 @@ def test_the_repeat_of_a_deletion_takes_the_conversation_off_the_list(store, con
     assert store.conversations.count() == listed - 1
 
 
-def test_a_detached_conversation_begins_again_when_something_is_posted_to_it(store, conversation):
+def test_a_post_to_a_deleted_detached_conversation_creates_it_again(store, conversation):
     store.conversations.create(conversation)
     store.conversations.delete(conversation)
 

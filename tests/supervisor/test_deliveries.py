@@ -91,7 +91,7 @@ def test_an_agent_that_hangs_holds_up_no_other(store):
             wait_until(is_settled, "the deliveries of the agent that hung")
 
 
-def test_as_many_agents_are_called_at_once_as_may(store, monkeypatch):
+def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(store, monkeypatch):
     monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
     commands, go_on = Commands(store, http_client(60)), threading.Event()
     with scripted_agent() as hung, ExitStack() as stack:
@@ -115,7 +115,7 @@ def test_as_many_agents_are_called_at_once_as_may(store, monkeypatch):
         wait_until(are_settled, "the deliveries of all three")
 
 
-def test_a_delivery_that_another_supervisor_died_with_is_driven_when_its_lease_ends(store, commands, agent, sandbox):
+def test_a_delivery_of_a_dead_supervisor_is_driven_when_its_lease_ends(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id)
     assert claimed(store, conversation) is not None  # by the one that died
 
@@ -142,7 +142,7 @@ def test_two_supervisors_deliver_a_decision_once(store, commands, agent, sandbox
         assert len(agent.decisions) == number
 
 
-def test_an_agent_that_goes_on_to_wait_is_given_up_and_the_log_says_so(store, commands, agent, sandbox):
+def test_the_supervisor_gives_up_an_agent_that_keeps_waiting_and_logs_it(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
     let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
 
@@ -154,7 +154,7 @@ def test_an_agent_that_goes_on_to_wait_is_given_up_and_the_log_says_so(store, co
     assert "goes on to wait" in error["detail"]
 
 
-def test_the_time_in_which_the_sandbox_was_paused_is_no_silence(store, commands, agent, sandbox):
+def test_paused_time_does_not_count_as_silence_of_the_agent(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
     let_pass(store, conversation, sandbox.id, decided_for=100_000, running_for=0)
 
@@ -166,7 +166,7 @@ def test_the_time_in_which_the_sandbox_was_paused_is_no_silence(store, commands,
 
 
 @pytest.mark.parametrize("why", ["refused", "gone", "forgotten"])
-def test_a_decision_that_can_never_be_delivered_is_told_in_the_log(store, commands, agent, sandbox, why):
+def test_a_decision_that_can_never_be_delivered_is_logged(store, commands, agent, sandbox, why):
     conversation = decided(store, agent, sandbox.id, accept=True)
     if why == "refused":
         agent.statuses = [404]
@@ -181,7 +181,7 @@ def test_a_decision_that_can_never_be_delivered_is_told_in_the_log(store, comman
     assert "accepted" in error["detail"]
 
 
-def test_a_fault_of_ours_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
+def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
     conversation = decided(store, agent, sandbox.id)
     monkeypatch.setattr(commands, "redeliver", lambda *_: {}["absent"])
 

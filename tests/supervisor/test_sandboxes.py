@@ -142,7 +142,7 @@ FAILURES = [RuntimeFailure("its folder cannot be removed"), NotImplementedError(
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
-def test_a_deletion_that_fails_is_an_error_that_says_why_shows_no_key_and_takes_no_room(
+def test_a_failed_deletion_is_an_error_with_its_reason_that_shows_no_key_and_takes_no_room(
     sandboxes, runtime, reconciler, running, failure
 ):
     runtime.failures["stop"] = failure
@@ -182,7 +182,7 @@ def test_a_deletion_that_fails_is_retried_with_backoff_until_it_is_done(
     assert runtime.known_ids == []
 
 
-def test_an_unforeseen_error_has_one_traceback_however_often_it_is_repeated(
+def test_a_repeated_unexpected_error_logs_one_traceback(
     sandboxes, runtime, reconciler, clock, running, caplog
 ):
     runtime.failures["observe"] = KeyError("nobody foresaw this")
@@ -211,7 +211,7 @@ def test_another_request_is_served_at_once_while_an_earlier_one_waits_for_its_re
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
-def test_a_start_that_fails_is_an_error_that_says_why(sandboxes, runtime, reconciler, failure):
+def test_a_failed_start_is_an_error_with_its_reason(sandboxes, runtime, reconciler, failure):
     runtime.failures["start"] = failure
     started = sandboxes.start("spec")
     sandboxes.claim("h")
@@ -223,7 +223,7 @@ def test_a_start_that_fails_is_an_error_that_says_why(sandboxes, runtime, reconc
     assert "its folder cannot be removed" in failed.detail
 
 
-def test_what_is_left_of_a_sandbox_that_ended_is_cleared_away_later_if_not_at_once(
+def test_the_removal_of_an_ended_sandbox_is_retried_until_it_succeeds(
     sandboxes, runtime, reconciler, clock, running
 ):
     runtime.state, runtime.failures["stop"] = State.GONE, RuntimeFailure("its folder cannot be removed")
@@ -252,7 +252,7 @@ def test_a_status_detail_is_plain_text_and_the_log_stays_as_it_was_printed(sandb
     assert sandboxes.log(running.id, 100) == "\n".join(runtime.printed.splitlines()[-100:])
 
 
-def test_one_unknown_sandbox_that_cannot_be_ended_does_not_keep_others(runtime, reconciler):
+def test_an_unknown_sandbox_that_cannot_be_ended_does_not_block_others(runtime, reconciler):
     runtime.known_ids = ["first", "second", "third"]
     runtime.failures["stop first"] = NotImplementedError()
     runtime.failures["stop second"] = RuntimeFailure("its folder cannot be removed")
@@ -262,7 +262,7 @@ def test_one_unknown_sandbox_that_cannot_be_ended_does_not_keep_others(runtime, 
     assert runtime.known_ids == ["first", "second"]
 
 
-def test_a_deletion_finds_what_was_started_although_nobody_lived_to_store_its_handle(
+def test_a_deletion_finds_a_process_whose_handle_was_never_stored(
     sandboxes, runtime, reconciler, clock
 ):
     started = sandboxes.start("spec")
@@ -283,7 +283,7 @@ def test_a_deletion_finds_what_was_started_although_nobody_lived_to_store_its_ha
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
-def test_at_the_end_of_a_supervisor_one_failure_does_not_keep_the_others(
+def test_a_failure_at_the_end_of_a_supervisor_does_not_block_other_sandboxes(
     sandboxes, runtime, reconciler, running, failure
 ):
     runtime.failures["stop"] = failure

@@ -7,7 +7,7 @@ from tests.v1 import Api
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_whole_loop(tmp_path, backend):
+def test_the_whole_loop_passes_on_every_backend(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (client, _):
         api = Api(client)
         conversation = api.app_conversation(title="On " + backend, secrets={"TOKEN": "x"})

@@ -97,7 +97,7 @@ def whole_server(tmp_path_factory):
         yield Api(client), master, folder
 
 
-def test_any_order_of_start_pause_resume_delete_and_kill(whole_server):
+def test_reported_statuses_become_true_after_any_order_of_start_pause_resume_delete_and_kill(whole_server):
     Sandboxes.server = whole_server
     stateful.run_state_machine_as_test(
         Sandboxes,

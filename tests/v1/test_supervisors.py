@@ -13,7 +13,7 @@ from tests.v1 import Api
 from tests.v1.processes import agents, in_sandboxes, supervisor_of
 
 
-def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_sandboxes(supervised):
+def test_the_supervisor_after_a_killed_one_adopts_its_sandboxes(supervised):
     api, master, folder = supervised
     running, paused = api.running_sandbox(), api.running_sandbox()
     api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
@@ -99,7 +99,7 @@ def test_a_second_supervisor_on_a_host_is_refused(supervised):
     assert api.running_sandbox()["status"] == "RUNNING"
 
 
-def test_a_start_without_a_supervisor_is_503_and_says_so(tmp_path):
+def test_a_start_without_a_supervisor_is_503_with_the_reason(tmp_path):
     with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         for path in ("sandboxes", "app-conversations", "app-conversations/stream-start"):
             response = client.post(f"/api/v1/{path}")
@@ -108,7 +108,7 @@ def test_a_start_without_a_supervisor_is_503_and_says_so(tmp_path):
             assert response.headers["Retry-After"]
 
 
-def test_a_start_task_that_no_supervisor_goes_on_with_fails_and_is_cleared_away_later(tmp_path, specs):
+def test_a_start_task_without_a_supervisor_fails_and_is_removed_later(tmp_path, specs):
     settings = {"SANDBOX_SPECS": specs, "SANDBOX_START_SECONDS": "2", "HOST_SECONDS": "2"}
     with supervised_server(tmp_path, **settings) as (client, master):
         api = Api(client)
@@ -137,7 +137,7 @@ def test_sigterm_leaves_sandboxes_unless_settings_say_otherwise(tmp_path, specs)
             wait_until(lambda: Api(client).sandbox(sandbox["id"])["status"] in ("MISSING", "ERROR"), "the truth")
 
 
-def test_a_supervisor_that_is_stopped_by_sigterm_is_followed_by_another_one(supervised):
+def test_a_supervisor_that_sigterm_stopped_is_replaced(supervised):
     api, master, _ = supervised
     sandbox = api.running_sandbox()
     supervisor_of(master).send_signal(signal.SIGTERM)
