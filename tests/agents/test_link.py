@@ -1,4 +1,4 @@
-"""What a hostile agent server can do to its caller: nothing that grows, lasts or shows in our log. Real sockets."""
+"""A hostile agent server costs its caller bounded time and memory and forges no line of the log. Real sockets."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from wire import ConversationId
 
 SOME = ConversationId("5f1c8a52-7d0e-4c39-9a41-000000000000")
 
-#: seconds: what a call may take in these tests, and what a busy machine may add to it
+#: seconds: the deadline of a call in these tests, and the delay that a busy machine may add to it
 CALL, SLACK = 1.0, 8.0
 
 
@@ -39,9 +39,9 @@ class Hostile:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._respond, args=(connection,), daemon=True).start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _respond(self, connection: socket.socket) -> None:
         with connection:
             self.heads.append(connection.recv(65536).decode())
             try:
@@ -64,7 +64,7 @@ def hostile(serve: Callable[[socket.socket], None]) -> Iterator[tuple[AgentServe
 
 
 def replying(body: bytes, *headers: str, status: str = "200 OK") -> Callable[[socket.socket], None]:
-    """A whole response, sent at once."""
+    """A whole response, sent in one piece."""
     head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers])
     return lambda connection: connection.sendall(head.encode() + b"\r\n\r\n" + body)
 
@@ -111,7 +111,7 @@ def test_a_response_ends_at_the_bound_which_the_error_names(monkeypatch):
     with hostile(serve) as (agent, _), pytest.raises(AgentUnreachable, match=str(1 << 20)):
         agent.state(SOME)
 
-    assert sent < 32 << 20  # the bound, and what the system buffers
+    assert sent < 32 << 20  # the bound, and the buffers of the system
 
 
 @pytest.mark.parametrize(
@@ -277,4 +277,4 @@ def test_an_agent_whose_response_breaks_off_is_unreachable():
 
     with hostile(serve) as (agent, server), pytest.raises(AgentUnreachable):
         agent.state(SOME)
-    assert len(server.heads) == 2  # what can be repeated without harm is tried twice
+    assert len(server.heads) == 2  # idempotent calls are tried twice

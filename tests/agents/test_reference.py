@@ -1,4 +1,4 @@
-"""The reference agent on its own: an agent server that tells nobody but who asks."""
+"""The reference agent on its own: an agent server without webhooks."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ def agent(tmp_path_factory):
 
 @pytest.fixture
 def conversation(agent):
-    """The path of a new one, whose actions wait for an answer."""
+    """The path of a new conversation, whose actions wait for a decision."""
     body = {"confirmation_policy": {"kind": "AlwaysConfirm"}}
     started = agent.post("/api/conversations", json=body)
     assert started.status_code == 201
     return f"/api/conversations/{started.json()['id']}"
 
 
-def say(agent, conversation, text, run=True):
+def send(agent, conversation, text, run=True):
     body = {"role": "user", "content": [{"type": "text", "text": text}], "run": run}
     assert agent.post(f"{conversation}/events", json=body).json() == {"success": True}
 
@@ -46,7 +46,7 @@ def events(agent, conversation, kind):
     return agent.get(f"{conversation}/events/search", params={"kind": kind}).json()["items"]
 
 
-def answer(agent, conversation, accept, **members):
+def decide(agent, conversation, accept, **members):
     path = f"{conversation}/events/respond_to_confirmation"
     assert agent.post(path, json={"accept": accept, **members}).json() == {"success": True}
 
@@ -66,11 +66,11 @@ def test_a_conversation_is_started_once_per_id(agent):
 
 
 def test_an_accepted_action_is_executed(agent, conversation):
-    say(agent, conversation, "run: echo one\nrun: exit 3")
+    send(agent, conversation, "run: echo one\nrun: exit 3")
     until(agent, conversation, "waiting_for_confirmation")
     assert events(agent, conversation, "ObservationEvent") == []
 
-    answer(agent, conversation, True)
+    decide(agent, conversation, True)
 
     until(agent, conversation, "finished")
     seen = [event["observation"] for event in events(agent, conversation, "ObservationEvent")]
@@ -78,10 +78,10 @@ def test_an_accepted_action_is_executed(agent, conversation):
 
 
 def test_a_rejected_action_is_not_executed(agent, conversation):
-    say(agent, conversation, "run: echo one")
+    send(agent, conversation, "run: echo one")
     until(agent, conversation, "waiting_for_confirmation")
 
-    answer(agent, conversation, False, reason="no")
+    decide(agent, conversation, False, reason="no")
 
     until(agent, conversation, "idle")
     [rejected] = events(agent, conversation, "UserRejectObservation")
@@ -90,9 +90,9 @@ def test_a_rejected_action_is_not_executed(agent, conversation):
 
 
 def test_a_message_supersedes_pending_actions(agent, conversation):
-    say(agent, conversation, "run: echo one")
+    send(agent, conversation, "run: echo one")
     until(agent, conversation, "waiting_for_confirmation")
-    say(agent, conversation, "never mind")
+    send(agent, conversation, "never mind")
 
     until(agent, conversation, "finished")
     assert len(events(agent, conversation, "UserRejectObservation")) == 1
@@ -101,7 +101,7 @@ def test_a_message_supersedes_pending_actions(agent, conversation):
 
 def test_a_conversation_has_one_run_at_a_time(agent, conversation):
     agent.post(f"{conversation}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}})
-    say(agent, conversation, "run: sleep 30")
+    send(agent, conversation, "run: sleep 30")
     until(agent, conversation, "running")
 
     assert agent.post(f"{conversation}/run").status_code == 409
@@ -114,9 +114,9 @@ def test_a_conversation_has_one_run_at_a_time(agent, conversation):
 
 def test_a_command_knows_secrets_and_no_key(agent, conversation):
     agent.post(f"{conversation}/secrets", json={"secrets": {"GIVEN": "value"}})
-    say(agent, conversation, "run: echo $GIVEN; env | grep -c -e 'a key' -e PYTHONPATH")
+    send(agent, conversation, "run: echo $GIVEN; env | grep -c -e 'a key' -e PYTHONPATH")
     until(agent, conversation, "waiting_for_confirmation")
-    answer(agent, conversation, True)
+    decide(agent, conversation, True)
     until(agent, conversation, "finished")
 
     [seen] = events(agent, conversation, "ObservationEvent")
