@@ -1,4 +1,4 @@
-"""A supervisor's deliveries: many agents at once, each given up when it never receives what was decided."""
+"""A supervisor's deliveries: many agents at once, each given up when it never receives its decision."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ def commands(store):
 
 
 def decided(store, agent, sandbox_id, conversation=None, *, accept=False) -> str:
-    """A conversation of which the agent has not received what was decided."""
+    """A conversation whose agent has not received the decision."""
     conversation = conversation or str(uuid4())
     agent.latest = propose(store, conversation, sandbox_id)["id"]
     claim = store.deliveries.open(conversation, sandbox_id, 30)
@@ -65,11 +65,11 @@ def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for
 def test_an_agent_that_hangs_holds_up_no_other(store):
     commands, go_on = Commands(store, http_client(60)), threading.Event()
     with scripted_agent() as hung, scripted_agent() as quick, running_sandbox(store, hung.url) as box:
-        hung.when_asked = lambda _: go_on.wait(60)
+        hung.on_request = lambda _: go_on.wait(60)
         stuck = [decided(store, hung, box.id) for _ in range(3)]
         driver = DeliveryDriver(store, commands)
         driver.drive_due()
-        wait_until(lambda: hung.asked, "the call of the agent that hangs")
+        wait_until(lambda: hung.requests, "the call of the agent that hangs")
 
         for _ in range(5):
             with running_sandbox(store, quick.url) as other:
@@ -78,7 +78,7 @@ def test_an_agent_that_hangs_holds_up_no_other(store):
                 wait_until(lambda one=conversation: store.deliveries.get(one) is None, "a delivery meanwhile")
 
         assert len(quick.decisions) == 5
-        assert len(hung.asked) == 1  # its other deliveries wait for the first
+        assert len(hung.requests) == 1  # its other deliveries wait for the first
         go_on.set()
         for conversation in stuck:
 
@@ -95,15 +95,15 @@ def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(
     monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
     commands, go_on = Commands(store, http_client(60)), threading.Event()
     with scripted_agent() as hung, ExitStack() as stack:
-        hung.when_asked = lambda _: go_on.wait(60)
+        hung.on_request = lambda _: go_on.wait(60)
         boxes = [stack.enter_context(running_sandbox(store, hung.url)) for _ in range(3)]
         conversations = [decided(store, hung, box.id) for box in boxes]
         driver = DeliveryDriver(store, commands)
 
-        wait_until(lambda: driver.drive_due() or len(hung.asked) == 2, "the calls of two agents")
+        wait_until(lambda: driver.drive_due() or len(hung.requests) == 2, "the calls of two agents")
         for _ in range(5):
             driver.drive_due()
-        assert len(hung.asked) == 2
+        assert len(hung.requests) == 2
 
         go_on.set()
         hung.state = {"execution_status": "running"}  # they have moved
@@ -200,5 +200,5 @@ def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, com
 
     drive(store, commands, conversation)
 
-    assert agent.asked == []
+    assert agent.requests == []
     assert claimed(store, conversation) is None

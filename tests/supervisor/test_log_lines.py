@@ -1,4 +1,4 @@
-"""One line per record, whatever is in it."""
+"""One line of the log per record, with any text."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""A supervisor goes on after whatever goes wrong in a round, on a real server."""
+"""A supervisor continues after any error in a round, on a real server."""
 
 import threading
 from contextlib import suppress

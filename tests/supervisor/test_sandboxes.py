@@ -1,4 +1,4 @@
-"""What a supervisor makes of failures: it says why, retries with backoff, and never calls gone what is there."""
+"""Failures of a runtime: a supervisor reports the reason, retries with backoff, never calls a live sandbox gone."""
 
 import logging
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ SPEC = Spec(
 
 
 class Scripted:
-    """A runtime that does as the test says: `failures` has what a call raises, `called` what was called."""
+    """A runtime that a test scripts: `failures` has the exception of each call, `called` the calls."""
 
     def __init__(self) -> None:
         self.failures: dict[str, Exception] = {}
@@ -90,7 +90,7 @@ def handle(sandbox_id: str) -> Handle:
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """Seconds that pass when the test adds them."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -182,9 +182,7 @@ def test_a_deletion_that_fails_is_retried_with_backoff_until_it_is_done(
     assert runtime.known_ids == []
 
 
-def test_a_repeated_unexpected_error_logs_one_traceback(
-    sandboxes, runtime, reconciler, clock, running, caplog
-):
+def test_a_repeated_unexpected_error_logs_one_traceback(sandboxes, runtime, reconciler, clock, running, caplog):
     runtime.failures["observe"] = KeyError("nobody foresaw this")
 
     with caplog.at_level(logging.WARNING, "supervisor"):
@@ -223,9 +221,7 @@ def test_a_failed_start_is_an_error_with_its_reason(sandboxes, runtime, reconcil
     assert "its folder cannot be removed" in failed.detail
 
 
-def test_the_removal_of_an_ended_sandbox_is_retried_until_it_succeeds(
-    sandboxes, runtime, reconciler, clock, running
-):
+def test_the_removal_of_an_ended_sandbox_is_retried_until_it_succeeds(sandboxes, runtime, reconciler, clock, running):
     runtime.state, runtime.failures["stop"] = State.GONE, RuntimeFailure("its folder cannot be removed")
     reconciler.look_at(running)
     ended = sandboxes.get(running.id)
@@ -262,9 +258,7 @@ def test_an_unknown_sandbox_that_cannot_be_ended_does_not_block_others(runtime, 
     assert runtime.known_ids == ["first", "second"]
 
 
-def test_a_deletion_finds_a_process_whose_handle_was_never_stored(
-    sandboxes, runtime, reconciler, clock
-):
+def test_a_deletion_finds_a_process_whose_handle_was_never_stored(sandboxes, runtime, reconciler, clock):
     started = sandboxes.start("spec")
     sandboxes.claim("h")
     runtime.known_ids.append(started.id)
@@ -290,7 +284,7 @@ def test_a_failure_at_the_end_of_a_supervisor_does_not_block_other_sandboxes(
 
     reconciler.end_all()
 
-    assert sandboxes.get(running.id).status == "RUNNING"  # what was not ended is not said to be
+    assert sandboxes.get(running.id).status == "RUNNING"  # a sandbox that was not ended is not reported as ended
 
     runtime.failures.clear()
     reconciler.end_all()

@@ -1,4 +1,4 @@
-"""Two supervisors of one host name on one Redis: one is active, the other stands by, takes over, and ends when told."""
+"""Two supervisors of one host name on one Redis: one is active, the other stands by, takes over, ends on SIGTERM."""
 
 import signal
 import threading

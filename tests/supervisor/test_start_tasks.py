@@ -1,4 +1,4 @@
-"""The driver of start tasks, on a real store with a host of threads: what is READY stays, what fails leaves nothing."""
+"""The driver of start tasks, on a real store with a host of threads: a READY one stays, a failed one leaves nothing."""
 
 import logging
 import threading
@@ -68,7 +68,7 @@ def agent():
 
 @pytest.fixture
 def store(redis_url, monkeypatch, agent):
-    """A store without sandboxes and start tasks, and a host that runs what is started and ends what is deleted."""
+    """A store without sandboxes and start tasks, and a host that runs started sandboxes and ends deleted ones."""
     monkeypatch.setattr(start_tasks, "LEASE", LEASE)
     store = store_of(redis_url, LIMITS, "a key for tests only")
     for pattern in ("{starts}*", "{sandboxes}*"):
