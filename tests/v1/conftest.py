@@ -26,7 +26,7 @@ def impatient(tmp_path, specs):
 
 @pytest.fixture
 def api(server):
-    """Calls of the server; what a test has left is removed."""
+    """Calls of the server, whose sandboxes are deleted after the test."""
     api = Api(server)
     yield api
     api.clean()

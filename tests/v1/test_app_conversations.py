@@ -40,8 +40,8 @@ TEXT = {"content": [{"type": "text", "text": "run: uname -a"}]}
 def test_an_app_conversation_goes_through_the_whole_loop(api):
     conversation = api.app_conversation(initial_message=TEXT)["id"]
     api.until(conversation, "waiting_for_confirmation")
-    assert api.answer(conversation, False, reason="not yet") == {"success": True}
-    assert api.answer(conversation, True) == {"success": False}
+    assert api.decide(conversation, False, reason="not yet") == {"success": True}
+    assert api.decide(conversation, True) == {"success": False}
     wait_until(lambda: api.count(conversation, kind="UserRejectObservation") == 1, "the rejection")
 
     assert api.send(conversation, "run: echo it is $((40 + 2))") == {
@@ -50,7 +50,7 @@ def test_an_app_conversation_goes_through_the_whole_loop(api):
         "message": None,
     }
     api.until(conversation, "waiting_for_confirmation")
-    assert api.answer(conversation, True) == {"success": True}
+    assert api.decide(conversation, True) == {"success": True}
 
     wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the observation")
     [seen] = api.events(conversation, kind__eq="ObservationEvent")
@@ -120,10 +120,12 @@ def test_a_paused_sandbox_hides_its_url_and_keeps_its_events(api):
     assert paused["conversation_url"] is paused["session_api_key"] is paused["execution_status"] is None
     assert api.count(conversation) == number
     assert "PAUSED" in api.send(conversation, "hello", status=409)["detail"]
-    assert api.answer(conversation, True) == {"success": True}
+    assert api.decide(conversation, True) == {"success": True}
 
     api.call("POST", f"/v1/sandboxes/{sandbox}/resume")
-    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "what was accepted while it was paused")
+    wait_until(
+        lambda: api.count(conversation, kind="ObservationEvent") == 1, "the action that was accepted during the pause"
+    )
 
 
 def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
@@ -182,7 +184,7 @@ def test_a_sandbox_that_serves_another_conversation_stays(api):
 
     assert api.conversation(two["id"])["sandbox_status"] == "RUNNING"
     api.send(two["id"], "still there?")
-    wait_until(lambda: api.count(two["id"], kind="MessageEvent", source="agent") == 1, "an answer")
+    wait_until(lambda: api.count(two["id"], kind="MessageEvent", source="agent") == 1, "a message of the agent")
 
 
 def test_a_conversation_whose_sandbox_is_gone_can_be_read_and_takes_no_message(api):
@@ -193,7 +195,7 @@ def test_a_conversation_whose_sandbox_is_gone_can_be_read_and_takes_no_message(a
     assert api.conversation(conversation["id"])["sandbox_status"] == "MISSING"
     assert api.count(conversation["id"], kind="ActionEvent") == 1
     assert "MISSING" in api.send(conversation["id"], "hello", status=410)["detail"]
-    assert api.answer(conversation["id"], True) == {"success": True}
+    assert api.decide(conversation["id"], True) == {"success": True}
     wait_until(lambda: api.count(conversation["id"], kind="ConversationErrorEvent") == 1, "that it was not delivered")
 
 

@@ -15,7 +15,7 @@ def test_the_whole_loop_passes_on_every_backend(tmp_path, backend):
         api.until(conversation["id"], "waiting_for_confirmation")
         sandbox = f"/v1/sandboxes/{conversation['sandbox_id']}"
         api.call("POST", f"{sandbox}/pause")
-        assert api.answer(conversation["id"], True) == {"success": True}
+        assert api.decide(conversation["id"], True) == {"success": True}
         assert "serving on" in api.call("GET", f"{sandbox}/logs")["log"]
         api.call("POST", f"{sandbox}/resume")
         wait_until(lambda: api.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")

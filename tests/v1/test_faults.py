@@ -1,4 +1,4 @@
-"""Workers, agents, Redis or the whole server are killed: what is told becomes true again by itself."""
+"""Workers, agents, Redis or the whole server are killed: reported statuses become true again by themselves."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def test_a_sandbox_whose_process_is_killed_becomes_an_error_with_the_reason(supe
     said = api.sandbox(sandbox["id"])["status_detail"]
     assert ("SIGKILL" if victim == "agent" else "killed from outside") in said
     assert "serving on" in said
-    wait_until(lambda: not in_sandboxes(folder), "the end of what was left")
+    wait_until(lambda: not in_sandboxes(folder), "the end of leftover processes")
 
 
 def test_a_killed_redis_restarts_with_its_data(tmp_path, specs):
@@ -100,11 +100,11 @@ def test_one_of_several_concurrent_decisions_wins_and_reaches_the_agent(supervis
     api.until(conversation, "waiting_for_confirmation")
 
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda n: (n % 2 == 0, api.answer(conversation, n % 2 == 0)), range(16)))
+        decisions = list(pool.map(lambda n: (n % 2 == 0, api.decide(conversation, n % 2 == 0)), range(16)))
 
-    [accepted] = [accept for accept, said in answers if said == {"success": True}]
+    [accepted] = [accept for accept, said in decisions if said == {"success": True}]
     kind = "ObservationEvent" if accepted else "UserRejectObservation"
-    wait_until(lambda: api.count(conversation, kind=kind) == 1, "what was decided")
+    wait_until(lambda: api.count(conversation, kind=kind) == 1, "the decided event")
     assert api.count(conversation, kind="ObservationEvent") + api.count(conversation, kind="UserRejectObservation") == 1
 
 

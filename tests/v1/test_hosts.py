@@ -40,10 +40,10 @@ def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
         api_a.call("POST", f"/v1/sandboxes/{conversation['sandbox_id']}/resume")
         api_b.wait_for(conversation["sandbox_id"], "RUNNING")
         assert "serving on" in api_a.call("GET", f"/v1/sandboxes/{conversation['sandbox_id']}/logs")["log"]
-        assert api_a.answer(conversation["id"], True) == {"success": True}
+        assert api_a.decide(conversation["id"], True) == {"success": True}
         wait_until(lambda: api_b.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")
 
-        # The other host is lost, and comes again.
+        # The other host is lost, and restarts.
         keeper = supervisor_of(master_b).parent()
         keeper.suspend()
         supervisor_of(master_b).kill()
@@ -102,7 +102,7 @@ def test_one_sandbox_serves_several_conversations_where_settings_say_so(tmp_path
         for number, one in enumerate(conversations):
             api.send(one["id"], f"run: echo {number}")
             api.until(one["id"], "waiting_for_confirmation")
-            assert api.answer(one["id"], True) == {"success": True}
+            assert api.decide(one["id"], True) == {"success": True}
         for number, one in enumerate(conversations):
             wait_until(lambda one=one: api.count(one["id"], kind="ObservationEvent") == 1, "the observation")
             [seen] = api.events(one["id"], kind__eq="ObservationEvent")

@@ -1,4 +1,4 @@
-"""Starts of app conversations over HTTP: the task that answers at once, its ends, its lists, its stream."""
+"""Starts of app conversations over HTTP: the task that is returned at once, its ends, its lists, its stream."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def test_a_start_returns_its_task_at_once(api):
     assert task["request"]["title"] == "Kernel"
     assert task["request"]["agent_type"] == "default"
     assert task["request"]["pr_number"] == []
-    for _ in range(10):  # whichever worker answers
+    for _ in range(10):  # from either worker
         assert api.task(task["id"]) is not None
 
 

@@ -1,4 +1,4 @@
-"""Supervisors that are killed, stopped, suspended or absent: the next one goes on, and nothing is started twice."""
+"""Supervisors that are killed, stopped, suspended or absent: the next one continues, and starts no sandbox twice."""
 
 import signal
 import subprocess
@@ -75,8 +75,8 @@ def test_a_decision_on_a_paused_sandbox_reaches_its_agent_after_the_supervisors_
     api.until(conversation["id"], "waiting_for_confirmation")
     path = f"/v1/sandboxes/{conversation['sandbox_id']}"
     api.call("POST", f"{path}/pause")
-    assert api.answer(conversation["id"], True) == {"success": True}
-    assert api.answer(conversation["id"], False) == {"success": False}
+    assert api.decide(conversation["id"], True) == {"success": True}
+    assert api.decide(conversation["id"], False) == {"success": False}
 
     supervisor_of(master).kill()
     api.call("POST", f"{path}/resume")
