@@ -1,4 +1,4 @@
-"""Sandboxes as containers behind the whole server: gunicorn, a supervisor, a real Docker engine."""
+"""Sandboxes as containers of the whole server: gunicorn, a supervisor, a real Docker engine."""
 
 from uuid import uuid4
 
@@ -35,7 +35,7 @@ def server(engine, image, tmp_path_factory):
 
 @pytest.fixture
 def api(server, engine):
-    """Calls of that server; what a test has left is removed, and no container of it is left."""
+    """Calls of that server, whose sandboxes are deleted after the test, until no container is left."""
     api, _, host = server
     yield api
     api.clean()
@@ -54,7 +54,7 @@ def test_an_app_conversation_works_in_a_container(api, engine):
     conversation = api.app_conversation(title="In a container")
     api.send(conversation["id"], "run: pwd; id -u; echo kept > note && cat note")
     api.until(conversation["id"], "waiting_for_confirmation")
-    api.answer(conversation["id"], True)
+    api.decide(conversation["id"], True)
     api.until(conversation["id"], "finished")
 
     [observation] = api.events(conversation["id"], kind__eq="ObservationEvent")

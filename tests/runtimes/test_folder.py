@@ -1,4 +1,4 @@
-"""A sandbox's folder can always be removed, whatever the sandbox has left in it, and nothing outside of it changes."""
+"""A sandbox's folder can always be removed with any content, and no file outside of it changes."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What a poll of a paused sandbox costs, and what a paused sandbox still prints."""
+"""The cost of a poll of a paused sandbox, and the late output of a paused sandbox."""
 
 import os
 import subprocess
@@ -96,4 +96,4 @@ def test_output_before_a_pause_reaches_the_log_after_the_resume_or_the_end(runti
     assert runtime.logs(handle, 10**9) == before
 
     runtime.resume(handle)
-    wait_until(lambda: runtime.logs(handle, 10**9) != before, "what was resumed")
+    wait_until(lambda: runtime.logs(handle, 10**9) != before, "the resumed processes")

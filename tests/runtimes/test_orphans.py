@@ -79,7 +79,7 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
 
 def test_a_sandbox_runs_while_its_supervisor_lives_even_if_that_is_suspended(tmp_path, parent):
     with supervisor(tmp_path, parent) as (process, handle):
-        psutil.Process(process.pid).suspend()  # as one that waits for the store
+        psutil.Process(process.pid).suspend()  # as a supervisor that waits for the store
         time.sleep(2 * ORPHAN)
         assert found(handle["pid"], handle["started"])
     wait_until(lambda: not marked(tmp_path), "the end of the orphan")
@@ -124,7 +124,7 @@ def test_the_absence_restarts_from_zero_after_a_supervisor_was_seen(tmp_path, mo
     assert not absent_for(1)
     os.close(held)
     assert not absent_for(59)
-    now += 100_000  # it stood still, or the machine did: one poll, whatever it missed
+    now += 100_000  # the launcher or the machine was stopped: one poll, however many it missed
     assert watch.is_orphan()
     assert not OrphanWatch(tmp_path, 60.0).is_orphan()
 

@@ -22,7 +22,7 @@ def ephemeral() -> range:
 
 
 def free_run(length: int) -> range:
-    """A few ports in a row that nobody uses now, below the kernel's own range."""
+    """A few consecutive ports that no process uses now, below the kernel's own range."""
     for start in range(15_000, 19_000, 50):
         try:
             for port in range(start, start + length):

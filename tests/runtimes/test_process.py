@@ -102,7 +102,7 @@ def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
 
         runtime.resume(handle)
         assert runtime.observe(handle).state is State.RUNNING
-        wait_until(partial(all_print, runtime, handle, len(before)), "what was resumed")
+        wait_until(partial(all_print, runtime, handle, len(before)), "the resumed processes")
 
 
 def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
@@ -120,11 +120,11 @@ def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
                 time.sleep(0.15)
                 assert len(printed(runtime, handle)) == before
             else:
-                wait_until(partial(prints_more, runtime, handle, before), "what goes on")
+                wait_until(partial(prints_more, runtime, handle, before), "the running processes")
 
     runtime.resume(handle)
     before = len(printed(runtime, handle))
-    wait_until(partial(prints_more, runtime, handle, before + 5), "what was resumed")
+    wait_until(partial(prints_more, runtime, handle, before + 5), "the resumed processes")
 
 
 def test_pause_and_resume_may_be_repeated(runtime):
@@ -153,7 +153,7 @@ time.sleep(60)
     runtime.pause(handle)
     runtime.resume(handle)
 
-    # A signal cannot tell who has stopped what: with those, a resume lets everything go on.
+    # Signals do not record which process stopped another: without a freezer, a resume continues every process.
     is_stopped = psutil.Process(int(printed(runtime, handle)[0])).status() == psutil.STATUS_STOPPED
     assert is_stopped == bool(handle["cgroup"])
     assert runtime.observe(handle).state is State.RUNNING
