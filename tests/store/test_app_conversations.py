@@ -1,4 +1,4 @@
-"""App conversations in the store: order by title, filters that the index decides, batches, and what each costs."""
+"""App conversations in the store: order by title, filters that the index decides, batches, and the cost of each."""
 
 from uuid import uuid4
 
@@ -47,7 +47,7 @@ def searched(store, by="created", descending=False, limit=100, **filters):
 
 
 def in_order(store, ids):
-    """Ids by title, whatever its case, then by id."""
+    """Ids by title without regard to case, then by id."""
     states = store.conversations.get_many(ids)
     return [state["id"] for state in sorted(states, key=lambda one: (one["title"].casefold(), one["id"]))]
 
@@ -146,7 +146,7 @@ def test_a_sandbox_selects_with_children_or_without(store, make):
     assert searched(store, sandbox_id="box", title="child") == []
 
 
-# what it costs
+# costs
 
 
 def test_a_page_by_title_makes_as_many_round_trips_among_many_as_among_few(store, make):
@@ -166,14 +166,14 @@ def test_a_page_by_title_makes_as_many_round_trips_among_many_as_among_few(store
 def test_a_search_for_a_title_looks_at_a_bounded_number_of_entries_and_reads_no_other_conversation(
     store, make, monkeypatch
 ):
-    # Given more conversations than one request looks at, the oldest of which matches
+    # Given more conversations than one request examines, the oldest of which matches
     monkeypatch.setattr(module, "SCAN_CHUNK", 10)
     monkeypatch.setattr(module, "MOST_SCANNED", 50)
     [match] = make("needle")
     make(*(f"hay {number}" for number in range(120)))
     searched(store, descending=True, title="needle")
 
-    # Then a page without a match is short and has a successor, which goes on where it ended
+    # Then a page without a match is short and has a successor, which continues after it
     pages, start = [], None
     while not pages or start:
         with counted() as trips:

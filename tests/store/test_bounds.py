@@ -1,4 +1,4 @@
-"""The bounds of one conversation: what no batch and no decision may make of it, or of the Redis that all share."""
+"""The bounds of one conversation: no batch and no decision exceeds its share of Redis."""
 
 import json
 from uuid import uuid4
@@ -25,7 +25,7 @@ def append(store, conversation):
 
 
 def thoughts(number: int) -> list[dict]:
-    """Actions that never wait, as no other one comes with the same response."""
+    """Actions that are never pending, as each is alone in its response."""
     return [action(action={"kind": "ThinkAction", "thought": "hm"}) for _ in range(number)]
 
 
@@ -312,7 +312,7 @@ def test_a_batch_that_brings_too_many_pairs_is_refused_and_writes_nothing(store,
 
 def test_events_of_the_server_take_no_room_among_the_pairs(store, conversation, append):
     append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
-    assert store.events.count(conversation) == BOUNDS.event_kinds + 1  # it waits
+    assert store.events.count(conversation) == BOUNDS.event_kinds + 1  # the second action is pending
 
     store.events.send(conversation, content=[], run=True)
 

@@ -21,14 +21,14 @@ POLICIES = [
 
 def machine(store):
     class Confirmation(RuleBasedStateMachine):
-        """What the model knows: policy, status, the open unanswered actions, all events written about them."""
+        """The model has policy, status, the open undecided actions, and all events about them."""
 
         def __init__(self):
             super().__init__()
             self.id = str(uuid4())
             store.conversations.create(self.id)
-            self.policy, self.status, self.open, self.answered = POLICIES[0], "idle", [], []
-            self.expected = []  # what the log must hold, as (kind, status or action id)
+            self.policy, self.status, self.open, self.decided = POLICIES[0], "idle", [], []
+            self.expected = []  # the expected log, as (kind, status or action id)
 
         def append(self, *events):
             store.events.append(self.id, as_events(list(events)))
@@ -56,7 +56,7 @@ def machine(store):
 
         @rule(number=st.integers(0, 5), by_call=st.booleans())
         def observe(self, number, by_call):
-            known = self.open + self.answered
+            known = self.open + self.decided
             if not known:
                 return
             one = known[number % len(known)]
@@ -71,12 +71,12 @@ def machine(store):
             self.turn(value)
 
         @rule(accept=st.booleans())
-        def answer(self, accept):
+        def decide(self, accept):
             pending = self.open if self.status == "waiting_for_confirmation" else []
             assert store.confirmations.decide(self.id, accept=accept, reason="no") is bool(pending)
             if pending and accept:
                 self.turn("running")
-                self.answered, self.open = self.answered + pending, []
+                self.decided, self.open = self.decided + pending, []
             elif pending:
                 self.reject()
 

@@ -1,4 +1,4 @@
-"""How a REDIS_URL is understood, on real servers: clusters that come later, bounds, and passwords of any characters."""
+"""REDIS_URL on real servers: clusters that start later, bounds, and passwords of any characters."""
 
 import contextlib
 import socket
@@ -39,7 +39,7 @@ def test_a_server_starts_without_its_cluster_and_serves_when_the_cluster_is_up(t
 
     refused = client.post(append, json=[message("early")])
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-    for _ in range(2):  # it comes, and comes again
+    for _ in range(2):  # the cluster starts, and restarts
         with cluster_at(tmp_path, port):
             wait_until(lambda: client.post(append, json=[message("once")]).status_code == 200, "the cluster")
             assert client.get("/ready").status_code == 200
@@ -48,7 +48,7 @@ def test_a_server_starts_without_its_cluster_and_serves_when_the_cluster_is_up(t
 
 
 def test_a_stalled_cluster_delays_each_of_many_requests_for_a_bounded_time():
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # it takes connections, and answers none
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the cluster accepts connections and sends no replies
         redis = connect(f"redis+cluster://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, max_connections=4)
         refused = []
 

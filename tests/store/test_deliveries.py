@@ -57,7 +57,7 @@ def test_a_decision_is_taken_once_and_changes_no_status(store, waiting, box, acc
     assert not later.is_of(outstanding)
     assert outstanding.id == delivery.id
     assert store.confirmations.pending(conversation) == []
-    assert store.events.count(conversation) == before  # what comes of it the agent says
+    assert store.events.count(conversation) == before  # the agent reports the next status
     assert store.conversations.get(conversation)["revision"] == known
 
 
@@ -88,7 +88,7 @@ def test_a_delivery_is_noted_before_its_decision_and_due_when_the_lease_of_its_w
     claim = store.deliveries.open(conversation, box, LEASE)
     assert list(due_at(store, conversation)) == [claim.delivery_id]
     store.deliveries.decide(claim, accept=True, reason="")
-    assert claimed(store, conversation) is None  # whoever decided it delivers it first
+    assert claimed(store, conversation) is None  # the worker of the decision delivers it first
 
     end_leases(store, conversation)  # the worker was killed
 
@@ -196,7 +196,7 @@ def test_a_lease_that_has_ended_is_not_renewed(store, waiting, box):
     assert driver.delivery_id == claim.delivery_id
     assert not store.deliveries.renew(claim)
     store.deliveries.close(claim, again_in=0)
-    assert store.deliveries.renew(driver)  # what came late took nothing from it
+    assert store.deliveries.renew(driver)  # the late renewal took nothing from the newer claim
 
 
 def test_a_renewal_that_comes_late_brings_nothing_back(store, waiting, box):

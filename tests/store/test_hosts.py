@@ -1,4 +1,4 @@
-"""Hosts in the store: heartbeats, claims, what a lost host leaves, and that Redis' clock alone decides."""
+"""Hosts in the store: heartbeats, claims, sandboxes of a lost host, and the clock of Redis, which alone decides."""
 
 from concurrent.futures import ThreadPoolExecutor
 

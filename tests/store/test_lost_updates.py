@@ -32,7 +32,7 @@ def model(name):
 
 @pytest.fixture
 def meanwhile(store, monkeypatch):
-    """Lets another writer finish between what a writer reads and what it writes."""
+    """Lets another writer finish between the read and the write of a writer."""
     write, creation = store.conversations._listing.write, store.conversations._scripts.create_conversation
     others = []
 

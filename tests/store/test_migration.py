@@ -1,7 +1,7 @@
 """Data that an older release wrote: a store of version 0, with one of everything, is migrated and loses nothing.
 
-`tests/recorded/version_0/` is the folder of an embedded store as release e309848 left it when it was killed, and what
-its server had answered (`facts.json`).
+`tests/recorded/version_0/` is the folder of an embedded store as release e309848 left it when it was killed, and the
+responses of its server (`facts.json`).
 """
 
 import json
@@ -110,7 +110,7 @@ def test_app_conversations_keep_their_members_and_are_found_by_title(client):
 
 
 def volatile(one: dict) -> dict:
-    """The members that say what the sandbox is now: its host is lost."""
+    """The members that change because the host of the sandbox is lost."""
     return {name: one[name] for name in ("sandbox_status", "session_api_key", "conversation_url", "execution_status")}
 
 
@@ -146,7 +146,7 @@ def test_a_migration_that_was_interrupted_is_repeated_and_writes_the_same(client
 
 
 def everything(redis) -> dict:
-    """Every key and its value. What a reader notes of lost hosts is not the migration's."""
+    """Every key and its value, without the notes of readers about lost hosts."""
     readers = {
         b"string": redis.get,
         b"hash": redis.hgetall,

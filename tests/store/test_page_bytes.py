@@ -80,15 +80,17 @@ def test_a_batch_of_ids_whose_events_are_too_long_together_is_refused(store, con
         store.events.get_many(conversation, long_log[:6])
 
 
-@pytest.mark.parametrize("place", ["query", "body"])
-def test_the_refusal_of_a_batch_that_is_too_long_names_the_location_and_the_bound(client, conversation, long_log, place):
+@pytest.mark.parametrize("location", ["query", "body"])
+def test_the_refusal_of_a_batch_that_is_too_long_names_the_location_and_the_bound(
+    client, conversation, long_log, location
+):
     url = f"/api/conversations/{conversation}/events"
 
     response = (
-        client.get(url, json=long_log) if place == "body" else client.get(url, query_string={"event_ids": long_log})
+        client.get(url, json=long_log) if location == "body" else client.get(url, query_string={"event_ids": long_log})
     )
 
     assert response.status_code == 422
     [fault] = response.get_json()["detail"]
-    assert fault["loc"] == (["body"] if place == "body" else ["query", "event_ids"])
+    assert fault["loc"] == (["body"] if location == "body" else ["query", "event_ids"])
     assert str(PAGE_BYTES) in fault["msg"]

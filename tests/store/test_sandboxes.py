@@ -1,4 +1,4 @@
-"""Sandboxes in the store: what is asked of them, their use, their keys, caps, pages and logs."""
+"""Sandboxes in the store: requests, use, keys, caps, pages and logs."""
 
 from concurrent.futures import ThreadPoolExecutor
 

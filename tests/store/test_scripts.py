@@ -1,4 +1,4 @@
-"""The scripts' contracts: every head says what it must, and no script leaves its conversation."""
+"""The scripts' contracts: every head is complete, and no script touches keys of another conversation."""
 
 import re
 
@@ -54,7 +54,7 @@ def test_events_whose_names_look_like_keys_are_counted_apart(store, conversation
     odd = [event("a:b", "c"), event("a", "b:c"), event("{x}", "*"), event("%3A", "{conv}")]
     store.events.append(conversation, as_events(odd))
 
-    # Then each stands alone
+    # Then each name is counted apart
     for one in odd:
         assert store.events.count(conversation, kind=one["kind"], source=one["source"]) == 1
     assert store.events.count(conversation, kind="*") == 0

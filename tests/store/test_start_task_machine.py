@@ -1,4 +1,4 @@
-"""Start tasks under claims, renewals, advances and ends that come late, twice and in any order: an end is final."""
+"""Start tasks under claims, renewals, advances and ends that are late, repeated and in any order: an end is final."""
 
 from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
@@ -101,7 +101,7 @@ class Machine(stateful.RuleBasedStateMachine):
         self.model.pop(identity)
 
     @stateful.invariant()
-    def what_is_stored_is_what_the_model_says(self):
+    def stored_start_tasks_agree_with_the_model(self):
         found = self.store.start_tasks.get_many(list(self.model))
         assert [one and one.status for one in found] == [known["status"] for known in self.model.values()]
         failed = {identity.decode() for identity in self.redis.zrange("{starts}:failed", 0, -1)}

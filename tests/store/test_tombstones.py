@@ -51,7 +51,7 @@ def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conv
     store.conversations.delete(conversation)
     let_a_minute_pass(store, conversation)
 
-    # Then what its agent sends at last is refused, and nothing is created
+    # Then the last batch of its agent is refused, and no conversation is created
     for late in (post, lambda *_: store.app_conversations.report(sandbox, conversation, {"title": "x"})):
         with pytest.raises(ConversationNotFound):
             late(store, conversation, sandbox)
