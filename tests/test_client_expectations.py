@@ -1,4 +1,4 @@
-"""What the unmodified Python client of the agent-server wire calls, and the members that it requires.
+"""The calls of the unmodified Python client of the agent-server wire, and the members that it requires.
 
 Source: the client's own requests, in their order, as recorded from its release 1.43.1 and driven with 1.58.
 """
@@ -42,7 +42,7 @@ def url(server, conversation):
 
 @pytest.fixture
 def agent(server, conversation):
-    """Whoever acts as the agent."""
+    """The webhook that stands in for the agent."""
     return lambda *events: server.post(f"/api/v1/webhooks/events/{conversation}", json=list(events)).raise_for_status()
 
 
@@ -57,8 +57,8 @@ def test_the_client_starts_a_conversation_listens_and_reads_all_pages(server, co
     agent(*(event() for _ in range(150)))
 
     with socket(server, conversation) as listener:
-        # the client waits for the state before it does anything
-        first = listener.hear()
+        # the client waits for the state before its first request
+        first = listener.receive()
         assert (first["kind"], first["key"]) == ("ConversationStateUpdateEvent", "full_state")
         found, page_id, pages = [], None, 0
         while pages == 0 or page_id:
@@ -91,20 +91,20 @@ def test_the_client_attaches_to_the_agent_or_receives_404(server, conversation, 
 def test_every_member_that_the_client_reads_is_there_also_over_the_socket(server, conversation, url, member):
     assert member in server.get(url).json()
     with socket(server, conversation) as listener:
-        assert member in listener.hear()["value"]
+        assert member in listener.receive()["value"]
 
 
 def test_a_policy_and_an_analyzer_are_set_and_reported(server, conversation, url):
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
 
         assert server.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}}).is_success
         assert server.post(
             f"{url}/security_analyzer", json={"security_analyzer": {"kind": "LLMSecurityAnalyzer"}}
         ).is_success
 
-        told = [listener.hear(), listener.hear()]
-    assert [(one["key"], one["value"]) for one in told] == [
+        reported = [listener.receive(), listener.receive()]
+    assert [(one["key"], one["value"]) for one in reported] == [
         ("confirmation_policy", {"kind": "AlwaysConfirm"}),
         ("security_analyzer", {"kind": "LLMSecurityAnalyzer"}),
     ]
@@ -122,13 +122,13 @@ def test_a_message_is_sent_without_a_run(server, url):
 
 def test_a_run_ends_for_the_client_when_the_following_state_no_longer_runs(server, conversation, url, agent):
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
         assert server.post(f"{url}/run").status_code in (200, 201, 204, 409)
         assert server.get(url).json()["execution_status"] == "running"
 
         agent(message("done", "agent"), status("finished"))
 
-        state = listener.hear_until(key="full_state")[-1]
+        state = listener.receive_until(key="full_state")[-1]
         assert state["value"]["execution_status"] == "finished"
 
 
@@ -140,27 +140,29 @@ def test_a_second_run_is_409_which_the_client_takes_for_success(server, url):
     assert (again.status_code, again.json()) == (409, {"detail": "Cannot run: the conversation is running"})
 
 
-def test_a_run_ends_for_the_client_at_a_pending_action_which_the_client_rejects_or_accepts_by_a_run(server, conversation, url, agent):
+def test_a_run_ends_for_the_client_at_a_pending_action_which_the_client_rejects_or_accepts_by_a_run(
+    server, conversation, url, agent
+):
     server.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
         server.post(f"{url}/run")
         agent(action())
-        state = listener.hear_until(key="full_state")[-1]
+        state = listener.receive_until(key="full_state")[-1]
         assert state["value"]["execution_status"] == "waiting_for_confirmation"
 
-        answer = {"accept": False, "reason": "not today"}
-        assert server.post(f"{url}/events/respond_to_confirmation", json=answer).is_success
-        assert listener.hear_until(kind="UserRejectObservation")[-1]["rejection_reason"] == "not today"
+        decision = {"accept": False, "reason": "not today"}
+        assert server.post(f"{url}/events/respond_to_confirmation", json=decision).is_success
+        assert listener.receive_until(kind="UserRejectObservation")[-1]["rejection_reason"] == "not today"
 
         # The client has no call to accept: it runs
         accepted = action()
         server.post(f"{url}/run")
         agent(accepted)
-        listener.hear_until(key="full_state")
+        listener.receive_until(key="full_state")
         assert server.post(f"{url}/run").is_success
         agent(observation(accepted), status("finished"))
-        state = listener.hear_until(key="full_state")[-1]
+        state = listener.receive_until(key="full_state")[-1]
         assert state["value"]["execution_status"] == "finished"
 
     kinds = [one["kind"] for one in server.get(f"{url}/events/search").json()["items"]]
@@ -171,12 +173,12 @@ def test_a_run_ends_for_the_client_at_a_pending_action_which_the_client_rejects_
 def test_the_client_pauses_and_interrupts(server, conversation, url, verb, kind):
     server.post(f"{url}/run")
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
 
         assert server.post(f"{url}/{verb}").is_success
 
-        told, changed, state = listener.hear(), listener.hear(), listener.hear()
-    assert (told["kind"], told["source"]) == (kind, "user")
+        reported, changed, state = listener.receive(), listener.receive(), listener.receive()
+    assert (reported["kind"], reported["source"]) == (kind, "user")
     assert (changed["value"], state["value"]["execution_status"]) == ("paused", "paused")
 
 

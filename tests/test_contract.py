@@ -23,7 +23,7 @@ from tests.servers import supervised_server
 CONVERSATION = str(uuid4())
 
 # Left out: that every request which fits its schema is accepted. A cursor must be one that the server gave out,
-# and no schema can say so.
+# and no schema can express that.
 CHECKS = [
     checks.not_a_server_error,
     status_code_conformance,

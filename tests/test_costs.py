@@ -1,4 +1,4 @@
-"""The cost of every operation: its round trips to Redis, and what its work in Redis grows with.
+"""The cost of every operation: its round trips to Redis, and the quantity that its work in Redis grows with.
 
 docs/performance.md has the table. Each operation runs on a small store and on one ten times as large. The client sends
 the round trips; a real server counts the commands, those inside scripts included. A flat operation costs both stores

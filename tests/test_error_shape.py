@@ -18,7 +18,7 @@ RULES = [
 ]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
-#: a body that each operation accepts, so that it comes as far as the store
+#: a body that each operation accepts, so that the request reaches the store
 BODIES = {
     "start_conversation": {},
     "send_message": {"content": []},
@@ -45,7 +45,7 @@ QUERIES = {
     "batch_get_sandboxes": {"id": "a"},
     "batch_get_sandbox_specs": {"id": "a"},
 }
-#: these read no body, whatever it is
+#: operations that read no body
 BODILESS = {
     "run_conversation",
     "pause_conversation",
@@ -56,7 +56,7 @@ BODILESS = {
 }
 #: these check a key before they read the body
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
-#: these answer without the store
+#: operations that respond without the store
 STORELESS = {
     "alive": 200,
     "health": 200,

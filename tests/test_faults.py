@@ -1,4 +1,4 @@
-"""Redis stalls, comes back, is out of memory: clear errors, no hung worker, no acknowledged write lost or doubled."""
+"""Redis stalls, restarts, is out of memory: clear errors, no hung worker, no acknowledged write lost or doubled."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ def test_a_stalled_redis_gives_503_and_then_everything_works_again(server, conve
     url = f"/api/v1/webhooks/events/{conversation}"
     assert client.post(url, json=[message("before")]).status_code == 200
 
-    # When Redis stands still, requests are refused, all of them, and the worker answers what needs no store
+    # When Redis stalls, all requests are refused but those that need no store
     redis.send_signal(signal.SIGSTOP)
     refused = client.get(f"/api/conversations/{conversation}/events/count")
     assert refused.status_code == 503
@@ -32,7 +32,7 @@ def test_a_stalled_redis_gives_503_and_then_everything_works_again(server, conve
     assert client.get("/alive").status_code == 200
     assert client.get("/server_info").json()["store"] is None
 
-    # And when it goes on, so does the server
+    # And when Redis continues, so does the server
     redis.send_signal(signal.SIGCONT)
     wait_until(lambda: client.get("/ready").status_code == 200, "the store")
     assert client.get(f"/api/conversations/{conversation}/events/count").json() == 1

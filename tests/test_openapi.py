@@ -77,12 +77,13 @@ def test_count_is_described_as_in_the_interface(document):
 
 
 def test_respond_to_confirmation_is_described_as_in_the_interface(document):
-    answer = document["paths"]["/api/conversations/{conversation_id}/events/respond_to_confirmation"]["post"]
+    operation = document["paths"]["/api/conversations/{conversation_id}/events/respond_to_confirmation"]["post"]
 
-    assert answer["tags"] == ["Events"]
-    assert answer["requestBody"]["required"] is True
+    assert operation["tags"] == ["Events"]
+    assert operation["requestBody"]["required"] is True
     body, result = (
-        part["content"]["application/json"]["schema"] for part in (answer["requestBody"], answer["responses"]["200"])
+        part["content"]["application/json"]["schema"]
+        for part in (operation["requestBody"], operation["responses"]["200"])
     )
     assert body == {"$ref": "#/components/schemas/ConfirmationResponse"}
     assert result == {"$ref": "#/components/schemas/ConfirmationResult"}

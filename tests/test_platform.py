@@ -1,4 +1,4 @@
-"""A system that is not Linux runs the server without process sandboxes, and says so."""
+"""A system other than Linux runs the server without process sandboxes, and reports that."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the README and the tour show is what happens."""
+"""The commands of the README and the tour print the transcripts that the pages show."""
 
 import json
 import re
@@ -61,13 +61,13 @@ def test_the_commands_of_the_page_return_the_documented_responses(server):
 
     ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, check=True)
 
-    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.strip()]
-    started, sent, appended, pending, answered, actions, bodies, page = answers
+    responses = [json.loads(line) for line in ran.stdout.splitlines() if line.strip()]
+    started, sent, appended, pending, decided, actions, bodies, page = responses
     assert (started["title"], started["execution_status"]) == ("First steps", "idle")
     assert sent == {"success": True}
     assert appended == {"success": True, "appended": 1, "seq": 4}
     assert [(action["id"], action["arguments"]) for action in pending] == [("a1", {"command": "deploy"})]
-    assert answered == {"success": True}
+    assert decided == {"success": True}
     assert (actions, bodies) == (1, 1)
     assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
 
@@ -84,8 +84,8 @@ def test_the_agent_prints_the_transcript_of_the_page(server):
         ["bash", "-ec", script + "\nkill $AGENT"], cwd=PROJECT, capture_output=True, text=True, timeout=90
     )
 
-    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-    _started, sent, proposed, accepted, observed = answers
+    responses = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    _started, sent, proposed, accepted, observed = responses
     assert sent == accepted == {"success": True}
     assert [event["kind"] for event in proposed["items"]][:1] == ["ActionEvent"]
     [observation] = observed["items"]
@@ -99,7 +99,7 @@ def test_an_agent_in_a_sandbox_prints_the_transcript_of_the_page(tmp_path):
 
 
 def check_the_sandbox_lines(url: str) -> None:
-    """Run them against a server, and compare what they print with what is shown."""
+    """Run the commands against a server, and compare their output with the page."""
     program("curl")
     [script] = re.findall(r"## Run an agent in a sandbox\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", TOUR, re.DOTALL)
@@ -111,7 +111,7 @@ def check_the_sandbox_lines(url: str) -> None:
 
 
 def lasting(text: str) -> list[str]:
-    """What is the same in every run, on every machine. A start may pass some of its states too fast to be seen."""
+    """The part of a transcript that is the same in every run. A start may pass some states too fast to be seen."""
     text = re.sub(r'"Linux [^"]*"', '"KERNEL"', timeless(text))
     text = re.sub(r'"call_\w+"', '"CALL"', re.sub(r'"id":"[A-Za-z0-9]{22}"', '"id":"SANDBOX"', text))
     ends = ('"status": "WORKING"', '"status": "READY"')

@@ -1,4 +1,4 @@
-"""The file of sandbox specs: what may stand in it, and the sentence that a wrong one stops the start with."""
+"""The file of sandbox specs: its valid content, and the sentence with which an invalid file stops the start."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What tests of several blueprints ask of a conversation, over HTTP and in Redis."""
+"""Reads of a conversation for tests of several blueprints, over HTTP and in Redis."""
 
 import json
 
@@ -25,7 +25,7 @@ def updates(client, url):
 
 
 def refused(response, *loc):
-    """Whether a response refuses the member of the body at a place."""
+    """Whether a response refuses the member of the body at a location."""
     return response.status_code == 422 and response.get_json()["detail"][0]["loc"] == ["body", *loc]
 
 

@@ -46,7 +46,7 @@ def test_a_policy_holds_actions_by_risk(agent, policy, held):
         agent.posts(one)
         if agent.status == "waiting_for_confirmation":
             waited.append(risk)
-            agent.answer(True)
+            agent.decide(True)
         agent.posts(observation(one))
 
     assert waited == held
@@ -107,7 +107,7 @@ def test_pending_actions_are_in_log_order_whatever_their_times(agent):
     agent.posts(*held)
 
     assert agent.pending == [one["id"] for one in held]
-    agent.answer(False)
+    agent.decide(False)
     assert [one["action_id"] for one in agent.rejections] == [one["id"] for one in held]
 
 
@@ -120,7 +120,7 @@ def test_an_action_with_few_members_is_listed_and_rejected(agent):
         **{"id": bare["id"], "tool_name": None, "tool_call_id": None, "summary": None},
         **{"security_risk": "UNKNOWN", "arguments": {}, "since": ""},
     }
-    assert agent.answer(False) is True
+    assert agent.decide(False) is True
     assert agent.rejections[0]["action_id"] == bare["id"]
 
 
@@ -162,7 +162,7 @@ def test_an_observed_action_is_no_longer_pending(agent, close):
     agent.posts(event(close, "environment", **reference))
 
     assert agent.pending == [other["id"]]
-    assert agent.answer(False) is True
+    assert agent.decide(False) is True
     assert [one["action_id"] for one in agent.rejections if one.get("rejection_reason")] == [other["id"]]
 
 
@@ -185,7 +185,7 @@ def test_a_running_agent_has_no_pending_actions(agent):
     agent.policy(kind="NeverConfirm")
     agent.posts(status("running"), action())
 
-    assert (agent.pending, agent.answer(False)) == ([], False)
+    assert (agent.pending, agent.decide(False)) == ([], False)
 
 
 def test_open_actions_are_pending_when_the_agent_reports_that_it_waits(agent):
@@ -195,7 +195,7 @@ def test_open_actions_are_pending_when_the_agent_reports_that_it_waits(agent):
     agent.posts(status("waiting_for_confirmation"))
 
     assert agent.pending == [one["id"]]
-    assert agent.answer(True) is True
+    assert agent.decide(True) is True
 
 
 def test_a_new_policy_changes_no_pending_action_and_is_an_event(agent):
@@ -208,7 +208,7 @@ def test_a_new_policy_changes_no_pending_action_and_is_an_event(agent):
     assert agent.pending == [held["id"]]
     policies = [one["value"] for one in agent.log if one.get("key") == "confirmation_policy"]
     assert policies == [{"kind": "NeverConfirm"}]
-    assert agent.answer(True) is True
+    assert agent.decide(True) is True
     agent.posts(action())
     assert agent.status == "running"
 

@@ -62,14 +62,14 @@ def test_the_members_of_a_start_request_are_returned(client, conversation):
         API, json={"conversation_id": conversation, **given, "stuck_detection_thresholds": {}, "worktree": True}
     )
 
-    told = client.get(f"{API}/{conversation}").get_json()
-    assert {name: told[name] for name in given} == given
+    returned = client.get(f"{API}/{conversation}").get_json()
+    assert {name: returned[name] for name in given} == given
 
 
 def test_every_member_that_clients_look_for_is_there(client, conversation):
     client.post(API, json={"conversation_id": conversation})
 
-    told = client.get(f"{API}/{conversation}").get_json()
+    returned = client.get(f"{API}/{conversation}").get_json()
 
     assert {
         *("id", "workspace", "persistence_dir", "max_iterations", "stuck_detection", "execution_status"),
@@ -84,7 +84,7 @@ def test_every_member_that_clients_look_for_is_there(client, conversation):
         *("hook_config", "title", "metrics", "created_at", "updated_at", "forked_from_conversation_id"),
         *("forked_from_event_id", "parent_conversation_id", "sub_conversation_ids", "tags", "current_model_id"),
         *("available_models", "supports_runtime_model_switch", "launched_agent_profile", "agent", "client_tools"),
-    } <= set(told)
+    } <= set(returned)
 
 
 def test_an_initial_message_starts_a_run(client, conversation):
@@ -104,9 +104,9 @@ def test_an_agents_secrets_are_not_kept(client, conversation):
 
     client.post(API, json={"conversation_id": conversation, "agent": {"llm": llm, "mcp": [{"token": "t"}]}})
 
-    told = client.get(f"{API}/{conversation}").get_json()["agent"]
-    assert told["llm"] == {**llm, "api_key": "**********", "aws_secret_access_key": "**********"}
-    assert told["mcp"] == [{"token": "**********"}]
+    returned = client.get(f"{API}/{conversation}").get_json()["agent"]
+    assert returned["llm"] == {**llm, "api_key": "**********", "aws_secret_access_key": "**********"}
+    assert returned["mcp"] == [{"token": "**********"}]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_conversation_is_deleted_whole(client, conversation):
 
     assert client.delete(url).get_json() == {"success": True}
 
-    answers = [
+    responses = [
         client.get(url),
         client.delete(url),
         client.get(f"{url}/events/count"),
@@ -238,8 +238,8 @@ def test_a_conversation_is_deleted_whole(client, conversation):
         client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}}),
         client.get(f"{url}/pending_actions"),
     ]
-    for answer in answers:
-        assert (answer.status_code, answer.get_json()) == (404, {"detail": "Conversation not found"})
+    for response in responses:
+        assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
 
 
 def test_a_deleted_id_can_be_started_again(client, conversation):
@@ -259,7 +259,7 @@ def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(clie
     client.post(url, json=[message("old words")])
     assert client.get(f"{events_url}/count?body=old").get_json() == 1
 
-    # When the conversation is deleted and begins anew with a longer text
+    # When the conversation is deleted and created again with a longer text
     client.delete(f"{API}/{conversation}")
     text = {"content": [{"type": "text", "text": "new words, and more of them than before"}]}
     client.post(API, json={"conversation_id": conversation, "initial_message": text})
@@ -323,9 +323,9 @@ def test_a_malformed_update_is_kept_without_effect(client, url, conversation, ke
     client.post(url, json=[status("paused")])
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
-    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
+    response = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
 
-    assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
+    assert response.get_json() == {"success": True, "appended": 1, "seq": 2}
     after = client.get(f"/api/conversations/{conversation}").get_json()
     assert {**after, "updated_at": 0} == {**before, "updated_at": 0}
 
@@ -333,9 +333,9 @@ def test_a_malformed_update_is_kept_without_effect(client, url, conversation, ke
 def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversation):
     full = {"execution_status": "finished", "title": "T", "tags": {"k": "v"}, "stats": {"s": 1}, "agent": {}, "id": "x"}
 
-    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
+    response = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
 
-    assert answer.get_json() == {"success": True, "appended": 0, "seq": 0}
+    assert response.get_json() == {"success": True, "appended": 0, "seq": 0}
     assert client.get(f"{events_url}/count").get_json() == 0
     state = client.get(f"/api/conversations/{conversation}").get_json()
     assert (state["id"], state["execution_status"], state["title"]) == (conversation, "finished", "T")
@@ -373,19 +373,19 @@ def test_a_malformed_member_of_a_full_state_does_not_block_the_others(client, ur
 
 @pytest.mark.parametrize("value", ["text", None, [], 5])
 def test_a_full_state_other_than_an_object_has_no_effect_and_is_not_kept(client, url, events_url, value):
-    answer = client.post(url, json=[state_update("full_state", value), event()])
+    response = client.post(url, json=[state_update("full_state", value), event()])
 
-    assert answer.get_json() == {"success": True, "appended": 1, "seq": 1}
+    assert response.get_json() == {"success": True, "appended": 1, "seq": 1}
     assert client.get(f"{events_url}/count").get_json() == 1
 
 
 def test_a_repeated_batch_with_a_full_state_does_not_revert_the_state(client, url, conversation):
-    # Given a batch that an agent begins with its state at that time, and what happened next
+    # Given a batch that begins with the agent's state at that time, and a later change of the state
     batch = [state_update("full_state", {"execution_status": "idle", "title": "Early"}), state_update("title", "Late")]
     batch.append(status("running"))
     client.post(url, json=batch)
 
-    # When the agent, which heard no answer, sends it again
+    # When the agent, which received no response, sends the batch again
     client.post(url, json=batch)
 
     # Then the state is that of the last event still

@@ -14,28 +14,20 @@ import psutil
 import pytest
 
 from tests.conftest import event, message
-from tests.servers import PROJECT, agent_server, fakeredis_server, program, redis_server, running
+from tests.servers import PROJECT, agent_server, program, running
 from tests.sockets import events_of
 
 
-@pytest.fixture(scope="module", params=[redis_server, fakeredis_server], ids=["server", "fakeredis"])
-def place(request, tmp_path_factory):
-    """A folder and the URL of a Redis."""
-    folder = tmp_path_factory.mktemp("stream")
-    with request.param(folder) as (url, _):
-        yield folder, url
-
-
 @pytest.fixture(scope="module")
-def server(place):
-    folder, url = place
+def server(backend):
+    folder, url = backend
     with agent_server(folder / "log", REDIS_URL=url, PING_SECONDS="1") as (client, _):
         yield client
 
 
 @pytest.fixture
 def post(server, conversation):
-    """Append events to a conversation that exists; returns the answer."""
+    """Append events to a conversation that exists; returns the body of the response."""
     server.post("/api/conversations", json={"conversation_id": conversation})
     url = f"/api/v1/webhooks/events/{conversation}"
     return lambda *events: server.post(url, json=list(events)).json()
@@ -43,7 +35,7 @@ def post(server, conversation):
 
 @pytest.fixture
 def search(server, conversation):
-    """Read behind a seq; returns the numbers of the events, and the seq to read behind next."""
+    """Read after a seq; returns the numbers of the events, and the seq of the next read."""
 
     def search(**query):
         response = server.get(f"/api/conversations/{conversation}/events/search", params=query)
@@ -64,10 +56,10 @@ def numbered(*numbers):
 def test_a_stream_sends_the_whole_log_and_then_new_events(server, conversation, post):
     post(*numbered(*range(150)))
 
-    with events_of(server, conversation) as told:
-        past = [next(told) for _ in range(150)]
+    with events_of(server, conversation) as stream:
+        past = [next(stream) for _ in range(150)]
         post(*numbered(150))
-        live = next(told)
+        live = next(stream)
 
     assert [(seq, one["number"]) for seq, one in [*past, live]] == [(number + 1, number) for number in range(151)]
 
@@ -90,18 +82,18 @@ def test_a_stream_has_the_headers_and_lines_that_a_browser_expects(server, conve
 def test_a_stream_continues_after_the_last_received_event(server, conversation, post, headers, query):
     post(*numbered(0, 1, 2))
 
-    with events_of(server, conversation, headers=headers, params=query) as told:
-        assert next(told)[0] == 3
+    with events_of(server, conversation, headers=headers, params=query) as stream:
+        assert next(stream)[0] == 3
 
 
 def test_a_stream_has_the_filters_of_search(server, conversation, post):
-    with events_of(server, conversation, params={"kind": "a.b.MessageEvent", "source": "agent"}) as told:
+    with events_of(server, conversation, params={"kind": "a.b.MessageEvent", "source": "agent"}) as stream:
         post(message("no", "user"), *numbered(1), message("yes", "agent"))
 
-        seq, one = next(told)
+        seq, one = next(stream)
         assert (seq, one["llm_message"]["content"][0]["text"]) == (3, "yes")
-    with events_of(server, conversation, params={"body": "YES", "timestamp__gte": "2020-01-01"}) as told:
-        assert next(told)[0] == 3
+    with events_of(server, conversation, params={"body": "YES", "timestamp__gte": "2020-01-01"}) as stream:
+        assert next(stream)[0] == 3
 
 
 def test_an_event_with_line_ends_is_sent_whole(server, conversation, post):
@@ -109,8 +101,8 @@ def test_an_event_with_line_ends_is_sent_whole(server, conversation, post):
     url = f"/api/v1/webhooks/events/{conversation}"
     server.post(url, content=raw, headers={"Content-Type": "application/json"})
 
-    with events_of(server, conversation) as told:
-        assert next(told)[1]["id"] == "lines"
+    with events_of(server, conversation) as stream:
+        assert next(stream)[1]["id"] == "lines"
 
 
 def test_a_quiet_stream_is_kept_open_by_comments(server, conversation, post):
@@ -126,18 +118,18 @@ def test_an_event_that_the_log_does_not_keep_has_no_id(server, conversation, pos
         next(line for line in lines if line.startswith(":"))  # live
         post(event("StreamingDeltaEvent", "agent", content="x"))
 
-        told = next(line for line in lines if not line.startswith(":") and line)
-    assert json.loads(told.removeprefix("data: "))["content"] == "x"
+        data = next(line for line in lines if not line.startswith(":") and line)
+    assert json.loads(data.removeprefix("data: "))["content"] == "x"
 
 
 def test_a_stream_ends_with_its_conversation(server, conversation, post):
-    with events_of(server, conversation) as told:
+    with events_of(server, conversation) as stream:
         post(*numbered(1))
-        next(told)
+        next(stream)
 
         server.delete(f"/api/conversations/{conversation}")
 
-        assert list(told) == []
+        assert list(stream) == []
 
 
 def test_a_stream_of_an_unknown_conversation_or_cursor_is_refused(server, conversation, post):
@@ -161,7 +153,7 @@ def test_curl_follows_a_stream(server, conversation, post):
 
 @contextmanager
 def page(script):
-    """Serves a page with a script, and collects what that reports: the page's address, and the reports."""
+    """Serves a page with a script, and collects the reports of the script: the page's address, and the reports."""
     reports = queue.Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -183,11 +175,11 @@ def page(script):
         site.shutdown()
 
 
-def test_a_browser_follows_a_stream_and_reconnects(place, conversation, tmp_path):
+def test_a_browser_follows_a_stream_and_reconnects(backend, conversation, tmp_path):
     browser = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if browser is None:
         pytest.skip("neither chromium nor google-chrome is on the PATH: EventSource is not tried in a browser")
-    folder, url = place
+    folder, url = backend
     with agent_server(folder / "browser", REDIS_URL=url) as (client, master):
         webhook = f"/api/v1/webhooks/events/{conversation}"
         client.post(webhook, json=numbered(1, 2))
@@ -197,13 +189,13 @@ def test_a_browser_follows_a_stream_and_reconnects(place, conversation, tmp_path
         with page(script) as (address, reports), running([browser, *flags, address], stderr=subprocess.DEVNULL):
             assert sorted(reports.get(timeout=60) for _ in range(2)) == ["1:1", "2:2"]
 
-            # When the workers end and others take their place
+            # When other workers replace the workers
             for worker in psutil.Process(master.pid).children():
                 if "gunicorn" in " ".join(worker.cmdline()):
                     worker.terminate()
             client.post(webhook, json=numbered(3))
 
-            # Then the browser goes on where it was
+            # Then the browser continues after its last event
             assert reports.get(timeout=60) == "3:3"
 
 

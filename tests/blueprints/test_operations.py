@@ -1,4 +1,4 @@
-"""What the server says of itself, and of what it does not serve."""
+"""Health, readiness and information of the server, and paths that it does not serve."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a client hears of a pause or a deletion that its supervisor has not done. Source: docs/wire.md, 9."""
+"""Responses to a pause or a deletion that the supervisor has not done. Source: docs/wire.md, 9."""
 
 import pytest
 

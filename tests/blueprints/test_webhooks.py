@@ -20,7 +20,7 @@ def events_url(conversation):
 
 
 def refused(client, url, body) -> list[dict]:
-    """Post what must be refused; the faults."""
+    """Post an invalid batch; returns the faults of the response."""
     response = client.post(
         url, data=body if isinstance(body, bytes) else json.dumps(body), content_type="application/json"
     )
@@ -31,9 +31,9 @@ def refused(client, url, body) -> list[dict]:
 def test_an_unknown_conversation_is_created(client, url, events_url, conversation):
     assert client.get(f"/api/conversations/{conversation}").status_code == 404
 
-    answer = client.post(url, json=[event(), event()])
+    response = client.post(url, json=[event(), event()])
 
-    assert (answer.status_code, answer.get_json()) == (200, {"success": True, "appended": 2, "seq": 2})
+    assert (response.status_code, response.get_json()) == (200, {"success": True, "appended": 2, "seq": 2})
     assert client.get(f"{events_url}/count").get_json() == 2
     assert client.get(f"/api/conversations/{conversation}").get_json()["execution_status"] == "idle"
 
@@ -227,9 +227,9 @@ def test_a_body_of_ten_megabytes_is_413(client, url):
 def test_a_repeated_id_in_a_batch_counts_once_and_the_first_event_stays(client, url, events_url):
     first = event()
 
-    answer = client.post(url, json=[first, {**first, "kind": "Other"}, event(), first])
+    response = client.post(url, json=[first, {**first, "kind": "Other"}, event(), first])
 
-    assert answer.get_json() == {"success": True, "appended": 2, "seq": 2}
+    assert response.get_json() == {"success": True, "appended": 2, "seq": 2}
     assert client.get(f"{events_url}/{first['id']}").get_json() == first
     assert client.get(f"{events_url}/count?kind=Other").get_json() == 0
 
@@ -240,7 +240,7 @@ def test_a_batch_that_is_sent_again_leaves_the_conversation_unchanged(client, ur
     client.post(url, json=batch)
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
-    # When the agent, which heard no answer, sends it again
+    # When the agent, which received no response, sends the batch again
     client.post(url, json=batch)
 
     # Then nothing has changed, not even the time of the last change
@@ -325,14 +325,14 @@ def test_events_of_the_server_have_a_seq_too(client, url, events_url, conversati
     policy = {"kind": "AlwaysConfirm"}
     client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": policy})
 
-    answer = client.post(url, json=[action()])
+    response = client.post(url, json=[action()])
 
-    assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
+    assert response.get_json() == {"success": True, "appended": 1, "seq": 2}
     assert client.get(f"{events_url}/count").get_json() == 2
 
 
 class Unreadable(io.BytesIO):
-    """A body that nobody may read."""
+    """A body that fails the test when the server reads it."""
 
     def read(self, *_):
         raise AssertionError("the body was read")

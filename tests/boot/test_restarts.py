@@ -17,7 +17,7 @@ start = lambda: subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdi
 keep_running(start(), start, name="the child", steady=float(sys.argv[2]), grace=float(sys.argv[3]))
 """
 
-#: a child that notes when it began, and who it is
+#: a child that writes its start time and its process id
 NOTES = "import os, time; open({file!r}, 'a').write(f'{{time.monotonic()}} {{os.getpid()}}\\n'); "
 
 

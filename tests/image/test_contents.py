@@ -8,10 +8,10 @@ from docker.utils.build import exclude_paths
 from specs import BUNDLED
 from tests.servers import PROJECT
 
-#: what is started by name: by gunicorn, by the health check, by a command of the documentation, by `python -m` in ours
+#: modules that are started by name: by gunicorn, the health check, the documentation, or `python -m` in the project
 STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "runtimes.launch"}
 
-#: what is read without being imported
+#: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
 DATA += [path for path in (PROJECT / "assets").rglob("*") if path.is_file()]
 
@@ -23,7 +23,7 @@ def admitted() -> set[Path]:
 
 
 def files_of(module: str) -> list[Path]:
-    """The files of a module of ours and of the packages around it; none for any other module."""
+    """The files of a module of the project and of the packages around it; none for any other module."""
     if module == "gunicorn.conf":
         return [PROJECT / "gunicorn.conf.py"]
     path = PROJECT.joinpath(*module.split("."))
@@ -47,7 +47,7 @@ def mentioned(file: Path) -> set[str]:
 
 
 def needed() -> set[Path]:
-    """Every file of ours that is reached from what is started."""
+    """Every file of the project that the started modules reach."""
     files: set[Path] = set()
     modules, seen = set(STARTED), set()
     while modules:

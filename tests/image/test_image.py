@@ -27,7 +27,7 @@ class Server:
 
 @contextlib.contextmanager
 def served(engine, image: str, **options) -> Iterator[Server]:
-    """A container of the image, whose server answers."""
+    """A container of the image, whose server responds."""
     container = engine.client.containers.run(image, detach=True, ports={"8000/tcp": ("127.0.0.1", None)}, **options)
     try:
         container.reload()

@@ -1,4 +1,4 @@
-"""Types of the wire: tables of what is accepted and what is refused, with the type of each refusal."""
+"""Types of the wire: tables of accepted values and of refused values, with the type of each refusal."""
 
 import pytest
 from marshmallow import ValidationError
