@@ -16,7 +16,7 @@ from store import Bounds, Limits, Store, open_store
 from tests.servers import BACKENDS, MOST_BACKENDS
 from wire import Event, bare_kind, micros
 
-#: as the settings have them by default
+#: the defaults of the settings
 BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -51,7 +51,7 @@ def store(app) -> Store:
 
 
 def store_of(url: str, limits: Limits, secret_key: str = "", bounds: Bounds = BOUNDS) -> Store:
-    """A store with limits of its own, which follows nothing."""
+    """A store with the given limits, which follows no conversation."""
     return open_store(
         url,
         timeout=10,

@@ -151,7 +151,7 @@ def _has_ended(process: psutil.Process) -> bool:
 
 
 def _make_base(engine: Engine) -> None:
-    """Debian with Python, and with this machine's certificates and ways to packages, as an image."""
+    """An image of Debian with Python, and with this machine's certificates and package sources."""
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         root = Path(folder, "root")
         include = f"--include={_PACKAGES}"
@@ -178,7 +178,7 @@ def _pip_settings(listing: str) -> str:
 
 
 def _mirror() -> str:
-    """Where this machine gets Debian's packages."""
+    """The URL from which this machine downloads Debian's packages."""
     for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
         if Path(path).exists() and (found := re.search(r"^(?:URIs:|deb)\s+(http\S+)", Path(path).read_text(), re.M)):
             return found[1]

@@ -127,13 +127,13 @@ BACKENDS = {
     "valkey": valkey_server,
 }
 
-#: on which every test that touches Redis runs; tests/store, where the scripts are tested, runs on all
+#: the backends of every test that touches Redis; tests/store, where the scripts are tested, runs on all backends
 MOST_BACKENDS = ("fakeredis", "server", "cluster")
 
 
 @contextlib.contextmanager
 def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
-    """The whole server, started as the README says, with two workers; a client for it and its master process."""
+    """The whole server with two workers, started by the README's command; a client for it and its master process."""
     port = environment.get("PORT") or str(free_port())
     environment = {
         **os.environ,

@@ -51,7 +51,7 @@ class Listener:
 
 @contextmanager
 def socket(client: httpx.Client, conversation: str, *, most: int | None = None, **query: Any) -> Iterator[Listener]:
-    """Follow a conversation over a WebSocket; with `most`, read no further than so many frames ahead."""
+    """Follow a conversation over a WebSocket; `most` bounds the frames that the client buffers."""
     address = str(client.base_url).replace("http", "ws").rstrip("/")
     url = f"{address}/sockets/events/{conversation}?{urlencode(query)}"
     options = {"max_size": None, "max_queue": most, "open_timeout": TIMEOUT, "close_timeout": 1, "ping_interval": None}

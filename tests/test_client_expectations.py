@@ -155,7 +155,7 @@ def test_a_run_ends_for_the_client_at_a_pending_action_which_the_client_rejects_
         assert server.post(f"{url}/events/respond_to_confirmation", json=decision).is_success
         assert listener.receive_until(kind="UserRejectObservation")[-1]["rejection_reason"] == "not today"
 
-        # The client has no call to accept: it runs
+        # The client has no call for an acceptance: a run accepts
         accepted = action()
         server.post(f"{url}/run")
         agent(accepted)

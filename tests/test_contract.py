@@ -59,6 +59,6 @@ api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).
 def test_every_response_is_declared_in_the_document(case, base_url):
     case.call_and_validate(base_url=base_url, checks=[*CHECKS, negative_data_rejection])
     if "conversation_id" in (case.path_parameters or {}) and case.method != "DELETE":
-        # Once more, with a conversation that there is; a path that was meant to be refused no longer is.
+        # Again with a conversation that exists; a path that was meant to be refused no longer is.
         case.path_parameters["conversation_id"] = CONVERSATION
         case.call_and_validate(base_url=base_url, checks=CHECKS)

@@ -54,7 +54,7 @@ BODILESS = {
     "pause_sandbox",
     "resume_sandbox",
 }
-#: these check a key before they read the body
+#: operations that check a key before they read the body
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
 #: operations that respond without the store
 STORELESS = {

@@ -44,7 +44,7 @@ def test_a_write_during_a_stall_of_redis_is_stored_once(server, conversation):
     batch = [message("once")]
     client.post(url, json=[message("before")])
 
-    # Given a write whose first try times out, and that its sender repeats
+    # Given a write whose first try times out, and which its sender retries
     redis.send_signal(signal.SIGSTOP)
     first = threading.Thread(target=lambda: httpx.post(url, json=batch, timeout=20))
     first.start()

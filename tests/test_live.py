@@ -40,7 +40,7 @@ def workers(master):
 
 
 def append(client, conversation, *events):
-    """Append as an agent does: again and again until it is acknowledged. Each try may meet another worker."""
+    """Append as an agent does, with retries until the batch is acknowledged. Each try may reach another worker."""
     url = f"{client.base_url}/api/v1/webhooks/events/{conversation}"
     while True:
         with suppress(httpx.HTTPError):
@@ -52,7 +52,7 @@ def append(client, conversation, *events):
 
 
 def log_of(client, conversation):
-    """All (seq, id) of a conversation, by long polls that wait for nothing."""
+    """All (seq, id) of a conversation, page after page."""
     found, last = [], 0
     while True:
         url = f"/api/conversations/{conversation}/events/search"
@@ -69,7 +69,7 @@ def log_of(client, conversation):
 
 @asynccontextmanager
 async def connected(url):
-    """A socket; a server whose store is too busy refuses the handshake, and clients try again."""
+    """A socket; a server whose store is too busy refuses the handshake, and the client retries."""
     while True:
         try:
             connection = await connect(url, max_size=None, compression=None, open_timeout=60, ping_interval=None)
@@ -316,7 +316,7 @@ def test_a_client_that_stops_reading_delays_no_other_and_takes_little_memory(bac
 
             # Then the worker has kept no more than its settings allow, with room for its current work
             assert worker.memory_info().rss - before < 40 * 1024 * 1024
-            # And the slow one is sent away, and finds everything in the log
+            # And the slow client is disconnected, and finds all events in the log
             assert slow.closed_with() in (1013, 1006)
         with socket(client, conversation, after_seq=120) as again:
             again.receive()
@@ -342,7 +342,7 @@ def test_a_client_that_reads_nothing_is_dropped(backend, conversation):
             wait_until(lambda: len(worker.net_connections()) <= before, "the end of dead connections")
 
 
-def test_clients_that_come_and_go_leave_nothing_behind(backend, conversation):
+def test_clients_that_connect_and_disconnect_leave_no_resources(backend, conversation):
     folder, url, _ = backend
     with agent_server(folder / "cycles", REDIS_URL=url, WEB_CONCURRENCY="1") as (client, master):
         append(client, conversation, *(event() for _ in range(100)))
@@ -360,7 +360,7 @@ def test_clients_that_come_and_go_leave_nothing_behind(backend, conversation):
                     append(client, conversation, event())
 
         def settled():
-            """Open files once they no longer fall."""
+            """The number of open files once it no longer falls."""
             files = worker.num_fds()
             time.sleep(0.5)
             return files if worker.num_fds() == files else 0

@@ -22,7 +22,7 @@ def server(request, tmp_path_factory):
 
 
 def _post(arguments):
-    """One request of a racing process, on a connection of its own, once all are there."""
+    """A request of a racing process, on a connection of its own, once all processes are ready."""
     barrier, url, body = arguments
     with httpx.Client(timeout=30) as client:
         client.get(f"{url.split('/api')[0]}/alive")

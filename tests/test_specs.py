@@ -45,7 +45,7 @@ def a_container(**members: str) -> str:
     return one(runtime='"docker"', image='"some/image:1"', **members)
 
 
-def test_a_container_is_hardened_where_its_spec_does_not_say_otherwise(tmp_path):
+def test_a_container_is_hardened_unless_its_spec_loosens_it(tmp_path):
     [spec] = Specs.load(written(tmp_path, a_container())).all
     assert (spec.read_only, spec.capabilities, spec.new_privileges, spec.network) == (True, (), False, None)
 

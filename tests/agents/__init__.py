@@ -30,7 +30,7 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[tuple[str, object]] = []
         self.keys: set[str] = set()
-        self.statuses: list[int] = []  #: of the next responses; 200 when there is none
+        self.statuses: list[int] = []  #: statuses of the next responses; 200 when the list is empty
         self.state = {"execution_status": "waiting_for_confirmation"}
         self.latest = ""
         self.on_request: Callable[[str], None] = lambda _path: None  #: called before the response
@@ -48,7 +48,7 @@ class Scripted(ThreadingHTTPServer):
         return self.posted("/respond_to_confirmation")
 
     def handle_error(self, request, client_address):
-        """A client that hangs up while it waits is part of the script."""
+        """Ignore a client that hangs up during a request: tests provoke it."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -92,7 +92,7 @@ def scripted_agent() -> Iterator[Scripted]:
 
 @contextmanager
 def running_sandbox(store: Store, url: str) -> Iterator[Sandbox]:
-    """A sandbox that runs, as its supervisor has said, with the agent of that URL in it."""
+    """A sandbox that its supervisor reported as RUNNING, with the agent of that URL in it."""
     store.sandboxes.beat("scripted", "supervisor")
     store.events._redis.zadd("{sandboxes}:hosts", {"scripted": wire.now() + 3_600_000_000})  # however slow the machine
     sandbox = store.sandboxes.start("spec")

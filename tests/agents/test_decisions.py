@@ -23,7 +23,7 @@ def drive(store, commands, conversation):
 
 
 def entries(store, conversation):
-    """When the deliveries of a conversation are due."""
+    """The due times of a conversation's deliveries."""
     stored = store.events._redis.zrange(DUE, 0, -1, withscores=True)
     return [at for entry, at in stored if conversation.encode() in entry]
 
@@ -37,7 +37,7 @@ def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
     assert not commands.decide(waiting, accept=True, reason="fine")
     assert agent.decisions == [{"accept": True, "reason": "fine"}]
     store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
-    drive(store, commands, waiting)  # a moment later: it has moved
+    drive(store, commands, waiting)  # a moment later: the agent has left the status
     assert len(agent.decisions) == 1
     assert store.deliveries.get(waiting) is None
     assert lease(store, sandbox) is None
@@ -56,7 +56,7 @@ def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_onc
         [due_at] = entries(store, waiting)
         left = due_at / 1e6 - seconds - micros / 1e6
 
-        # Then it is not due before the call would have ended
+        # Then the delivery is not due before the deadline of the call
         assert left > 60
         assert claimed(store, waiting) is None
         polled.set()
@@ -135,7 +135,11 @@ def test_a_decision_that_the_agent_did_not_take_is_delivered_again(store, comman
 
     assert store.deliveries.get(waiting) is not None
     assert lease(store, sandbox) is None
-    agent.statuses = [200, 200, failure]  # the state, the latest action, and no success once more
+    agent.statuses = [
+        200,
+        200,
+        failure,
+    ]  # the state, the latest action, the decision
     drive(store, commands, waiting)
     assert store.deliveries.get(waiting) is not None
     drive(store, commands, waiting)
@@ -236,7 +240,7 @@ def test_a_message_whose_rejection_the_agent_did_not_receive_is_not_sent(store, 
 @pytest.mark.parametrize("act", ["run", "message"])
 def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands, waiting, agent, act):
     agent.statuses = [500]
-    commands.decide(waiting, accept=False, reason="no")  # which the agent has not received
+    commands.decide(waiting, accept=False, reason="no")  # The agent has not received the rejection.
 
     if act == "run":
         commands.change_status(waiting, "run")

@@ -14,7 +14,7 @@ KEY = "a key"
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """A client of one that needs a key."""
+    """A client of a reference agent that needs a key."""
     port = free_port()
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OH_SESSION_API_KEYS_0": KEY, "SECRET": "the server's"}
     command = [sys.executable, "-m", "agents.reference", "--port", str(port)]

@@ -45,7 +45,7 @@ def order(monkeypatch, agent):
 @pytest.mark.parametrize("what", REQUESTS)
 def test_the_agent_is_called_after_three_round_trips_at_most(client, store, sandbox, agent, order, what):
     path, body = REQUESTS[what]
-    for _ in range(2):  # the first connects, and loads the scripts
+    for _ in range(2):  # the first decision connects, and loads the scripts
         conversation = str(uuid4())
         if what in FIRST_CALLS:
             store.conversations.create(conversation, sandbox_id=sandbox.id, app={})

@@ -25,7 +25,7 @@ def post_events(client, conversation):
 
 @pytest.fixture(scope="module")
 def keeper(redis_url):
-    """A server that has a SECRET_KEY."""
+    """A client of an app that has a SECRET_KEY."""
     return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
 
 

@@ -11,7 +11,7 @@ API = "/api/conversations"
 
 @pytest.fixture
 def url(conversation):
-    """Where an agent posts the conversation's events."""
+    """The path to which an agent posts the conversation's events."""
     return f"/api/v1/webhooks/events/{conversation}"
 
 
@@ -66,7 +66,7 @@ def test_the_members_of_a_start_request_are_returned(client, conversation):
     assert {name: returned[name] for name in given} == given
 
 
-def test_every_member_that_clients_look_for_is_there(client, conversation):
+def test_every_member_that_clients_read_is_present(client, conversation):
     client.post(API, json={"conversation_id": conversation})
 
     returned = client.get(f"{API}/{conversation}").get_json()
@@ -255,7 +255,7 @@ def test_a_deleted_id_can_be_started_again(client, conversation):
 
 
 def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(client, conversation, url, events_url):
-    # Given a worker that has searched a conversation's text, and keeps it
+    # Given a worker that has searched a conversation's text, and caches it
     client.post(url, json=[message("old words")])
     assert client.get(f"{events_url}/count?body=old").get_json() == 1
 
@@ -388,6 +388,6 @@ def test_a_repeated_batch_with_a_full_state_does_not_revert_the_state(client, ur
     # When the agent, which received no response, sends the batch again
     client.post(url, json=batch)
 
-    # Then the state is that of the last event still
+    # Then the state is still that of the last event
     state = client.get(f"{API}/{conversation}").get_json()
     assert (state["execution_status"], state["title"]) == ("running", "Late")

@@ -162,7 +162,7 @@ def test_a_message_is_counted_by_its_own_timestamp(agent):
         assert found.get_json() == 1, filters
 
 
-def test_a_message_comes_after_the_rejections_that_it_causes(agent):
+def test_a_message_is_logged_after_the_rejections_that_it_causes(agent):
     # Given an action of an agent whose clock is years ahead
     agent.posts(action(timestamp="2099-01-01T00:00:00"))
 

@@ -117,7 +117,7 @@ def test_pages_continue_each_other(client, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=events)
     url = f"/api/conversations/{conversation}/events/search"
 
-    # When it is walked, by the default of a hundred
+    # When a client reads all pages of the default hundred
     sizes, ids, page_id = [], [], ""
     while page_id is not None:
         page = client.get(url, query_string={"page_id": page_id}).get_json()
@@ -125,7 +125,7 @@ def test_pages_continue_each_other(client, conversation):
         ids += [item["id"] for item in page["items"]]
         page_id = page["next_page_id"]
 
-    # Then every event came once, by time and then as appended
+    # Then every event is returned once, by time and then in the order of appending
     assert sizes == [100, 100, 30]
     assert ids == [one["id"] for one in sorted(events, key=lambda one: one["timestamp"])]
 
@@ -146,7 +146,7 @@ def test_a_walk_meets_every_event_once_also_among_equal_times(client, conversati
     client.post(f"/api/v1/webhooks/events/{conversation}", json=log)
     url = f"/api/conversations/{conversation}/events"
 
-    # When it is walked three at a time
+    # When a client reads all pages of three
     ids, page_id, pages = [], None, 0
     while page_id is not None or not pages:
         query = {**filters, "limit": 3, "sort_order": order, **({"page_id": page_id} if page_id else {})}
@@ -154,7 +154,7 @@ def test_a_walk_meets_every_event_once_also_among_equal_times(client, conversati
         ids += [item["id"] for item in page["items"]]
         page_id, pages = page["next_page_id"], pages + 1
 
-    # Then each is met once, in time and then as appended, or exactly the other way round
+    # Then each event is returned once, by time and then in the order of appending, or in exactly the reverse order
     wanted = [one for one in log if not filters or one["kind"] == "MessageEvent"]
     expected = [one["id"] for one in sorted(wanted, key=lambda one: one["timestamp"])]
     assert ids == (expected if order == "TIMESTAMP" else expected[::-1])

@@ -38,7 +38,7 @@ def keys_of(store, conversation):
 
 
 def test_a_fork_has_the_whole_log_byte_for_byte(client, store, url, conversation):
-    # Given a log of every sort of event, in disorder, one of them oddly written
+    # Given a log of every kind of event, out of order, one of them with odd whitespace
     odd = (
         f'{{ "id":"{uuid4()}",\t"kind" : "m.MessageEvent","source":"agent", "timestamp":"1999-01-01T00:00:00Z","x":1e3,'
     )
@@ -49,7 +49,7 @@ def test_a_fork_has_the_whole_log_byte_for_byte(client, store, url, conversation
     assert client.post(webhook, data=body, content_type="application/json").status_code == 200
     earlier = client.get(url).get_json()
 
-    # When it is copied
+    # When the conversation is forked
     copy = fork(client, url)
 
     # Then the copy is a conversation of its own with the same log
@@ -60,7 +60,7 @@ def test_a_fork_has_the_whole_log_byte_for_byte(client, store, url, conversation
     assert_same_log(client, url, f"{API}/{copy['id']}")
     assert odd.encode() in client.get(f"{API}/{copy['id']}/events/search").get_data()
 
-    # And nothing of its making is left, nothing of it ends by itself, and the source is as it was
+    # And no temporary key is left, no key of the copy expires, and the source is unchanged
     keys = keys_of(store, copy["id"])
     assert not [key for key in keys if ":fork" in key]
     assert set(keys.values()) == {-1}
@@ -111,7 +111,7 @@ def test_a_fork_and_its_source_have_separate_logs(client, url, conversation, pos
     third = said("third")
     response = client.post(f"/api/v1/webhooks/events/{copy}", json=[first, second, third])
 
-    # Then it has each once; the source does not know the third; and it outlives the source
+    # Then the copy has each event once; the source does not have the third; and the copy outlives the source
     assert response.get_json() == {"success": True, "appended": 2, "seq": 3}
     assert log(client, url) == [first, second]
     client.delete(url)
@@ -127,7 +127,7 @@ def test_a_fork_of_a_waiting_conversation_is_idle_with_nothing_pending_and_the_s
     waiting = action()
     post_events(waiting)
 
-    # When it is copied
+    # When the conversation is forked
     copy = fork(client, url)
 
     # Then no action is pending in the copy, which behaves like any idle conversation
@@ -277,7 +277,7 @@ def test_secrets_are_not_forked(keeper, store, conversation):
 
 
 def test_concurrent_forks_into_one_id_create_one(app, client, store, url, post_events):
-    # Given two sources and one id that copies of both race for
+    # Given two sources and an id for which concurrent forks of both race
     post_events(said("text"))
     other = client.post(API, json={"initial_message": {}}).get_json()["id"]
     sources, target, barrier = [url, f"{API}/{other}"], str(uuid4()), threading.Barrier(8)
@@ -290,7 +290,7 @@ def test_concurrent_forks_into_one_id_create_one(app, client, store, url, post_e
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(copy, range(8)))
 
-    # Then one is made, whole and unmixed
+    # Then one fork is created, whole and unmixed
     assert sorted(statuses) == [201] + [409] * 7
     winner = statuses.index(201)
     assert client.get(f"{API}/{target}").get_json()["title"] == f"Copy {winner}"
@@ -301,7 +301,7 @@ def test_concurrent_forks_into_one_id_create_one(app, client, store, url, post_e
 
 
 class Meanwhile:
-    """Scripts, with something that happens before the log is read for the nth time; many reads are a fault."""
+    """Scripts that run an action before the nth read of the log; a test fails after many reads."""
 
     def __init__(self, scripts, number, happen):
         self._scripts, self._number, self._happen, self._reads = scripts, number, happen, 0

@@ -82,7 +82,7 @@ MESSAGE_EVENT = ("MessageEvent", "user", None)
 
 
 def documented(row):
-    """One row of the table in docs/wire.md: the following status of each, None where it is refused."""
+    """A row of the table in docs/wire.md: the following status of each status, None where the verb is refused."""
     section = WIRE.read_text().partition("## 5. State")[2].partition("## 6.")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     [names] = [line[1:] for line in lines if line[1:2] == [" idle "]]
@@ -108,10 +108,10 @@ def test_a_verb_has_one_response_and_one_following_status_in_each_status(client,
     post_events(status(before))
     earlier, seq = client.get(url).get_json(), length(client, url)
 
-    # When it is asked to
+    # When the verb is requested
     response = client.post(f"{url}/{verb}")
 
-    # Then it moves as the table says, or is refused with the status that it has, and nothing else changes
+    # Then the status changes as in the table, or the response names the present status and nothing changes
     now = client.get(url).get_json()
     if after is None:
         assert response.status_code == 409
@@ -128,7 +128,7 @@ def test_a_verb_has_one_response_and_one_following_status_in_each_status(client,
         assert now == {**earlier, "execution_status": after, "updated_at": now["updated_at"]}
         kind = {"run": [], "pause": ["PauseEvent"], "interrupt": ["InterruptEvent"]}[verb]
         if (verb, before) == ("interrupt", "idle"):
-            kind = ["PauseEvent"]  # nothing ran that could be interrupted
+            kind = ["PauseEvent"]  # no run could be interrupted
         assert log(client, url, seq) == [*((one, "user", None) for one in kind), state(after)]
 
 
@@ -226,7 +226,7 @@ def test_a_message_has_one_following_status_in_each_status(client, url, post_eve
     post_events(status(before))
     earlier, seq = client.get(url).get_json(), length(client, url)
 
-    # When the user speaks
+    # When the user sends a message
     response = client.post(f"{url}/events", json={"content": [{"type": "text", "text": "Hello"}], "run": run})
 
     # Then the message is kept in every status, an ended conversation is idle before it, and a run begins after it
@@ -256,7 +256,7 @@ def test_a_message_rejects_pending_actions_first(client, url, post_events, waiti
 
 
 def race(app, path, times=8):
-    """The statuses of as many POSTs at the same moment."""
+    """The HTTP statuses of concurrent POSTs."""
     barrier = threading.Barrier(times)
 
     def post(_):

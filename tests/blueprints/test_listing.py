@@ -55,7 +55,7 @@ def found(client, **query):
 
 
 def pages(client, **query):
-    """The ids of a search page by page, each with the id of the conversation that the next one begins with."""
+    """The ids of a search page by page, each with the id of the next cursor's conversation."""
     page = search(client, **query)
     while True:
         following = page["next_page_id"]
@@ -143,14 +143,14 @@ def test_a_search_filters_by_status(client, alone, make, post_events):
         for one in ids:
             post_events(one, status(value))
 
-    # Then a search and a count of a status know them alone, in the order that is asked for
+    # Then a search and a count of a status return its conversations alone, in the requested order
     for value, ids in expected.items():
         for order in ORDERS:
             assert found(client, status=value, sort_order=order) == (ids[::-1] if order.endswith("DESC") else ids)
         assert count(client, status=value) == 2
     assert count(client) == 2 * len(EXECUTION_STATUSES)
 
-    # And one that moves leaves the one for the other
+    # And a conversation that changes its status moves from one search to the other
     moved = expected["paused"][0]
     client.post(f"{API}/{moved}/run")
     for order in ORDERS:
@@ -189,7 +189,7 @@ def test_a_page_may_have_another_length_than_the_previous_page(client, alone, ma
 
 @pytest.fixture(params=["in turn", "at one instant"])
 def seven(request, make):
-    """Seven conversations, made one after the other or at the same microsecond."""
+    """Seven conversations, created one after the other or at the same microsecond."""
     if request.param == "at one instant":
         request.getfixturevalue("one_instant")
     return make(7)
@@ -197,7 +197,7 @@ def seven(request, make):
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
 def test_pages_have_every_conversation_once_when_the_cursors_one_is_deleted_meanwhile(client, alone, seven, order):
-    # Given pages, between which the conversation that the next one would begin with is deleted
+    # Given pages, between which the conversation of the next cursor is deleted
     listed, gone = [], []
     for page, following in pages(client, sort_order=order, limit=2):
         listed += page
@@ -236,7 +236,7 @@ def test_pages_by_creation_have_every_conversation_once_when_all_change_meanwhil
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
 def test_pages_of_a_status_have_every_conversation_that_keeps_it_once(client, alone, seven, order):
-    # Given pages of the idle ones, between which the conversation that the next one would begin with runs
+    # Given pages of idle conversations, between which the conversation of the next cursor runs
     listed, gone = [], []
     for page, following in pages(client, sort_order=order, status="idle", limit=2):
         listed += page

@@ -61,7 +61,7 @@ def test_events_are_sent_byte_for_byte(server, conversation, post):
 
 
 def test_events_since_a_time_are_replayed_in_the_order_of_appending(server, conversation, post):
-    # Given times in disorder, one of them exactly the one asked for
+    # Given times out of order, one of them exactly the requested one
     for number, second in enumerate((5, 1, 3, 2, 4)):
         post(event(number=number, timestamp=f"2026-11-20T10:00:0{second}"))
 

@@ -123,7 +123,7 @@ def test_a_follower_over_the_limit_is_asked_to_retry(backend, conversation):
             assert (response.status_code, "Retry-After" in response.headers) == (503, True)
             assert client.get(f"/api/conversations/{conversation}").status_code == 200
 
-        # And when they have gone, there is room again
+        # And after both followers have left, another one is accepted
         def has_room():
             with socket(client, conversation) as again:
                 return is_full_state(again.receive(), "idle")

@@ -7,7 +7,7 @@ from blueprints import sandboxes as blueprint
 
 @pytest.fixture
 def sandbox(store, monkeypatch):
-    """A sandbox that runs on a host whose supervisor does nothing, and requests that wait a moment for it."""
+    """A sandbox that runs on a host whose supervisor does nothing; requests have a short timeout."""
     monkeypatch.setattr(blueprint, "DONE_TIMEOUT", 0.2)
     store.sandboxes.beat("idle-host", "supervisor")
     sandbox = store.sandboxes.start("spec")

@@ -243,7 +243,7 @@ def test_a_batch_that_is_sent_again_leaves_the_conversation_unchanged(client, ur
     # When the agent, which received no response, sends the batch again
     client.post(url, json=batch)
 
-    # Then nothing has changed, not even the time of the last change
+    # Then the conversation is unchanged, its `updated_at` included
     assert client.get(f"/api/conversations/{conversation}").get_json() == before
 
 

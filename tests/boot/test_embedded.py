@@ -175,7 +175,7 @@ def test_the_store_ends_when_the_master_is_killed(tmp_path, embedded):
 
 
 def write_until(stopped: threading.Event, base_url: str, conversation: str, acknowledged: list[str]) -> None:
-    """Append batches of two, each repeated until it is acknowledged; every third one is sent again all the same."""
+    """Append batches of two, each retried until it is acknowledged; every third one is sent again nevertheless."""
     url = f"{base_url}/api/v1/webhooks/events/{conversation}"
     with httpx.Client(timeout=20) as client:
         for number in range(10**6):
@@ -240,5 +240,5 @@ def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(tmp_path, 
 
         stored = set(ids_of(client, conversation))
         assert {event["id"] for event in acknowledged} <= stored
-        for batch in sent:  # all of a batch, or nothing
+        for batch in sent:  # a batch is stored whole or not at all
             assert len(stored & {event["id"] for event in batch}) in (0, 2)

@@ -40,7 +40,7 @@ def kept(file: Path, then: str, *, steady: float, grace: float = 5):
 
 
 def starts(file: Path) -> list[tuple[float, int]]:
-    """When each child began, and its process id."""
+    """The start time and the process id of each child."""
     lines = file.read_text().splitlines() if file.exists() else []
     return [(float(line.split()[0]), int(line.split()[1])) for line in lines]
 

@@ -79,7 +79,7 @@ def test_a_body_that_drips_gets_408(running_server):
         agent_server(folder / "drips", REDIS_URL=url, **settings) as (client, _),
         connected(client) as connection,
     ):
-        # When a client sends a byte now and then, far below the least rate
+        # When a client sends single bytes, far below the minimum rate
         connection.sendall(head("Content-Length: 300"))
         connection.settimeout(0.1)
         response = b""
@@ -201,7 +201,7 @@ def test_the_server_gives_up_a_response_that_no_client_reads(running_server, con
     for _ in range(4):
         server.post(url, json=[message("x" * 1_000_000)]).raise_for_status()
 
-    # Given a client that takes no byte of a page of 4 MB
+    # Given a client that reads no byte of a page of 4 MB
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(TIMEOUT)

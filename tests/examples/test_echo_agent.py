@@ -71,7 +71,7 @@ def test_the_loop_of_message_pending_reject_message_pending_accept_observation(b
         # Given an agent that asks before it acts
         start(client, conversation, "AlwaysConfirm")
         with echo_agent(conversation, client.base_url), user_of(client, conversation) as user:
-            # When the user asks for something and thinks better of it
+            # When the user requests a command and rejects it
             user.sends("run: touch rejected")
             proposed = user.waits_for(kind="ActionEvent")
             assert proposed["action"]["command"] == "touch rejected"
@@ -80,7 +80,7 @@ def test_the_loop_of_message_pending_reject_message_pending_accept_observation(b
             rejection = user.waits_for(kind="UserRejectObservation")
             assert (rejection["action_id"], rejection["rejection_reason"]) == (proposed["id"], "Not that.")
 
-            # And asks for something else, and accepts it
+            # And requests another command and accepts it
             user.sends("run: echo first\nrun: echo second")
             user.waits_for(key="execution_status", value="waiting_for_confirmation")
             user.decides(True)
@@ -89,7 +89,7 @@ def test_the_loop_of_message_pending_reject_message_pending_accept_observation(b
             user.waits_for(key="execution_status", value="finished")
             assert user.waits_for(key="full_state")["value"]["execution_status"] == "finished"
 
-            # And says something that is no command
+            # And sends a message that is no command
             user.sends("thank you")
             response = user.waits_for(kind="MessageEvent", source="agent")
             assert response["llm_message"]["content"][0]["text"] == "You said: thank you"

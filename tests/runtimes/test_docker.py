@@ -18,7 +18,7 @@ def runtime(host):
 
 
 def ended_with(launch: Launch, text: str, **changes) -> Launch:
-    """That sandbox, but it runs this Python text."""
+    """The launch of that sandbox with this Python text as its command."""
     return replace(launch, command=("python", "-c", text), **changes)
 
 
@@ -96,7 +96,7 @@ def test_concurrent_pauses_all_succeed(runtime, launch):
 
 
 def until_gone(runtime, handle) -> str:
-    """How a container ended."""
+    """The final state of a container, once it has ended."""
     wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the container")
     return runtime.observe(handle).detail
 

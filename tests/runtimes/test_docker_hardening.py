@@ -72,7 +72,7 @@ def listener(address: str):
 
 @contextlib.contextmanager
 def address_of_this_machine(address: str):
-    """Give this machine an address for a while."""
+    """Give this machine an address within the block."""
     if os.geteuid():
         pytest.skip("only root can give this machine a link-local address")
     subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)

@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def outside(tmp_path):
-    """A directory of somebody else, which a sandbox may point to."""
+    """A directory outside of the sandbox, to which a symlink of the sandbox may point."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o750)
     (outside / "file").touch()
@@ -63,7 +63,7 @@ def test_an_unreadable_directory_is_removed(folder):
 
 
 def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_removed(folder):
-    # As a sandbox makes them: one step at a time, each from inside the one before.
+    # As a sandbox makes them: level by level, each from inside the previous one.
     script = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     subprocess.run([sys.executable, "-c", script], cwd=folder / "work", check=True)
 

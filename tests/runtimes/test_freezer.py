@@ -26,7 +26,7 @@ def runtime(tmp_path):
 
 
 def opened(runtime, handle, monkeypatch) -> int:
-    """How many files and folders of /proc one poll of a sandbox reads."""
+    """The number of files and folders of /proc that one poll of a sandbox reads."""
     number = 0
 
     def counted(call, path, *args, **options):

@@ -163,7 +163,7 @@ def test_a_page_by_title_makes_as_many_round_trips_among_many_as_among_few(store
     assert trips() == few <= 4
 
 
-def test_a_search_for_a_title_looks_at_a_bounded_number_of_entries_and_reads_no_other_conversation(
+def test_a_search_for_a_title_examines_a_bounded_number_of_entries_and_reads_no_other_conversation(
     store, make, monkeypatch
 ):
     # Given more conversations than one request examines, the oldest of which matches
@@ -213,7 +213,7 @@ def test_a_batch_is_read_in_a_constant_number_of_round_trips_whatever_the_number
     assert costs[0] == costs[1] <= 4
 
 
-def test_at_most_100_children_are_named_the_oldest_first(store, make):
+def test_the_oldest_100_children_are_named_in_order(store, make):
     [parent] = make("parent")
     children = make(*(str(number) for number in range(103)), parent_conversation_id=parent)
 

@@ -117,7 +117,7 @@ def test_a_long_log_costs_no_more_commands_than_a_short_one(counted, conversatio
     assert sum(short.values()) <= 5
 
 
-# actions that wait
+# pending actions
 
 
 def test_a_batch_with_too_many_pending_actions_is_refused_and_writes_nothing(store, conversation, append):

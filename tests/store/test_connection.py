@@ -78,7 +78,7 @@ def test_a_cluster_client_opens_no_more_connections_than_it_may(tmp_path):
         most = 0
         while any(thread.is_alive() for thread in threads):
             most = max(most, len(node.client_list()))
-        assert most <= 1 + 3  # the node's own client is one
+        assert most <= 1 + 3  # the node's own client has one connection
         assert commands.ping()
 
 

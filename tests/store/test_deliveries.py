@@ -36,7 +36,7 @@ def decided(store, conversation, sandbox_id, *, accept=True, reason=""):
 
 
 def due_at(store, conversation):
-    """When the deliveries of a conversation are due, by id."""
+    """The due times of a conversation's deliveries, by id."""
     entries = store.events._redis.zrange(DUE, 0, -1, withscores=True)
     words = [(entry.decode().split(" "), at) for entry, at in entries]
     return {delivery_id: at for (delivery_id, of, _), at in words if of == conversation}
@@ -75,7 +75,7 @@ def test_many_concurrent_decisions_have_one_winner(store, waiting, box):
 
 
 def test_a_repeated_decision_that_took_effect_takes_effect_again(store, waiting, box):
-    # As when redis-py repeats a command that timed out.
+    # As when redis-py retries a command that timed out.
     conversation, _ = waiting
     claim, delivery = decided(store, conversation, box, reason="once")
 
@@ -199,7 +199,7 @@ def test_a_lease_that_has_ended_is_not_renewed(store, waiting, box):
     assert store.deliveries.renew(driver)  # the late renewal took nothing from the newer claim
 
 
-def test_a_renewal_that_comes_late_brings_nothing_back(store, waiting, box):
+def test_a_late_renewal_revives_no_delivery(store, waiting, box):
     conversation, _ = waiting
     claim, delivery = decided(store, conversation, box)
     store.deliveries.settle(conversation, delivery)

@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claims, again=st.booleans())
     def a_driver_settles_and_closes(self, claim, again):
-        # Late and repeated as well: it touches its own delivery and lease alone.
+        # A late or repeated call as well: it touches its own delivery and lease alone.
         delivery = self.store.deliveries.get(claim.conversation_id)
         if delivery and claim.is_of(delivery) and not again:
             self.store.deliveries.settle(claim.conversation_id, delivery)

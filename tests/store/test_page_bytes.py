@@ -52,7 +52,7 @@ def test_a_search_by_text_ends_its_page_early_too(store, conversation, long_log)
 
 
 def test_events_far_apart_make_a_page(store, conversation):
-    # Given wanted events with fifty others between any two of them
+    # Given matching events with fifty others between any two of them
     wanted = [event("Rare") for _ in range(20)]
     for one in wanted:
         store.events.append(conversation, as_events([one, *(event() for _ in range(50))]))

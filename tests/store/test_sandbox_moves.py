@@ -28,7 +28,7 @@ def test_a_request_is_accepted_or_refused_by_status(sandboxes, verb, status):
             sandboxes.ask(sandbox.id, verb)
         assert sandboxes.get(sandbox.id) == sandbox
         return
-    for _ in range(2):  # asked again it is wanted still
+    for _ in range(2):  # the repeated request does not change the wanted status
         sandboxes.ask(sandbox.id, verb)
         if verb == "delete" and status == "MISSING":  # no host is there to end the sandbox
             assert sandboxes.get_many([sandbox.id]) == [None]

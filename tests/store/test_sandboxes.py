@@ -217,7 +217,7 @@ def test_a_paused_sandbox_makes_room_and_needs_room_to_resume(sandboxes):
     sandboxes.ask(first.id, "resume")
 
 
-def test_the_longest_idle_sandbox_is_paused_for_a_new_one_where_settings_say_so(redis_url):
+def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(redis_url):
     sandboxes = fresh_sandboxes(redis_url, pause_idlest=True, most=2)
     first, second = running_sandbox(sandboxes), running_sandbox(sandboxes)
     unused_for_a_minute(sandboxes, second)

@@ -40,7 +40,7 @@ def made(store, **request):
 
 
 def let_pass(store, start, seconds=LEASE + 1, queue="due"):
-    """Let a start task have been in a queue, or unchanged, for so much longer."""
+    """Make a start task older, in its queue or in its last change, by so much time."""
     store.start_tasks._redis.zincrby(f"{{starts}}:{queue}", -round(seconds * 1e6), start.id)
 
 
@@ -184,7 +184,7 @@ def test_a_start_task_without_a_supervisor_fails_for_every_reader(store, read):
     assert store.start_tasks.claim_failed().id == start.id
 
 
-def test_one_driver_at_a_time_clears_a_failed_start_task_until_it_succeeds(store):
+def test_a_failed_start_task_is_cleared_by_a_single_driver_at_a_time_until_it_succeeds(store):
     finished(store, "READY")
     start, _ = finished(store, "ERROR")
 
@@ -294,7 +294,7 @@ def test_a_search_filters_start_tasks(store):
         return [one.id for one in store.start_tasks.search(limit=9, **filters)[0]]
 
     assert found(by="created", descending=True, conversation_id=conversation) == [mine.id]
-    for descending in (True, False):  # mine has changed since then, but was made before
+    for descending in (True, False):  # the start task has changed since then, but was created before
         assert found(by="updated", descending=descending, since=other.created_at) == [other.id]
     assert found(by="updated", descending=True, since=mine.created_at) == [mine.id, other.id]
 

@@ -40,7 +40,7 @@ def post(store, conversation, sandbox):
 
 
 def let_a_minute_pass(store, conversation):
-    """A repeat of the deletion is known for a minute."""
+    """Let the minute pass for which a repeat of the deletion is known."""
     assert 0 < store.conversations._redis.ttl(ConversationKeys(conversation).deleted) <= 60
     store.conversations._redis.delete(ConversationKeys(conversation).deleted)
 
@@ -123,7 +123,7 @@ def test_a_worker_that_was_killed_before_a_deletion_leaves_a_working_conversatio
 
 
 def test_the_repeat_of_a_deletion_takes_the_conversation_off_the_list(store, conversation, monkeypatch):
-    # Given a worker that was killed after it had deleted, before it took the conversation off the list
+    # Given a worker that was killed after the deletion, before it removed the conversation from the listing
     store.conversations.create(conversation)
     listed = store.conversations.count()
     with monkeypatch.context() as killed:

@@ -53,7 +53,7 @@ def errors(store, conversation) -> list[dict]:
 
 
 def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for: float):
-    """Let a decision be so many seconds old, and the sandbox have run for so many."""
+    """Make a decision so many seconds old, and let the sandbox have run for so many seconds."""
     redis = store.events._redis
     for key, field, seconds in (
         (ConversationKeys(conversation).root, "delivery_at", decided_for),
@@ -62,7 +62,7 @@ def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for
         redis.hset(key, field, int(redis.hget(key, field)) - round(seconds * 1e6))
 
 
-def test_an_agent_that_hangs_holds_up_no_other(store):
+def test_a_hanging_agent_delays_no_other(store):
     commands, go_on = Commands(store, http_client(60)), threading.Event()
     with scripted_agent() as hung, scripted_agent() as quick, running_sandbox(store, hung.url) as box:
         hung.on_request = lambda _: go_on.wait(60)
@@ -106,7 +106,7 @@ def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(
         assert len(hung.requests) == 2
 
         go_on.set()
-        hung.state = {"execution_status": "running"}  # they have moved
+        hung.state = {"execution_status": "running"}  # the agents have left the status
 
         def are_settled():
             driver.drive_due()
@@ -117,7 +117,7 @@ def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(
 
 def test_a_delivery_of_a_dead_supervisor_is_driven_when_its_lease_ends(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id)
-    assert claimed(store, conversation) is not None  # by the one that died
+    assert claimed(store, conversation) is not None  # by the dead supervisor
 
     drive(store, commands, conversation)
 

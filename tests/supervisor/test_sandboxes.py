@@ -101,7 +101,7 @@ class Clock:
 
 @pytest.fixture
 def sandboxes(redis_url):
-    """The sandboxes of a store in which none is, and of which one may run."""
+    """The sandboxes of an empty store, of which one may run."""
     store = store_of(redis_url, Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60))
     redis = store.sandboxes._redis
     for key in redis.scan_iter("{sandboxes}*"):

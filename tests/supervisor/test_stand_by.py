@@ -26,7 +26,7 @@ def redis(tmp_path):
 
 @contextmanager
 def another_supervisor(redis: Redis):
-    """This process speaks for the host `twin` within the block, once a second as a supervisor does."""
+    """This process sends heartbeats for the host `twin` within the block, once a second as a supervisor does."""
     limits = Limits(most=1, pause_idlest=False, host_seconds=10, start_seconds=60)
     url = f"unix://{redis.get_connection_kwargs()['path']}"
     sandboxes, ended = store_of(url, limits).sandboxes, threading.Event()

@@ -39,7 +39,7 @@ agent = "none"
 
 
 class Agent(BaseHTTPRequestHandler):
-    """An agent server that takes every request."""
+    """An agent server that accepts every request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -118,7 +118,7 @@ def until_gone(store, sandbox_id):
 
 
 def is_whole(store, task) -> bool:
-    """Whether the conversation and the sandbox of a start task are there for their client."""
+    """Whether the conversation and the sandbox of a start task exist."""
     sandbox = store.sandboxes.get(SandboxId(task.sandbox_id))
     conversation = store.conversations.get(task.conversation_id)
     return (sandbox.status, sandbox.wanted) == ("RUNNING", "running") and conversation["sandbox_id"] == sandbox.id
@@ -254,7 +254,7 @@ def test_a_failure_without_a_text_is_reported_by_its_kind(store, driver, monkeyp
     assert f"start task {failed.id}: Wordless" in caplog.text
 
 
-def test_renewals_beside_the_work_never_bring_a_finished_start_task_back(store, driver, monkeypatch):
+def test_concurrent_renewals_never_revive_a_finished_start_task(store, driver, monkeypatch):
     monkeypatch.setattr("supervisor.start_tasks.LEASE", 0.003)  # a renewal every millisecond
     ids = []
     for _ in range(10):

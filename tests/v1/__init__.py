@@ -57,7 +57,7 @@ class Api:
         return found
 
     def app_conversation(self, **request: Any) -> dict[str, Any]:
-        """A conversation whose start is READY."""
+        """A conversation whose start task is READY."""
         task = self.finished(self.start_task(**request)["id"])
         assert task["status"] == "READY", task
         return self.conversation(task["app_conversation_id"])

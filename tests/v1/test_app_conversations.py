@@ -209,7 +209,7 @@ def test_a_message_to_a_conversation_whose_sandbox_failed_is_503_with_the_reason
 def test_an_agent_server_that_refuses_or_does_not_respond_is_502(api):
     conversation = api.app_conversation()
     key = {"X-Session-API-Key": conversation["session_api_key"]}
-    # The agent forgets it, as one does that was started again.
+    # The agent forgets the conversation, as a restarted agent does.
     assert httpx.delete(conversation["conversation_url"], headers=key).status_code == 200
 
     detail = api.send(conversation["id"], "hello", status=502)["detail"]

@@ -94,7 +94,7 @@ def test_a_server_whose_processes_are_all_killed_finds_its_sandboxes_again(tmp_p
     assert not in_sandboxes(tmp_path)
 
 
-def test_one_of_several_concurrent_decisions_wins_and_reaches_the_agent(supervised):
+def test_concurrent_decisions_have_a_single_winner_that_reaches_the_agent(supervised):
     api, _, _ = supervised
     conversation = api.app_conversation(initial_message={"content": [{"type": "text", "text": "run: echo once"}]})["id"]
     api.until(conversation, "waiting_for_confirmation")

@@ -141,14 +141,14 @@ def test_a_failed_start_reports_its_reason_and_its_last_lines(api):
     assert api.sandbox(broken) is None
 
 
-def test_a_sandbox_that_misses_the_start_timeout_fails_with_its_last_lines(impatient):
-    detail = impatient.wait_for(impatient.start_sandbox("silent")["id"], "ERROR")["status_detail"]
+def test_a_sandbox_that_misses_the_start_timeout_fails_with_its_last_lines(brief_api):
+    detail = brief_api.wait_for(brief_api.start_sandbox("silent")["id"], "ERROR")["status_detail"]
     assert "did not answer within 5 s" in detail
     assert detail.endswith("begins")
 
 
-def test_a_start_task_whose_sandbox_misses_the_start_timeout_is_an_error_with_the_reason(impatient):
-    task = impatient.finished(impatient.start_task(sandbox_spec_id="silent")["id"])
+def test_a_start_task_whose_sandbox_misses_the_start_timeout_is_an_error_with_the_reason(brief_api):
+    task = brief_api.finished(brief_api.start_task(sandbox_spec_id="silent")["id"])
     assert task["status"] == "ERROR"
     assert "did not answer" in task["detail"]
 

@@ -44,7 +44,7 @@ def test_a_sandbox_that_is_deleted_while_no_supervisor_lives_is_ended_by_the_nex
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.15, 0.3, 0.5, 0.8])
-def test_a_supervisor_that_is_killed_while_it_starts_sandboxes_starts_none_twice(supervised, delay):
+def test_no_sandbox_starts_twice_when_a_supervisor_is_killed_during_starts(supervised, delay):
     api, master, folder = supervised
     ids = [api.start_sandbox()["id"] for _ in range(4)]
     time.sleep(delay)
@@ -125,7 +125,7 @@ def test_a_start_task_without_a_supervisor_fails_and_is_removed_later(tmp_path, 
         assert api.call("GET", "/v1/sandboxes/search")["items"] == []
 
 
-def test_sigterm_leaves_sandboxes_unless_settings_say_otherwise(tmp_path, specs):
+def test_sigterm_leaves_sandboxes_unless_configured_otherwise(tmp_path, specs):
     with redis_server(tmp_path) as (url, _):
         with supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, STOP_SANDBOXES="0") as (client, _):
             sandbox = Api(client).running_sandbox()
