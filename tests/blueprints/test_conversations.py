@@ -254,7 +254,7 @@ def test_a_deleted_id_can_be_started_again(client, conversation):
     assert again.get_json() == {"success": True, "appended": 9, "seq": 9}
 
 
-def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(client, conversation, url, events_url):
+def test_the_text_of_a_deleted_conversation_is_not_found_in_its_successor(client, conversation, url, events_url):
     # Given a worker that has searched a conversation's text, and caches it
     client.post(url, json=[message("old words")])
     assert client.get(f"{events_url}/count?body=old").get_json() == 1

@@ -84,7 +84,7 @@ def test_dockerignore_admits_no_tests_no_history_and_no_data():
     assert not [file for file in admitted() if "__pycache__" in file.parts]
 
 
-def test_the_dockerfile_copies_what_dockerignore_admits_and_names_no_file_of_its_own():
+def test_the_dockerfile_copies_the_admitted_files_and_names_no_other():
     copies = [line.split()[1:] for line in (PROJECT / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
 
     assert [words for words in copies if not words[0].startswith("--from=")] == [["requirements.txt", "/"], [".", "."]]

@@ -66,7 +66,7 @@ def machine(store):
             self.expected.append((seen["kind"], None if by_call else one["id"]))
 
         @rule(value=st.sampled_from(["running", "waiting_for_confirmation", "finished", "paused"]))
-        def agent_says(self, value):
+        def agent_reports(self, value):
             self.append(status(value))
             self.turn(value)
 

@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
                 assert f"{delivery_id} {conversation} {self.conversations[conversation]}" in entries
 
     @invariant()
-    def what_is_outstanding_is_what_was_decided_last(self):
+    def the_last_decision_is_outstanding(self):
         for conversation, delivery_id in self.outstanding.items():
             delivery = self.store.deliveries.get(conversation)
             assert (delivery.id if delivery else None) == delivery_id

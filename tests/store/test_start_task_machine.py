@@ -84,7 +84,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self.model[claim[0]]["status"] = end
 
     @stateful.rule(identity=st.one_of(ids, st.just("nothing")))
-    def put_back_what_is_finished_or_gone(self, identity):
+    def put_back_finished_or_missing_tasks(self, identity):
         if identity not in self.model or self.model[identity]["status"] in FINISHED:
             self.redis.zadd("{starts}:due", {identity: 0})
 
