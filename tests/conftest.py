@@ -1,6 +1,6 @@
 """Every test that touches Redis runs on fakeredis, a real server and a real cluster node; tests/store also on Valkey.
 
-What a backend cannot do is said where it matters: fakeredis knows no slots and no durability.
+A test that a backend cannot pass names the reason: fakeredis knows no slots and no durability.
 Each test gets a fresh conversation, so nothing is ever flushed.
 """
 
@@ -16,7 +16,7 @@ from store import Bounds, Limits, Store, open_store
 from tests.servers import BACKENDS, MOST_BACKENDS
 from wire import Event, bare_kind, micros
 
-#: as the settings have them by default
+#: the defaults of the settings
 BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -51,7 +51,7 @@ def store(app) -> Store:
 
 
 def store_of(url: str, limits: Limits, secret_key: str = "", bounds: Bounds = BOUNDS) -> Store:
-    """A store with limits of its own, which follows nothing."""
+    """A store with the given limits, which follows no conversation."""
     return open_store(
         url,
         timeout=10,
@@ -77,7 +77,7 @@ def recorded(name: str) -> list[dict]:
 
 
 def oracle(name: str) -> list[dict]:
-    """What a real agent server answered about it."""
+    """The responses of a real agent server about a recorded conversation."""
     return json.loads((RECORDED / f"{name}.oracle.json").read_text())
 
 
@@ -103,7 +103,7 @@ def action(command: str = "ls", **members) -> dict:
 
 
 def observation(of: dict, **members) -> dict:
-    """What an action led to."""
+    """The observation of an action."""
     return event("ObservationEvent", "environment", action_id=of["id"], tool_name="terminal", **members)
 
 

@@ -1,9 +1,9 @@
 """A real Docker engine, and the server's image on it.
 
 As root in CI the tests start a private engine, one per machine, which all test processes share: the last one to leave
-stops it. Elsewhere they use the engine that answers. Without one they are skipped at home and fail in CI.
+stops it. Elsewhere they use the engine that responds. Without an engine they are skipped at home and fail in CI.
 
-No registry is asked in CI: debootstrap makes the base image, which stays in the private engine's folder for the next
+CI pulls from no registry: debootstrap makes the base image, which stays in the private engine's folder for the next
 run on that machine, as do the layers of the builds.
 """
 
@@ -27,7 +27,7 @@ from docker.models.containers import Container
 from runtimes import Handle
 from tests.servers import PROJECT, program, wait_until
 
-#: what the private engine keeps between runs, and its socket
+#: the folder that the private engine keeps between runs, and its socket
 CACHE = Path("/var/cache/agent-server-ci")
 SOCKET = Path("/run/agent-server-ci.sock")
 
@@ -48,7 +48,7 @@ class Engine:
         self.client = docker.DockerClient(base_url=self.url, timeout=120)
 
     def run(self, *command: str, **options) -> str:
-        """What a command prints whose engine is this one; fails the test, with what it said, if the command fails."""
+        """The output of a command that uses this engine; a command that fails fails the test with its output."""
         ran = subprocess.run(
             command, env={**self.env, **options.pop("env", {})}, text=True, capture_output=True, cwd=PROJECT, **options
         )
@@ -68,7 +68,7 @@ class Engine:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """The engine that all tests of this machine share: each makes what it needs and removes it."""
+    """The engine that all tests of this machine share: each test removes the containers that it starts."""
     program("docker")
     if os.environ.get("CI") and os.geteuid() == 0:
         with _private_engine() as private:
@@ -103,7 +103,7 @@ def _private_engine() -> Iterator[Engine]:
     with (CACHE / "users").open("a") as users:
         with alone("engine"):
             fcntl.flock(users, fcntl.LOCK_SH)  # held by every process that uses the engine
-            if not SOCKET.exists() or not _answers():
+            if not SOCKET.exists() or not _responds():
                 _start()
             engine = Engine(f"unix://{SOCKET}", _build_args())
             if not engine.client.images.list(name=BASE):
@@ -114,7 +114,7 @@ def _private_engine() -> Iterator[Engine]:
             _stop(engine)
 
 
-def _answers() -> bool:
+def _responds() -> bool:
     try:
         return bool(docker.DockerClient(base_url=f"unix://{SOCKET}").ping())
     except docker.errors.DockerException:
@@ -126,7 +126,7 @@ def _start() -> None:
     command += ["--pidfile", SOCKET.with_suffix(".pid"), "--host", f"unix://{SOCKET}"]
     with (CACHE / "engine.log").open("wb") as log:
         subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
-    wait_until(_answers, f"the private Docker engine (see {CACHE}/engine.log)")
+    wait_until(_responds, f"the private Docker engine (see {CACHE}/engine.log)")
 
 
 def _stop(engine: Engine) -> None:
@@ -146,12 +146,12 @@ def _stop(engine: Engine) -> None:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Whether it is gone, or waits for its parent, which may be another process that tests, to notice."""
+    """Whether a process is gone or a zombie: its parent may be another test process."""
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def _make_base(engine: Engine) -> None:
-    """Debian with Python, and with this machine's certificates and ways to packages, as an image."""
+    """An image of Debian with Python, and with this machine's certificates and package sources."""
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         root = Path(folder, "root")
         include = f"--include={_PACKAGES}"
@@ -171,14 +171,14 @@ def _make_base(engine: Engine) -> None:
 
 
 def _pip_settings(listing: str) -> str:
-    """The file that says to pip what this machine's files and environment say. listing: of `pip config list`."""
+    """A pip.conf with the settings of this machine's files and environment. listing: of `pip config list`."""
     found = re.findall(r"^(?:global|:env:)\.([\w-]+)=(.*)$", listing, re.M)
     settings = {name: " ".join(ast.literal_eval(value).split()) for name, value in reversed(found)}
     return "\n".join(["[global]", *(f"{name} = {value}" for name, value in settings.items())])
 
 
 def _mirror() -> str:
-    """Where this machine gets Debian's packages."""
+    """The URL from which this machine downloads Debian's packages."""
     for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
         if Path(path).exists() and (found := re.search(r"^(?:URIs:|deb)\s+(http\S+)", Path(path).read_text(), re.M)):
             return found[1]

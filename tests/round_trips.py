@@ -1,4 +1,4 @@
-"""Counts the round trips to Redis of one thread: what is sent at once, one command or a pipeline, is one."""
+"""Counts the round trips to Redis of one thread: a command is one, a pipeline is one."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from redis.connection import AbstractConnection
 
 
 class RoundTrips:
-    """How many there were so far."""
+    """The number of round trips so far."""
 
     number = 0
 

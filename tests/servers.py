@@ -1,4 +1,4 @@
-"""Real processes for tests: Redis of every kind that we support, and the whole server.
+"""Real processes for tests: Redis of every supported kind, and the whole server.
 
 A backend that a machine lacks is skipped at home and fails where CI is set: never silently absent.
 """
@@ -22,8 +22,8 @@ from boot.embedded import wheel_program
 
 PROJECT = Path(__file__).parent.parent
 
-#: seconds in which a process must answer
-PATIENCE = 30.0
+#: seconds after which a test gives up waiting
+TIMEOUT = 30.0
 
 
 def free_port() -> int:
@@ -45,15 +45,15 @@ def redis_program() -> str:
     return program("redis-server")
 
 
-def wait_until(ready, what: str) -> None:
-    """Wait until a call returns something true; whatever it raises counts as not yet."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until(ready, event: str) -> None:
+    """Wait until a call returns a true value; an exception counts as false."""
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):
             if ready():
                 return
         time.sleep(0.05)
-    pytest.fail(f"{what} did not answer within {PATIENCE} s")
+    pytest.fail(f"{event}: not within {TIMEOUT} s")
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def valkey_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 
 @contextlib.contextmanager
 def redis_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """A cluster of one real node: it holds all slots, and refuses whatever would cross them."""
+    """A cluster of one real node: it holds all slots, and refuses commands that cross slots."""
     port, bus = free_port(), free_port()
     words = ["--port", str(port), "--cluster-port", str(bus), "--dir", str(folder), "--cluster-enabled", "yes"]
     with running([redis_program(), *words, "--save", ""], stdout=subprocess.DEVNULL) as process:
@@ -113,7 +113,7 @@ def redis_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 
 @contextlib.contextmanager
 def fakeredis_server(_folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """fakeredis behind a socket, as the embedded store serves it."""
+    """fakeredis on a port, as the embedded store serves it."""
     port = free_port()
     with running([sys.executable, "-m", "store.fake", str(port)]) as process:
         wait_until(Redis(port=port, retry=None).ping, "fakeredis")
@@ -127,13 +127,13 @@ BACKENDS = {
     "valkey": valkey_server,
 }
 
-#: on which every test that touches Redis runs; tests/store, where the scripts are tested, runs on all
+#: the backends of every test that touches Redis; tests/store, where the scripts are tested, runs on all backends
 MOST_BACKENDS = ("fakeredis", "server", "cluster")
 
 
 @contextlib.contextmanager
 def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
-    """The whole server, started as the README says, with two workers; a client for it and its master process."""
+    """The whole server with two workers, started by the README's command; a client for it and its master process."""
     port = environment.get("PORT") or str(free_port())
     environment = {
         **os.environ,

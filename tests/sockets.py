@@ -10,51 +10,51 @@ import httpx
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT
 
 
 class Listener:
-    """A socket, and what was heard on it."""
+    """A client at a WebSocket, with timeouts."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """The next frame."""
-        return json.loads(self.connection.recv(PATIENCE))
+        return json.loads(self.connection.recv(TIMEOUT))
 
-    def hear_until(self, **members: Any) -> list[dict[str, Any]]:
+    def receive_until(self, **members: Any) -> list[dict[str, Any]]:
         """All frames up to the first one that has all of these members."""
-        heard = []
-        while not heard or any(heard[-1].get(name) != value for name, value in members.items()):
-            heard.append(self.hear())
-        return heard
+        received = []
+        while not received or any(received[-1].get(name) != value for name, value in members.items()):
+            received.append(self.receive())
+        return received
 
-    def hears_nothing(self, seconds: float = 0.3) -> bool:
+    def receives_nothing(self, seconds: float = 0.3) -> bool:
         try:
             self.connection.recv(seconds)
         except TimeoutError:
             return True
         return False
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
 
     def closed_with(self) -> int:
-        """The code that the server closes the socket with, behind whatever it still says."""
+        """The code with which the server closes the socket, after any further frames."""
         try:
             while True:
-                self.connection.recv(PATIENCE)
+                self.connection.recv(TIMEOUT)
         except ConnectionClosed as end:
             return end.rcvd.code if end.rcvd else 1006
 
 
 @contextmanager
 def socket(client: httpx.Client, conversation: str, *, most: int | None = None, **query: Any) -> Iterator[Listener]:
-    """Follow a conversation over a WebSocket; with `most`, read no further than so many frames ahead."""
+    """Follow a conversation over a WebSocket; `most` bounds the frames that the client buffers."""
     address = str(client.base_url).replace("http", "ws").rstrip("/")
     url = f"{address}/sockets/events/{conversation}?{urlencode(query)}"
-    options = {"max_size": None, "max_queue": most, "open_timeout": PATIENCE, "close_timeout": 1, "ping_interval": None}
+    options = {"max_size": None, "max_queue": most, "open_timeout": TIMEOUT, "close_timeout": 1, "ping_interval": None}
     with connect(url, **options) as connection:
         yield Listener(connection)
 
@@ -65,7 +65,7 @@ def events_of(
 ) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
     """Follow a conversation as server-sent events: (id, event) in turn."""
     url = f"/api/conversations/{conversation}/events/stream"
-    with client.stream("GET", url, timeout=PATIENCE, **options) as response:
+    with client.stream("GET", url, timeout=TIMEOUT, **options) as response:
         response.raise_for_status()
         yield _parsed(response.iter_lines())
 

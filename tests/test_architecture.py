@@ -47,7 +47,7 @@ def test_imports_point_one_way(room):
     "name",
     ["wire.py", *(f"boot/{name}.py" for name in ("backoff", "embedded", "folder", "keeper", "lifeline", "restarts"))],
 )
-def test_what_all_share_needs_the_standard_library_alone(name):
+def test_the_shared_modules_import_the_standard_library_alone(name):
     assert imported(ast.parse((PROJECT / name).read_text())) - {"boot"} <= sys.stdlib_module_names
 
 
@@ -84,5 +84,5 @@ def test_key_names_are_joined_in_the_key_module_alone():
                 assert not a_key.search(node.value), f"{named(path)}: {node.value[:80]}"
 
 
-def test_nothing_is_named_for_a_role():
+def test_no_file_is_named_for_a_role():
     assert not [named(path) for path in SOURCES if re.search(r"util|helper|manager|base|common|misc", path.stem)]

@@ -1,4 +1,4 @@
-"""What the unmodified Python client of the agent-server wire calls, and the members that it requires.
+"""The calls of the unmodified Python client of the agent-server wire, and the members that it requires.
 
 Source: the client's own requests, in their order, as recorded from its release 1.43.1 and driven with 1.58.
 """
@@ -42,7 +42,7 @@ def url(server, conversation):
 
 @pytest.fixture
 def agent(server, conversation):
-    """Whoever acts as the agent."""
+    """The webhook that stands in for the agent."""
     return lambda *events: server.post(f"/api/v1/webhooks/events/{conversation}", json=list(events)).raise_for_status()
 
 
@@ -53,12 +53,12 @@ def test_the_server_is_of_a_release_that_clients_accept(server):
     assert server.get("/health").json() == {"status": "ok"}
 
 
-def test_to_construct_it_starts_listens_and_reads_all_pages(server, conversation, url, agent):
+def test_the_client_starts_a_conversation_listens_and_reads_all_pages(server, conversation, url, agent):
     agent(*(event() for _ in range(150)))
 
     with socket(server, conversation) as listener:
-        # the client waits for the state before it does anything
-        first = listener.hear()
+        # the client waits for the state before its first request
+        first = listener.receive()
         assert (first["kind"], first["key"]) == ("ConversationStateUpdateEvent", "full_state")
         found, page_id, pages = [], None, 0
         while pages == 0 or page_id:
@@ -69,7 +69,7 @@ def test_to_construct_it_starts_listens_and_reads_all_pages(server, conversation
     assert (len(found), pages, page_id) == (150, 2, None)
 
 
-def test_to_attach_it_gets_the_agent_or_is_told_404(server, conversation, url):
+def test_the_client_attaches_to_the_agent_or_receives_404(server, conversation, url):
     state = server.get(url).json()
 
     assert state["id"] == conversation
@@ -88,23 +88,23 @@ def test_to_attach_it_gets_the_agent_or_is_told_404(server, conversation, url):
         *("activated_knowledge_skills", "invoked_skills", "secret_registry", "security_analyzer", "updated_at"),
     ],
 )
-def test_every_member_that_it_reads_is_there_also_over_the_socket(server, conversation, url, member):
+def test_every_member_that_the_client_reads_is_there_also_over_the_socket(server, conversation, url, member):
     assert member in server.get(url).json()
     with socket(server, conversation) as listener:
-        assert member in listener.hear()["value"]
+        assert member in listener.receive()["value"]
 
 
-def test_a_policy_and_an_analyzer_are_set_and_told(server, conversation, url):
+def test_a_policy_and_an_analyzer_are_set_and_reported(server, conversation, url):
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
 
         assert server.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}}).is_success
         assert server.post(
             f"{url}/security_analyzer", json={"security_analyzer": {"kind": "LLMSecurityAnalyzer"}}
         ).is_success
 
-        told = [listener.hear(), listener.hear()]
-    assert [(one["key"], one["value"]) for one in told] == [
+        reported = [listener.receive(), listener.receive()]
+    assert [(one["key"], one["value"]) for one in reported] == [
         ("confirmation_policy", {"kind": "AlwaysConfirm"}),
         ("security_analyzer", {"kind": "LLMSecurityAnalyzer"}),
     ]
@@ -120,19 +120,19 @@ def test_a_message_is_sent_without_a_run(server, url):
     assert server.get(url).json()["execution_status"] == "idle"
 
 
-def test_a_run_ends_for_it_when_the_state_after_it_no_longer_runs(server, conversation, url, agent):
+def test_a_run_ends_for_the_client_when_the_following_state_no_longer_runs(server, conversation, url, agent):
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
         assert server.post(f"{url}/run").status_code in (200, 201, 204, 409)
         assert server.get(url).json()["execution_status"] == "running"
 
         agent(message("done", "agent"), status("finished"))
 
-        state = listener.hear_until(key="full_state")[-1]
+        state = listener.receive_until(key="full_state")[-1]
         assert state["value"]["execution_status"] == "finished"
 
 
-def test_a_run_that_runs_already_is_409_which_it_takes_for_one(server, url):
+def test_a_second_run_is_409_which_the_client_takes_for_success(server, url):
     server.post(f"{url}/run")
 
     again = server.post(f"{url}/run")
@@ -140,27 +140,29 @@ def test_a_run_that_runs_already_is_409_which_it_takes_for_one(server, url):
     assert (again.status_code, again.json()) == (409, {"detail": "Cannot run: the conversation is running"})
 
 
-def test_a_run_ends_for_it_where_an_action_waits_and_it_rejects_or_runs_to_accept(server, conversation, url, agent):
+def test_a_run_ends_for_the_client_at_a_pending_action_which_the_client_rejects_or_accepts_by_a_run(
+    server, conversation, url, agent
+):
     server.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
         server.post(f"{url}/run")
         agent(action())
-        state = listener.hear_until(key="full_state")[-1]
+        state = listener.receive_until(key="full_state")[-1]
         assert state["value"]["execution_status"] == "waiting_for_confirmation"
 
-        answer = {"accept": False, "reason": "not today"}
-        assert server.post(f"{url}/events/respond_to_confirmation", json=answer).is_success
-        assert listener.hear_until(kind="UserRejectObservation")[-1]["rejection_reason"] == "not today"
+        decision = {"accept": False, "reason": "not today"}
+        assert server.post(f"{url}/events/respond_to_confirmation", json=decision).is_success
+        assert listener.receive_until(kind="UserRejectObservation")[-1]["rejection_reason"] == "not today"
 
-        # The client has no call to accept: it runs
+        # The client has no call for an acceptance: a run accepts
         accepted = action()
         server.post(f"{url}/run")
         agent(accepted)
-        listener.hear_until(key="full_state")
+        listener.receive_until(key="full_state")
         assert server.post(f"{url}/run").is_success
         agent(observation(accepted), status("finished"))
-        state = listener.hear_until(key="full_state")[-1]
+        state = listener.receive_until(key="full_state")[-1]
         assert state["value"]["execution_status"] == "finished"
 
     kinds = [one["kind"] for one in server.get(f"{url}/events/search").json()["items"]]
@@ -168,19 +170,19 @@ def test_a_run_ends_for_it_where_an_action_waits_and_it_rejects_or_runs_to_accep
 
 
 @pytest.mark.parametrize(("verb", "kind"), [("pause", "PauseEvent"), ("interrupt", "InterruptEvent")])
-def test_it_pauses_and_interrupts(server, conversation, url, verb, kind):
+def test_the_client_pauses_and_interrupts(server, conversation, url, verb, kind):
     server.post(f"{url}/run")
     with socket(server, conversation) as listener:
-        listener.hear()
+        listener.receive()
 
         assert server.post(f"{url}/{verb}").is_success
 
-        told, changed, state = listener.hear(), listener.hear(), listener.hear()
-    assert (told["kind"], told["source"]) == (kind, "user")
+        reported, changed, state = listener.receive(), listener.receive(), listener.receive()
+    assert (reported["kind"], reported["source"]) == (kind, "user")
     assert (changed["value"], state["value"]["execution_status"]) == ("paused", "paused")
 
 
-def test_it_hands_over_secrets(server, url):
+def test_the_client_sends_secrets(server, url):
     assert server.post(f"{url}/secrets", json={"secrets": {"TOKEN": "hush", "OTHER": {"value": "hush"}}}).is_success
 
     state = server.get(url)
@@ -188,7 +190,7 @@ def test_it_hands_over_secrets(server, url):
     assert "hush" not in state.text
 
 
-def test_it_forks(server, url):
+def test_the_client_forks(server, url):
     copy = server.post(f"{url}/fork", json={"title": "copy", "tags": {"a": "b"}})
 
     assert copy.status_code == 201
@@ -196,12 +198,12 @@ def test_it_forks(server, url):
     assert server.get(f"/api/conversations/{copy.json()['id']}").json()["title"] == "copy"
 
 
-def test_it_deletes_on_close(server, url):
+def test_the_client_deletes_on_close(server, url):
     assert server.delete(url).is_success
     assert server.get(url).status_code == 404
 
 
-def test_events_have_no_member_that_it_does_not_know(server, conversation, url, agent):
+def test_events_have_no_member_that_the_client_does_not_know(server, conversation, url, agent):
     server.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     server.post(f"{url}/run")
     agent(action())

@@ -23,7 +23,7 @@ from tests.servers import supervised_server
 CONVERSATION = str(uuid4())
 
 # Left out: that every request which fits its schema is accepted. A cursor must be one that the server gave out,
-# and no schema can say so.
+# and no schema can express that.
 CHECKS = [
     checks.not_a_server_error,
     status_code_conformance,
@@ -56,9 +56,9 @@ api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_one_that_the_document_promises(case, base_url):
+def test_every_response_is_declared_in_the_document(case, base_url):
     case.call_and_validate(base_url=base_url, checks=[*CHECKS, negative_data_rejection])
     if "conversation_id" in (case.path_parameters or {}) and case.method != "DELETE":
-        # Once more, with a conversation that there is; a path that was meant to be refused no longer is.
+        # Again with a conversation that exists; a path that was meant to be refused no longer is.
         case.path_parameters["conversation_id"] = CONVERSATION
         case.call_and_validate(base_url=base_url, checks=CHECKS)

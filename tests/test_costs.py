@@ -1,4 +1,4 @@
-"""The cost of every operation: its round trips to Redis, and what its work in Redis grows with.
+"""The cost of every operation: its round trips to Redis, and the quantity that its work in Redis grows with.
 
 docs/performance.md has the table. Each operation runs on a small store and on one ten times as large. The client sends
 the round trips; a real server counts the commands, those inside scripts included. A flat operation costs both stores
@@ -36,7 +36,7 @@ MAIN = "00000000-0000-4000-8000-000000000000"
 
 @dataclass
 class World:
-    """A store with so many of everything, and a client for it."""
+    """A store with a given number of conversations, sandboxes and start tasks, and a client for it."""
 
     client: FlaskClient
     redis: Redis
@@ -194,7 +194,7 @@ def test_the_table_names_every_operation_that_is_measured():
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_costs_what_the_table_says(worlds, name, monkeypatch):
+def test_the_cost_of_an_operation_is_that_of_the_table(worlds, name, monkeypatch):
     trips, growth = table()[name]
     small, large = (cost(world, OPERATIONS[name], monkeypatch) for world in worlds)
 

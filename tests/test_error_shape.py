@@ -18,7 +18,7 @@ RULES = [
 ]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
-#: a body that each operation accepts, so that it comes as far as the store
+#: a body that each operation accepts, so that the request reaches the store
 BODIES = {
     "start_conversation": {},
     "send_message": {"content": []},
@@ -45,7 +45,7 @@ QUERIES = {
     "batch_get_sandboxes": {"id": "a"},
     "batch_get_sandbox_specs": {"id": "a"},
 }
-#: these read no body, whatever it is
+#: operations that read no body
 BODILESS = {
     "run_conversation",
     "pause_conversation",
@@ -54,9 +54,9 @@ BODILESS = {
     "pause_sandbox",
     "resume_sandbox",
 }
-#: these check a key before they read the body
+#: operations that check a key before they read the body
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
-#: these answer without the store
+#: operations that respond without the store
 STORELESS = {
     "alive": 200,
     "health": 200,
@@ -101,7 +101,7 @@ def of(rule) -> str:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=named)
-def test_a_wrong_method_is_405_and_says_which_are_right(client, rule):
+def test_a_wrong_method_is_405_and_names_the_allowed_methods(client, rule):
     path = address(rule, str(uuid4()))
     allowed = {method for other in RULES if address(other, str(uuid4())) for method in other.methods}
     assert allowed
@@ -114,7 +114,7 @@ def test_a_wrong_method_is_405_and_says_which_are_right(client, rule):
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "conversation_id" in rule.arguments], ids=named)
 @pytest.mark.parametrize("bad", ["x", "5f1c8a52", "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f000g", "%00", "{}"])
-def test_a_conversation_id_that_is_no_uuid_is_422(client, rule, bad):
+def test_a_conversation_id_other_than_a_uuid_is_422(client, rule, bad):
     response = client.open(address(rule, bad), method=of(rule), json=BODIES.get(rule.endpoint.rpartition(".")[2]))
 
     assert_error(response, 422)
@@ -143,7 +143,7 @@ def test_a_store_that_cannot_be_reached_is_503(client, rule):
     [rule for rule in RULES if "POST" in rule.methods and rule.endpoint.rpartition(".")[2] not in {*BODILESS, *KEYED}],
     ids=named,
 )
-def test_bodies_that_are_no_json_are_refused(client, rule):
+def test_bodies_other_than_json_are_refused(client, rule):
     path = address(rule, str(uuid4()))
 
     assert_error(client.post(path, data="{", content_type="application/json"), 422)
@@ -164,7 +164,7 @@ def test_an_unknown_route_is_404(client, path):
     assert_error(client.get(path), 404)
 
 
-def test_what_nobody_foresaw_is_500_with_an_id_that_the_log_bears(client, monkeypatch, caplog):
+def test_an_unexpected_error_is_500_with_an_id_that_the_log_has_too(client, monkeypatch, caplog):
     def fail(*_args, **_filters):
         raise RuntimeError("secret inner text")
 
@@ -179,7 +179,7 @@ def test_what_nobody_foresaw_is_500_with_an_id_that_the_log_bears(client, monkey
     assert "secret inner text" not in response.get_data(as_text=True)
 
 
-def test_what_never_reaches_the_app_has_the_shape_too(tmp_path):
+def test_errors_of_requests_that_never_reach_the_app_have_the_shape_too(tmp_path):
     with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         for raw in (b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as connection:

@@ -1,4 +1,4 @@
-"""Redis stalls, comes back, is out of memory: clear errors, no hung worker, no acknowledged write lost or doubled."""
+"""Redis stalls, restarts, is out of memory: clear errors, no hung worker, no acknowledged write lost or doubled."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ def test_a_stalled_redis_gives_503_and_then_everything_works_again(server, conve
     url = f"/api/v1/webhooks/events/{conversation}"
     assert client.post(url, json=[message("before")]).status_code == 200
 
-    # When Redis stands still, requests are refused, all of them, and the worker answers what needs no store
+    # When Redis stalls, all requests are refused but those that need no store
     redis.send_signal(signal.SIGSTOP)
     refused = client.get(f"/api/conversations/{conversation}/events/count")
     assert refused.status_code == 503
@@ -32,19 +32,19 @@ def test_a_stalled_redis_gives_503_and_then_everything_works_again(server, conve
     assert client.get("/alive").status_code == 200
     assert client.get("/server_info").json()["store"] is None
 
-    # And when it goes on, so does the server
+    # And when Redis continues, so does the server
     redis.send_signal(signal.SIGCONT)
     wait_until(lambda: client.get("/ready").status_code == 200, "the store")
     assert client.get(f"/api/conversations/{conversation}/events/count").json() == 1
 
 
-def test_a_write_that_was_under_way_while_redis_stood_still_is_there_once(server, conversation):
+def test_a_write_during_a_stall_of_redis_is_stored_once(server, conversation):
     client, redis, _ = server
     url = f"{client.base_url}/api/v1/webhooks/events/{conversation}"
     batch = [message("once")]
     client.post(url, json=[message("before")])
 
-    # Given a write whose first try times out, and that its sender repeats
+    # Given a write whose first try times out, and which its sender retries
     redis.send_signal(signal.SIGSTOP)
     first = threading.Thread(target=lambda: httpx.post(url, json=batch, timeout=20))
     first.start()
@@ -56,7 +56,7 @@ def test_a_write_that_was_under_way_while_redis_stood_still_is_there_once(server
     assert client.get(f"/api/conversations/{conversation}/events/count", params={"body": "once"}).json() == 1
 
 
-def test_a_redis_without_memory_refuses_writes_and_answers_reads(server, conversation):
+def test_a_redis_without_memory_refuses_writes_and_serves_reads(server, conversation):
     client, _, url = server
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("kept")])
     Redis.from_url(url).config_set("maxmemory", "1mb")

@@ -1,4 +1,4 @@
-"""Following under load and under faults: every event once and in order, whoever dies, stalls or lags."""
+"""Following under load and under faults: every event once and in order, whichever process dies, stalls or lags."""
 
 import asyncio
 import json
@@ -22,15 +22,15 @@ from tests.sockets import events_of, socket
 
 
 @pytest.fixture
-def place(tmp_path):
+def backend(tmp_path):
     """A folder, the URL of a real Redis, and its process."""
     with redis_server(tmp_path) as (url, process):
         yield tmp_path, url, process
 
 
 @pytest.fixture
-def server(place):
-    folder, url, _ = place
+def server(backend):
+    folder, url, _ = backend
     with agent_server(folder / "log", REDIS_URL=url) as (client, master):
         yield client, master
 
@@ -40,7 +40,7 @@ def workers(master):
 
 
 def append(client, conversation, *events):
-    """Append as an agent does: again and again until it is acknowledged. Each try may meet another worker."""
+    """Append as an agent does, with retries until the batch is acknowledged. Each try may reach another worker."""
     url = f"{client.base_url}/api/v1/webhooks/events/{conversation}"
     while True:
         with suppress(httpx.HTTPError):
@@ -52,7 +52,7 @@ def append(client, conversation, *events):
 
 
 def log_of(client, conversation):
-    """All (seq, id) of a conversation, by long polls that wait for nothing."""
+    """All (seq, id) of a conversation, page after page."""
     found, last = [], 0
     while True:
         url = f"/api/conversations/{conversation}/events/search"
@@ -69,7 +69,7 @@ def log_of(client, conversation):
 
 @asynccontextmanager
 async def connected(url):
-    """A socket; a server whose store is too busy refuses the handshake, and clients try again."""
+    """A socket; a server whose store is too busy refuses the handshake, and the client retries."""
     while True:
         try:
             connection = await connect(url, max_size=None, compression=None, open_timeout=60, ping_interval=None)
@@ -82,7 +82,7 @@ async def connected(url):
         yield connection
 
 
-async def _hear(address, conversation, count, opened):
+async def _receive(address, conversation, count, opened):
     """The ids of the first events that a socket receives."""
     async with connected(f"{address}/sockets/events/{conversation}") as connection:
         await connection.recv()
@@ -90,7 +90,7 @@ async def _hear(address, conversation, count, opened):
         return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(count)]
 
 
-def test_five_hundred_sockets_hear_every_event_once_and_in_order(server):
+def test_five_hundred_sockets_receive_every_event_once_and_in_order(server):
     client, _ = server
     address = str(client.base_url).replace("http", "ws")
     conversations = [str(uuid4()) for _ in range(5)]
@@ -104,27 +104,27 @@ def test_five_hundred_sockets_hear_every_event_once_and_in_order(server):
                 for conversation in conversations:
                     pool.submit(append, client, conversation, *(event() for _ in range(5)))
 
-    async def hear_all():
+    async def receive_all():
         opened = asyncio.Semaphore(0)
-        heard = [
-            asyncio.create_task(_hear(address, conversation, 400, opened))
+        received = [
+            asyncio.create_task(_receive(address, conversation, 400, opened))
             for _ in range(100)
             for conversation in conversations
         ]
-        for _ in heard:
+        for _ in received:
             await opened.acquire()
         await asyncio.to_thread(append_all)
-        return await asyncio.gather(*heard)
+        return await asyncio.gather(*received)
 
-    heard = asyncio.run(hear_all())
+    received = asyncio.run(receive_all())
 
     logs = [[identity for _, identity in log_of(client, conversation)] for conversation in conversations]
     assert [len(log) for log in logs] == [400] * 5
-    for number, ids in enumerate(heard):
+    for number, ids in enumerate(received):
         assert ids == logs[number % 5]
 
 
-def test_who_connects_while_events_are_appended_at_full_speed_misses_and_doubles_none(server, conversation):
+def test_a_client_that_connects_while_events_are_appended_at_full_speed_misses_and_repeats_none(server, conversation):
     client, _ = server
     address = str(client.base_url).replace("http", "ws")
     append(client, conversation, *(event() for _ in range(50)))
@@ -134,7 +134,7 @@ def test_who_connects_while_events_are_appended_at_full_speed_misses_and_doubles
             for _ in range(290):
                 pool.submit(append, client, conversation, *(event() for _ in range(5)))
 
-    async def hear(delay):
+    async def receive(delay):
         await asyncio.sleep(delay)
         url = f"{address}/sockets/events/{conversation}?resend_mode=all"
         async with connected(url) as connection:
@@ -143,35 +143,35 @@ def test_who_connects_while_events_are_appended_at_full_speed_misses_and_doubles
 
     async def race():
         appended = asyncio.create_task(asyncio.to_thread(append_all))
-        heard = await asyncio.gather(*(hear(number * 0.03) for number in range(50)))
+        received = await asyncio.gather(*(receive(number * 0.03) for number in range(50)))
         await appended
-        return heard
+        return received
 
-    heard = asyncio.run(race())
+    received = asyncio.run(race())
 
     log = [identity for _, identity in log_of(client, conversation)]
     assert len(log) == 1500
-    assert all(ids == log for ids in heard)
+    assert all(ids == log for ids in received)
 
 
 # faults
 
 
 class Reader(threading.Thread):
-    """A client that comes back behind the last event it heard, for as long as it is wanted."""
+    """A client that reconnects after its last received event until the test ends it."""
 
     def __init__(self, client, conversation):
         super().__init__(daemon=True)
         self.client = httpx.Client(base_url=client.base_url)
         self.conversation = conversation
-        self.heard = []
+        self.received = []
         self.breaks = 0
         self.wanted = True
 
     def run(self):
         while self.wanted:
             with suppress(WebSocketException, httpx.HTTPError, OSError):
-                self.read(self.heard[-1][0] if self.heard else 0)
+                self.read(self.received[-1][0] if self.received else 0)
             self.breaks += 1
             time.sleep(0.1)
 
@@ -182,18 +182,18 @@ class SocketReader(Reader):
             while True:
                 frame = json.loads(listener.connection.recv())
                 if frame["seq"] is not None:
-                    self.heard.append((frame["seq"], frame["event"]["id"]))
+                    self.received.append((frame["seq"], frame["event"]["id"]))
 
 
 class StreamReader(Reader):
     def read(self, last):
-        with events_of(self.client, self.conversation, headers={"Last-Event-ID": str(last)}) as told:
-            self.heard += ((seq, one["id"]) for seq, one in told)
+        with events_of(self.client, self.conversation, headers={"Last-Event-ID": str(last)}) as stream:
+            self.received += ((seq, one["id"]) for seq, one in stream)
 
 
 @contextmanager
 def followed(client, conversation):
-    """Six clients follow while events are appended; they all must have heard the log when the block has ended."""
+    """Six clients follow while events are appended; all of them must have received the log when the block has ended."""
     client.post("/api/conversations", json={"conversation_id": conversation})
     readers = [kind(client, conversation) for kind in (SocketReader, StreamReader) for _ in range(3)]
     for reader in readers:
@@ -218,12 +218,12 @@ def followed(client, conversation):
     wait_until(lambda: client.get("/ready").status_code == 200, "the server")
     log = log_of(client, conversation)
     for reader in readers:
-        wait_until(lambda reader=reader: len(reader.heard) >= len(log), "a client that follows")
+        wait_until(lambda reader=reader: len(reader.received) >= len(log), "a client that follows")
         reader.wanted = False
-        assert reader.heard == log
+        assert reader.received == log
 
 
-def test_a_worker_is_killed(server, conversation):
+def test_followers_receive_the_log_after_a_worker_is_killed(server, conversation):
     client, master = server
     with followed(client, conversation) as readers:
         for worker in workers(master):
@@ -233,9 +233,9 @@ def test_a_worker_is_killed(server, conversation):
         wait_until(lambda: all(reader.breaks for reader in readers), "the end of every connection")
 
 
-def test_redis_stands_still_for_six_seconds(place, server, conversation):
+def test_followers_receive_the_log_after_redis_stalls_for_six_seconds(backend, server, conversation):
     client, _ = server
-    _, _, redis = place
+    _, _, redis = backend
     with followed(client, conversation) as readers:
         redis.send_signal(signal.SIGSTOP)
         for _ in range(3):
@@ -248,9 +248,9 @@ def test_redis_stands_still_for_six_seconds(place, server, conversation):
     assert not any(reader.breaks for reader in readers if isinstance(reader, SocketReader))
 
 
-def test_the_subscribers_connections_are_cut(place, server, conversation):
+def test_followers_receive_the_log_after_the_connections_of_subscribers_are_cut(backend, server, conversation):
     client, _ = server
-    _, url, _ = place
+    _, url, _ = backend
     with Redis.from_url(url) as redis, followed(client, conversation) as readers:
         for _ in range(5):
             redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
@@ -259,72 +259,72 @@ def test_the_subscribers_connections_are_cut(place, server, conversation):
     assert not any(reader.breaks for reader in readers)
 
 
-def test_signals_that_never_arrive_cost_time_and_no_events(place, conversation):
-    # Given a Redis that lets nobody subscribe
-    folder, url, _ = place
+def test_lost_signals_delay_events_and_lose_none(backend, conversation):
+    # Given a Redis that refuses subscriptions
+    folder, url, _ = backend
     with Redis.from_url(url) as redis:
         redis.acl_setuser("default", enabled=True, nopass=True, keys="*", commands=["+@all", "-subscribe"])
     with agent_server(folder / "deaf", REDIS_URL=url) as (client, _):
         client.post("/api/conversations", json={"conversation_id": conversation})
         with socket(client, conversation, after_seq=0) as listener:
-            listener.hear()
+            listener.receive()
 
             append(client, conversation, event())
 
-            assert listener.hear()["seq"] == 1
+            assert listener.receive()["seq"] == 1
 
 
-def test_followers_hear_a_cluster(tmp_path, conversation):
+def test_followers_receive_events_from_a_cluster(tmp_path, conversation):
     with redis_cluster(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         client.post("/api/conversations", json={"conversation_id": conversation})
         others = [str(uuid4()) for _ in range(5)]
         for other in others:
             client.post("/api/conversations", json={"conversation_id": other})
         with socket(client, conversation) as listener, socket(client, others[0]) as beside:
-            listener.hear(), beside.hear()
+            listener.receive(), beside.receive()
 
             for number in range(20):
                 append(client, conversation, event(number=number))
                 append(client, others[number % 5], event(number=number))
 
-            assert [listener.hear()["number"] for _ in range(20)] == list(range(20))
-            assert [beside.hear()["number"] for _ in range(4)] == [0, 5, 10, 15]
+            assert [listener.receive()["number"] for _ in range(20)] == list(range(20))
+            assert [beside.receive()["number"] for _ in range(4)] == [0, 5, 10, 15]
 
 
-# clients that lag, and clients that come and go
+# clients that lag, and clients that connect and disconnect
 
 
 def big_event(number):
     return event(number=number, text="x" * 500_000)
 
 
-def test_a_client_that_stops_reading_delays_nobody_and_costs_little(place, conversation):
-    folder, url, _ = place
+def test_a_client_that_stops_reading_delays_no_other_and_takes_little_memory(backend, conversation):
+    folder, url, _ = backend
     settings = {"REDIS_URL": url, "FOLLOWER_BYTES": str(4 * 1024 * 1024), "WEB_CONCURRENCY": "1"}
     with agent_server(folder / "lag", **settings) as (client, master):
         client.post("/api/conversations", json={"conversation_id": conversation})
         [worker] = workers(master)
         with socket(client, conversation, most=4) as slow, socket(client, conversation) as quick:
-            slow.hear(), quick.hear()
+            slow.receive(), quick.receive()
             append(client, conversation, event(number=-1))
-            slow.hear(), quick.hear()
+            slow.receive(), quick.receive()
             before = worker.memory_info().rss
-            # When 60 MB come, far more than the kernel's buffers take
+            # When 60 MB are appended, far more than the kernel's buffers take
             for number in range(120):
                 append(client, conversation, big_event(number))
-                assert quick.hear()["number"] == number
+                assert quick.receive()["number"] == number
 
-            # Then the worker has kept no more than its settings say, with room for what it works on
+            # Then the worker has kept no more than its settings allow, with room for its current work
             assert worker.memory_info().rss - before < 40 * 1024 * 1024
-            # And the slow one is sent away, and finds everything in the log
+            # And the slow client is disconnected, and finds all events in the log
             assert slow.closed_with() in (1013, 1006)
         with socket(client, conversation, after_seq=120) as again:
-            again.hear()
-            assert again.hear()["event"]["number"] == 119
+            again.receive()
+            assert again.receive()["event"]["number"] == 119
 
 
-def test_a_client_that_takes_nothing_at_all_is_dropped(place, conversation):
-    folder, url, _ = place
+def test_a_client_that_reads_nothing_is_dropped(backend, conversation):
+    folder, url, _ = backend
     settings = {"REDIS_URL": url, "PING_SECONDS": "0.5", "IDLE_SECONDS": "1", "WEB_CONCURRENCY": "1"}
     with agent_server(folder / "dead", **settings) as (client, master):
         client.post("/api/conversations", json={"conversation_id": conversation})
@@ -342,8 +342,8 @@ def test_a_client_that_takes_nothing_at_all_is_dropped(place, conversation):
             wait_until(lambda: len(worker.net_connections()) <= before, "the end of dead connections")
 
 
-def test_clients_that_come_and_go_leave_nothing_behind(place, conversation):
-    folder, url, _ = place
+def test_clients_that_connect_and_disconnect_leave_no_resources(backend, conversation):
+    folder, url, _ = backend
     with agent_server(folder / "cycles", REDIS_URL=url, WEB_CONCURRENCY="1") as (client, master):
         append(client, conversation, *(event() for _ in range(100)))
         [worker] = workers(master)
@@ -351,7 +351,7 @@ def test_clients_that_come_and_go_leave_nothing_behind(place, conversation):
         def cycle(times):
             for number in range(times):
                 with socket(client, conversation, after_seq=95) as listener:
-                    assert [listener.hear()["seq"] for _ in range(6)] == [None, 96, 97, 98, 99, 100]
+                    assert [listener.receive()["seq"] for _ in range(6)] == [None, 96, 97, 98, 99, 100]
                 with client.stream("GET", f"/api/conversations/{conversation}/events/stream") as stream:
                     next(stream.iter_lines())
                 with socket(client, str(uuid4())) as nowhere:
@@ -360,7 +360,7 @@ def test_clients_that_come_and_go_leave_nothing_behind(place, conversation):
                     append(client, conversation, event())
 
         def settled():
-            """Open files once they no longer fall."""
+            """The number of open files once it no longer falls."""
             files = worker.num_fds()
             time.sleep(0.5)
             return files if worker.num_fds() == files else 0

@@ -27,7 +27,7 @@ def operations(document):
                 yield path, method, operation
 
 
-def test_the_kept_document_is_true():
+def test_the_stored_document_is_current():
     assert make.OPENAPI.read_text() == make.openapi(), "run `make docs`"
 
 
@@ -40,7 +40,7 @@ def references(node):
 
 
 @pytest.mark.parametrize("origin", ["kept", "live"])
-def test_every_reference_leads_somewhere(document, origin):
+def test_every_reference_resolves(document, origin):
     document = document if origin == "live" else json.loads(make.OPENAPI.read_text())
     found = set(references(document))
 
@@ -52,12 +52,12 @@ def test_every_reference_leads_somewhere(document, origin):
             node = node[step]
 
 
-def test_versions(document):
+def test_the_document_has_its_versions(document):
     assert document["openapi"].startswith("3.1")
     assert document["info"]["version"] == "0.1.0"
 
 
-def test_count_is_described_as_the_interface_says(document):
+def test_count_is_described_as_in_the_interface(document):
     path = document["paths"]["/api/conversations/{conversation_id}/events/count"]
     count = path["get"]
 
@@ -76,13 +76,14 @@ def test_count_is_described_as_the_interface_says(document):
     assert {"404", "422"} <= set(count["responses"])
 
 
-def test_respond_to_confirmation_is_described_as_the_interface_says(document):
-    answer = document["paths"]["/api/conversations/{conversation_id}/events/respond_to_confirmation"]["post"]
+def test_respond_to_confirmation_is_described_as_in_the_interface(document):
+    operation = document["paths"]["/api/conversations/{conversation_id}/events/respond_to_confirmation"]["post"]
 
-    assert answer["tags"] == ["Events"]
-    assert answer["requestBody"]["required"] is True
+    assert operation["tags"] == ["Events"]
+    assert operation["requestBody"]["required"] is True
     body, result = (
-        part["content"]["application/json"]["schema"] for part in (answer["requestBody"], answer["responses"]["200"])
+        part["content"]["application/json"]["schema"]
+        for part in (operation["requestBody"], operation["responses"]["200"])
     )
     assert body == {"$ref": "#/components/schemas/ConfirmationResponse"}
     assert result == {"$ref": "#/components/schemas/ConfirmationResult"}

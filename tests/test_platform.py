@@ -1,4 +1,4 @@
-"""A system that is not Linux runs the server without process sandboxes, and says so."""
+"""A system other than Linux runs the server without process sandboxes, and reports that."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def elsewhere(tmp_path):
         yield client, tmp_path / "log"
 
 
-def test_elsewhere_than_on_linux_the_server_serves_and_says_that_process_sandboxes_do_not_run(elsewhere, conversation):
+def test_other_systems_than_linux_run_the_server_and_report_that_process_sandboxes_do_not_run(elsewhere, conversation):
     client, log = elsewhere
     assert client.get("/ready").status_code == 200
     assert client.get("/server_info").json()["notice"] == SENTENCE

@@ -22,7 +22,7 @@ def server(request, tmp_path_factory):
 
 
 def _post(arguments):
-    """One request of a racing process, on a connection of its own, once all are there."""
+    """A request of a racing process, on a connection of its own, once all processes are ready."""
     barrier, url, body = arguments
     with httpx.Client(timeout=30) as client:
         client.get(f"{url.split('/api')[0]}/alive")
@@ -32,7 +32,7 @@ def _post(arguments):
 
 
 def race(server, path: str, bodies: list) -> list[tuple[int, dict]]:
-    """Post every body from a process of its own at the same moment; statuses and answers."""
+    """Post every body from a process of its own at the same moment; statuses and response bodies."""
     with FORK.Manager() as manager, FORK.Pool(len(bodies)) as pool:
         barrier = manager.Barrier(len(bodies))
         return pool.map(_post, [(barrier, f"{server.base_url}{path}", body) for body in bodies], chunksize=1)
@@ -48,21 +48,21 @@ def all_events(server, conversation: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("_attempt", range(3))
-def test_of_fifty_racing_answers_one_wins(server, conversation, _attempt):
-    # Given a conversation that waits for an answer
+def test_fifty_concurrent_decisions_have_one_winner(server, conversation, _attempt):
+    # Given a conversation that waits for a decision
     server.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
     waiting = action("rm -r /tmp/x")
     server.post(f"/api/v1/webhooks/events/{conversation}", json=[waiting])
 
-    # When 25 accept and 25 reject it at once
-    answers = [{"accept": bool(number % 2), "reason": f"reason {number}"} for number in range(50)]
-    results = race(server, f"/api/conversations/{conversation}/events/respond_to_confirmation", answers)
+    # When 25 requests accept and 25 reject concurrently
+    decisions = [{"accept": bool(number % 2), "reason": f"reason {number}"} for number in range(50)]
+    results = race(server, f"/api/conversations/{conversation}/events/respond_to_confirmation", decisions)
 
-    # Then one answer took effect, and the state is that of its kind
+    # Then one decision took effect, and the state is that of its kind
     assert {status for status, _ in results} == {200}
     winners = [number for number, (_, result) in enumerate(results) if result["success"]]
     assert len(winners) == 1
-    accepted = answers[winners[0]]["accept"]
+    accepted = decisions[winners[0]]["accept"]
     events = all_events(server, conversation)
     rejections = [event for event in events if event["kind"] == "UserRejectObservation"]
     states = [event["value"] for event in events if event["kind"] == "ConversationStateUpdateEvent"]
@@ -70,7 +70,7 @@ def test_of_fifty_racing_answers_one_wins(server, conversation, _attempt):
     assert states == ["waiting_for_confirmation", "running" if accepted else "idle"]
     assert status == states[-1]
     assert [(event["action_id"], event["rejection_reason"]) for event in rejections] == (
-        [] if accepted else [(waiting["id"], answers[winners[0]]["reason"])]
+        [] if accepted else [(waiting["id"], decisions[winners[0]]["reason"])]
     )
     assert server.get(f"/api/conversations/{conversation}/pending_actions").json() == []
 
@@ -99,7 +99,7 @@ def test_overlapping_batches_from_eight_processes_make_a_dense_log(server, conve
     assert sorted(event["id"] for event in all_events(server, conversation)) == sorted(appended)
 
 
-def test_of_twenty_creates_of_one_id_one_is_new(server, conversation):
+def test_twenty_concurrent_creates_of_one_id_create_one(server, conversation):
     bodies = [{"conversation_id": conversation, "title": f"title {number}"} for number in range(20)]
 
     results = race(server, "/api/conversations", bodies)
@@ -109,7 +109,7 @@ def test_of_twenty_creates_of_one_id_one_is_new(server, conversation):
     assert {result["title"] for _, result in results} == {f"title {statuses.index(201)}"}
 
 
-def test_of_twenty_deletes_one_succeeds(server, conversation):
+def test_twenty_concurrent_deletes_have_one_success(server, conversation):
     server.post("/api/conversations", json={"conversation_id": conversation})
     with FORK.Pool(8) as pool:
         url = f"{server.base_url}/api/conversations/{conversation}"
@@ -125,8 +125,8 @@ def _delete(url):
 ALWAYS = {"kind": "AlwaysConfirm"}
 
 
-def test_messages_race_an_accept_without_approving_twice(server):
-    # A message rejects what waits; an accept approves it. Whichever comes first, the other finds nothing.
+def test_messages_that_race_an_acceptance_approve_nothing_twice(server):
+    # A message rejects pending actions; an acceptance approves them. The later one finds no pending action.
     for _ in range(5):
         conversation = str(uuid4())
         server.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
@@ -135,10 +135,10 @@ def test_messages_race_an_accept_without_approving_twice(server):
         with FORK.Pool(2) as pool, FORK.Manager() as manager:
             barrier = manager.Barrier(2)
             url = f"{server.base_url}/api/conversations/{conversation}/events"
-            _, answered = pool.map(
+            _, decided = pool.map(
                 _post,
                 [(barrier, url, text), (barrier, f"{url}/respond_to_confirmation", {"accept": True})],
                 chunksize=1,
             )
         rejections = [e for e in all_events(server, conversation) if e["kind"] == "UserRejectObservation"]
-        assert len(rejections) == (0 if answered[1]["success"] else 1), json.dumps(rejections)
+        assert len(rejections) == (0 if decided[1]["success"] else 1), json.dumps(rejections)

@@ -1,4 +1,4 @@
-"""What the README and the tour show is what happens."""
+"""The commands of the README and the tour print the transcripts that the pages show."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def server(tmp_path_factory):
         yield client
 
 
-def test_the_demo_prints_what_is_shown(server):
+def test_the_demo_prints_the_transcript_of_the_page(server):
     [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", TOUR, re.DOTALL)
 
     ran = subprocess.run(
@@ -39,7 +39,7 @@ def timeless(text: str) -> str:
     return re.sub(r"127\.0\.0\.1:\d+", "SERVER", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+", "TIME", text))
 
 
-def test_the_demo_says_so_when_no_server_answers():
+def test_the_demo_reports_that_no_server_responds():
     ran = subprocess.run(
         [sys.executable, "examples/demo.py", "http://127.0.0.1:1"],
         cwd=PROJECT,
@@ -53,7 +53,7 @@ def test_the_demo_says_so_when_no_server_answers():
     assert "Traceback" not in ran.stderr
 
 
-def test_the_commands_by_hand_do_what_they_say(server):
+def test_the_commands_of_the_page_return_the_documented_responses(server):
     program("curl")
     [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", TOUR, re.DOTALL)
     script = script.replace("http://127.0.0.1:8000", str(server.base_url).rstrip("/"))
@@ -61,18 +61,18 @@ def test_the_commands_by_hand_do_what_they_say(server):
 
     ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, check=True)
 
-    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.strip()]
-    started, sent, appended, pending, answered, actions, bodies, page = answers
+    responses = [json.loads(line) for line in ran.stdout.splitlines() if line.strip()]
+    started, sent, appended, pending, decided, actions, bodies, page = responses
     assert (started["title"], started["execution_status"]) == ("First steps", "idle")
     assert sent == {"success": True}
     assert appended == {"success": True, "appended": 1, "seq": 4}
     assert [(action["id"], action["arguments"]) for action in pending] == [("a1", {"command": "deploy"})]
-    assert answered == {"success": True}
+    assert decided == {"success": True}
     assert (actions, bodies) == (1, 1)
     assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
 
 
-def test_the_agent_does_what_is_shown(server):
+def test_the_agent_prints_the_transcript_of_the_page(server):
     program("curl")
     [script] = re.findall(r"## An agent, live\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     url = str(server.base_url).rstrip("/")
@@ -84,8 +84,8 @@ def test_the_agent_does_what_is_shown(server):
         ["bash", "-ec", script + "\nkill $AGENT"], cwd=PROJECT, capture_output=True, text=True, timeout=90
     )
 
-    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-    _started, sent, proposed, accepted, observed = answers
+    responses = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    _started, sent, proposed, accepted, observed = responses
     assert sent == accepted == {"success": True}
     assert [event["kind"] for event in proposed["items"]][:1] == ["ActionEvent"]
     [observation] = observed["items"]
@@ -93,13 +93,13 @@ def test_the_agent_does_what_is_shown(server):
     assert observation["observation"]["exit_code"] == 0
 
 
-def test_an_agent_in_a_sandbox_prints_what_is_shown(tmp_path):
+def test_an_agent_in_a_sandbox_prints_the_transcript_of_the_page(tmp_path):
     with supervised_server(tmp_path) as (client, _):
         check_the_sandbox_lines(str(client.base_url))
 
 
 def check_the_sandbox_lines(url: str) -> None:
-    """Run them against a server, and compare what they print with what is shown."""
+    """Run the commands against a server, and compare their output with the page."""
     program("curl")
     [script] = re.findall(r"## Run an agent in a sandbox\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", TOUR, re.DOTALL)
@@ -111,7 +111,7 @@ def check_the_sandbox_lines(url: str) -> None:
 
 
 def lasting(text: str) -> list[str]:
-    """What is the same in every run, on every machine. A start may pass some of its states too fast to be seen."""
+    """The part of a transcript that is the same in every run. A start may pass some states too fast to be seen."""
     text = re.sub(r'"Linux [^"]*"', '"KERNEL"', timeless(text))
     text = re.sub(r'"call_\w+"', '"CALL"', re.sub(r'"id":"[A-Za-z0-9]{22}"', '"id":"SANDBOX"', text))
     ends = ('"status": "WORKING"', '"status": "READY"')
@@ -122,7 +122,7 @@ PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "SECURITY
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_names_is_there(page):
+def test_every_file_that_a_page_names_exists(page):
     text = page.read_text()
     links = [page.parent / name for name in re.findall(r"\]\(([\w./-]+)\)", text)]
     paths = [PROJECT / name for name in re.findall(r"`([\w/]+/[\w/]+\.(?:py|md|yaml|toml|lua))`", text)]

@@ -102,7 +102,7 @@ def test_an_unknown_scheme_is_refused():
         connect("http://127.0.0.1:1", timeout=1, max_connections=1)
 
 
-def test_nobody_else_reads_the_environment():
+def test_no_other_module_reads_the_environment():
     readers = [
         path.name
         for folder in (".", "blueprints", "schemas", "store")

@@ -1,4 +1,4 @@
-"""The file of sandbox specs: what may stand in it, and the sentence that a wrong one stops the start with."""
+"""The file of sandbox specs: its valid content, and the sentence with which an invalid file stops the start."""
 
 from datetime import UTC, datetime
 
@@ -32,7 +32,7 @@ def test_every_key_is_explained_in_the_bundled_file():
     assert explained >= set(_Spec().fields)
 
 
-def test_what_is_absent_has_its_default(tmp_path):
+def test_an_absent_key_has_its_default(tmp_path):
     [spec] = Specs.load(written(tmp_path, one())).all
     assert (spec.runtime, spec.working_dir, spec.initial_env, spec.isolated) == ("process", ".", {}, False)
     assert spec.ports == {"AGENT_SERVER": 8000}
@@ -45,7 +45,7 @@ def a_container(**members: str) -> str:
     return one(runtime='"docker"', image='"some/image:1"', **members)
 
 
-def test_a_container_is_hardened_where_its_spec_does_not_say_otherwise(tmp_path):
+def test_a_container_is_hardened_unless_its_spec_loosens_it(tmp_path):
     [spec] = Specs.load(written(tmp_path, a_container())).all
     assert (spec.read_only, spec.capabilities, spec.new_privileges, spec.network) == (True, (), False, None)
 
@@ -61,7 +61,7 @@ def test_limits_are_read(tmp_path):
     assert (spec.memory_bytes, spec.cpus, spec.processes) == (512 << 20, 1.5, 64)
 
 
-def test_the_first_one_is_the_default_and_an_unknown_one_is_not_found(tmp_path):
+def test_the_first_spec_is_the_default_and_an_unknown_spec_is_not_found(tmp_path):
     specs = Specs.load(written(tmp_path, one() + one(id='"b"')))
     assert [specs.get(None).id, specs.get("b").id] == ["a", "b"]
     with pytest.raises(SpecNotFound):
@@ -116,12 +116,12 @@ def test_the_first_one_is_the_default_and_an_unknown_one_is_not_found(tmp_path):
         ("[[spec", r"is not TOML"),
     ],
 )
-def test_a_wrong_file_is_refused_with_file_key_and_reason(tmp_path, text, sentence):
+def test_an_invalid_file_is_refused_with_file_key_and_reason(tmp_path, text, sentence):
     with pytest.raises(ConfigError, match=sentence) as refusal:
         Specs.load(written(tmp_path, text))
     assert str(tmp_path / "specs.toml") in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
         Specs.load(str(tmp_path / "nowhere.toml"))

@@ -88,13 +88,13 @@ def test_instants_are_read_exactly(text, at):
         "2025-11-20\x00",
     ],
 )
-def test_what_is_no_instant_is_refused(text):
+def test_a_text_other_than_an_instant_is_refused(text):
     with pytest.raises(ValueError, match=r".+"):
         micros(text)
 
 
 @given(st.datetimes().map(lambda when: when.isoformat()))
-def test_every_instant_that_we_write_is_read_as_itself(text):
+def test_every_written_instant_is_read_as_itself(text):
     assert micros(event_time(micros(text))) == micros(utc_time(micros(text))) == micros(text)
 
 
@@ -146,7 +146,7 @@ def test_kinds_are_bare_or_qualified():
         b"[],",
     ],
 )
-def test_what_is_no_json_is_refused(raw):
+def test_invalid_json_is_refused(raw):
     with pytest.raises(InvalidJson):
         parse_json(raw)
     with pytest.raises(InvalidJson):
@@ -181,7 +181,7 @@ def test_sixty_four_levels_are_read_however_many_brackets_there_are(raw):
         (b" \t\r\n null \n", None),
     ],
 )
-def test_what_json_may_hold_is_read(raw, value):
+def test_valid_json_is_read(raw, value):
     assert parse_json(raw) == value
 
 
@@ -199,7 +199,7 @@ def test_an_element_has_its_own_bytes_without_the_space_around_it(raw, own):
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"1", b"null", b'"[]"', b" true "])
-def test_what_is_no_array_has_no_elements(raw):
+def test_a_value_other_than_an_array_has_no_elements(raw):
     assert json_elements(raw, 10) is None
 
 
@@ -210,7 +210,7 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values, max_size=8), st.sampled_from([None, 1, "\t"]))
-def test_the_elements_of_an_array_have_the_bytes_that_they_came_with(values, indent):
+def test_the_elements_of_an_array_keep_their_bytes(values, indent):
 
     raw = json.dumps(values, indent=indent, ensure_ascii=False).encode("utf-8", "surrogatepass")
     try:
@@ -225,7 +225,7 @@ def test_the_elements_of_an_array_have_the_bytes_that_they_came_with(values, ind
     assert all(own in raw for _, own in elements)
 
 
-def test_reading_stops_behind_the_most_elements_wanted():
+def test_reading_stops_after_the_maximum_number_of_elements():
     assert len(json_elements(b"[" + b"1," * 1000 + b"1]", 5)) == 6
     assert json_elements(b'{"a": 1}', 5) is None
 

@@ -22,18 +22,18 @@ def lease_key(sandbox_id: str) -> str:
 
 
 class Scripted(ThreadingHTTPServer):
-    """Responds as the test says and keeps what it was asked. A status of 0 closes the connection without a response."""
+    """Responds as the test sets and keeps the requests. A status of 0 closes the connection without a response."""
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[tuple[str, object]] = []
+        self.requests: list[tuple[str, object]] = []
         self.keys: set[str] = set()
-        self.statuses: list[int] = []  #: of the next responses; 200 when there is none
+        self.statuses: list[int] = []  #: statuses of the next responses; 200 when the list is empty
         self.state = {"execution_status": "waiting_for_confirmation"}
         self.latest = ""
-        self.when_asked: Callable[[str], None] = lambda _path: None  #: called before the response
+        self.on_request: Callable[[str], None] = lambda _path: None  #: called before the response
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -41,14 +41,14 @@ class Scripted(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def posted(self, end: str) -> list[object]:
-        return [body for path, body in self.asked if path.startswith("POST") and path.endswith(end)]
+        return [body for path, body in self.requests if path.startswith("POST") and path.endswith(end)]
 
     @property
     def decisions(self) -> list[object]:
         return self.posted("/respond_to_confirmation")
 
     def handle_error(self, request, client_address):
-        """A client that hangs up while it waits is part of the script."""
+        """Ignore a client that hangs up during a request: tests provoke it."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,10 +58,10 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
         path = self.path.partition("?")[0]
-        self.server.asked.append((f"{self.command} {path}", body))
+        self.server.requests.append((f"{self.command} {path}", body))
         self.server.keys.add(self.headers["X-Session-API-Key"])
         code = self.server.statuses.pop(0) if self.server.statuses else 200
-        self.server.when_asked(path)
+        self.server.on_request(path)
         if not code:
             self.close_connection = True
             return
@@ -92,7 +92,7 @@ def scripted_agent() -> Iterator[Scripted]:
 
 @contextmanager
 def running_sandbox(store: Store, url: str) -> Iterator[Sandbox]:
-    """A sandbox that runs, as its supervisor has said, with the agent of that URL in it."""
+    """A sandbox that its supervisor reported as RUNNING, with the agent of that URL in it."""
     store.sandboxes.beat("scripted", "supervisor")
     store.events._redis.zadd("{sandboxes}:hosts", {"scripted": wire.now() + 3_600_000_000})  # however slow the machine
     sandbox = store.sandboxes.start("spec")
@@ -115,7 +115,7 @@ def propose(store: Store, conversation: str, sandbox_id: str) -> dict:
 
 
 def end_leases(store: Store, conversation: str) -> None:
-    """Let the time pass in which nobody else may claim the deliveries of a conversation."""
+    """End the leases of a conversation's deliveries, as if their time were over."""
     redis = store.events._redis
     for entry in redis.zrange(DUE, 0, -1):
         _, of, sandbox_id = entry.decode().split(" ")

@@ -1,4 +1,4 @@
-"""One agent server, one sandbox, one conversation that waits."""
+"""An agent server, a sandbox and a conversation that waits for a decision."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is passed on to an agent and how often: a scripted agent server, real sockets."""
+"""Commands to an agent and their retries, against a scripted agent server on real sockets."""
 
 import pytest
 
@@ -8,7 +8,9 @@ from store.errors import ConversationNotFound
 from store.sandboxes import SandboxId
 
 
-def test_a_message_is_passed_on_with_the_key_and_written_by_nobody_else(store, commands, conversation, sandbox, agent):
+def test_a_message_is_forwarded_with_the_key_and_only_the_agent_writes_it(
+    store, commands, conversation, sandbox, agent
+):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
     content = [{"type": "text", "text": "hello"}]
 
@@ -19,7 +21,7 @@ def test_a_message_is_passed_on_with_the_key_and_written_by_nobody_else(store, c
     assert store.events.count(conversation) == 0
 
 
-def test_what_can_be_repeated_is_tried_twice_and_what_cannot_once(store, commands, conversation, sandbox, agent):
+def test_idempotent_calls_are_tried_twice_and_others_once(store, commands, conversation, sandbox, agent):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
     agent.statuses = [0]
     commands.change_status(conversation, "pause")
@@ -33,26 +35,26 @@ def test_what_can_be_repeated_is_tried_twice_and_what_cannot_once(store, command
     assert len(agent.posted("/events")) == len(agent.posted("/run")) == 1
 
 
-@pytest.mark.parametrize("told", ["PAUSED", "MISSING", "ERROR"])
-def test_nothing_is_asked_of_a_sandbox_that_does_not_run(store, commands, conversation, sandbox, agent, told):
+@pytest.mark.parametrize("reported", ["PAUSED", "MISSING", "ERROR"])
+def test_no_call_goes_to_a_sandbox_that_does_not_run(store, commands, conversation, sandbox, agent, reported):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
-    if told == "PAUSED":
+    if reported == "PAUSED":
         store.sandboxes.ask(sandbox.id, "pause")
-    store.sandboxes.report(sandbox.id, "scripted", "supervisor", told)
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", reported)
 
-    with pytest.raises(NotReachable, match=told):
+    with pytest.raises(NotReachable, match=reported):
         commands.send(conversation, content=[], run=True)
-    assert agent.asked == []
+    assert agent.requests == []
 
 
-def test_nobody_is_asked_of_a_sandbox_that_was_forgotten(store, commands, conversation):
+def test_no_call_goes_to_a_forgotten_sandbox(store, commands, conversation):
     store.conversations.create(conversation, sandbox_id=SandboxId("forgotten"), app={})
     with pytest.raises(NotReachable, match="MISSING"):
         commands.set_policy(conversation, {"kind": "NeverConfirm"})
     commands.delete(conversation)
 
 
-def test_a_refusal_says_what_the_agent_said(store, commands, conversation, sandbox, agent):
+def test_a_refusal_repeats_the_detail_of_the_agent(store, commands, conversation, sandbox, agent):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
     agent.statuses = [409]
     with pytest.raises(AgentRefused, match="409: as scripted"):

@@ -1,4 +1,4 @@
-"""What becomes of a decision that a worker delivers: a scripted agent server, real sockets."""
+"""Deliveries of decisions to an agent, against a scripted agent server on real sockets."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from tests.servers import wait_until
 
 
 def drive(store, commands, conversation):
-    """What a supervisor does about the delivery of a conversation once its lease has ended."""
+    """Drive the delivery of a conversation as a supervisor does after the lease has ended."""
     end_leases(store, conversation)
     claim = claimed(store, conversation)
     if claim is not None:
@@ -23,7 +23,7 @@ def drive(store, commands, conversation):
 
 
 def entries(store, conversation):
-    """When the deliveries of a conversation are due."""
+    """The due times of a conversation's deliveries."""
     stored = store.events._redis.zrange(DUE, 0, -1, withscores=True)
     return [at for entry, at in stored if conversation.encode() in entry]
 
@@ -37,29 +37,29 @@ def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
     assert not commands.decide(waiting, accept=True, reason="fine")
     assert agent.decisions == [{"accept": True, "reason": "fine"}]
     store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
-    drive(store, commands, waiting)  # a moment later: it has moved
+    drive(store, commands, waiting)  # a moment later: the agent has left the status
     assert len(agent.decisions) == 1
     assert store.deliveries.get(waiting) is None
     assert lease(store, sandbox) is None
 
 
 def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_once(store, waiting, sandbox, agent):
-    # Given an agent that responds when a supervisor has looked for what is due
-    commands, looked = Commands(store, http_client(60)), threading.Event()
-    agent.when_asked = lambda _: looked.wait(30)
+    # Given an agent that responds after a supervisor has polled for due deliveries
+    commands, polled = Commands(store, http_client(60)), threading.Event()
+    agent.on_request = lambda _: polled.wait(30)
     with ThreadPoolExecutor(1) as pool:
         deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
         wait_until(lambda: agent.decisions, "the call of the agent")
 
-        # When it looks seconds later
+        # When the supervisor polls seconds later
         seconds, micros = store.events._redis.time()
         [due_at] = entries(store, waiting)
         left = due_at / 1e6 - seconds - micros / 1e6
 
-        # Then it is not due before the call would have ended
+        # Then the delivery is not due before the deadline of the call
         assert left > 60
         assert claimed(store, waiting) is None
-        looked.set()
+        polled.set()
         assert deciding.result(30) is True
     assert agent.decisions == [{"accept": False, "reason": "no"}]
     assert store.deliveries.get(waiting) is None
@@ -82,9 +82,7 @@ def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_
     assert store.deliveries.get(waiting) is None
 
 
-def test_a_worker_that_stood_still_for_longer_than_its_lease_delivers_nothing(
-    store, commands, waiting, agent, monkeypatch
-):
+def test_a_worker_that_stalled_for_longer_than_its_lease_delivers_nothing(store, commands, waiting, agent, monkeypatch):
     decide, opened = store.deliveries.decide, store.deliveries.open
 
     def decide_and_stand_still(claim, **decision):
@@ -110,13 +108,13 @@ def test_a_delivery_whose_worker_was_killed_before_it_decided_is_forgotten(store
 
     drive(store, commands, waiting)
 
-    assert agent.asked == []
+    assert agent.requests == []
     assert len(store.confirmations.pending(waiting)) == 1
     assert commands.decide(waiting, accept=True, reason="")
 
 
 def test_an_acceptance_that_the_agent_took_and_dropped_is_delivered_again(store, commands, waiting, sandbox, agent):
-    """A published agent server does that between its word that it waits and the end of its run."""
+    """A published agent server drops decisions between its report that it waits and the end of its run."""
     commands.decide(waiting, accept=True, reason="")
 
     drive(store, commands, waiting)
@@ -137,7 +135,11 @@ def test_a_decision_that_the_agent_did_not_take_is_delivered_again(store, comman
 
     assert store.deliveries.get(waiting) is not None
     assert lease(store, sandbox) is None
-    agent.statuses = [200, 200, failure]  # the state, the latest action, and no success once more
+    agent.statuses = [
+        200,
+        200,
+        failure,
+    ]  # the state, the latest action, the decision
     drive(store, commands, waiting)
     assert store.deliveries.get(waiting) is not None
     drive(store, commands, waiting)
@@ -146,7 +148,7 @@ def test_a_decision_that_the_agent_did_not_take_is_delivered_again(store, comman
 
 
 @pytest.mark.parametrize("moved_on", ["no longer waits", "waits for another action"])
-def test_a_decision_that_was_received_is_not_given_to_what_came_later(store, commands, waiting, agent, moved_on):
+def test_a_received_decision_does_not_apply_to_later_actions(store, commands, waiting, agent, moved_on):
     agent.statuses = [0]  # received, but the response was lost
     commands.decide(waiting, accept=True, reason="")
     if moved_on == "no longer waits":
@@ -163,7 +165,7 @@ def test_a_decision_that_was_received_is_not_given_to_what_came_later(store, com
 def test_a_driver_whose_lease_ends_while_the_agent_responds_delivers_nothing(store, commands, waiting, sandbox, agent):
     agent.statuses = [500]
     commands.decide(waiting, accept=False, reason="no")
-    agent.when_asked = lambda _: store.events._redis.delete(lease_key(sandbox.id))
+    agent.on_request = lambda _: store.events._redis.delete(lease_key(sandbox.id))
 
     drive(store, commands, waiting)
 
@@ -188,7 +190,7 @@ def test_conversations_of_one_agent_that_are_decided_at_once_are_delivered_one_a
         with guard:
             inside -= 1
 
-    agent.when_asked = count
+    agent.on_request = count
     with ThreadPoolExecutor(6) as pool:
         won = pool.map(lambda one: commands.decide(one, accept=False, reason=""), [waiting, *others])
 
@@ -199,12 +201,12 @@ def test_conversations_of_one_agent_that_are_decided_at_once_are_delivered_one_a
     assert len(agent.decisions) == 6
 
 
-# Messages and runs: an agent server approves what waits by either
+# Messages and runs: an agent server takes either for the approval of pending actions
 
 
-def test_a_message_rejects_what_waits_before_it_arrives(commands, waiting, agent):
+def test_a_message_rejects_pending_actions_before_it_is_sent(commands, waiting, agent):
     commands.send(waiting, content=[], run=True)
-    paths = [path.rpartition("/")[2] for path, _ in agent.asked]
+    paths = [path.rpartition("/")[2] for path, _ in agent.requests]
     assert paths == ["respond_to_confirmation", "events"]
     assert agent.decisions[0]["accept"] is False
 
@@ -221,8 +223,8 @@ def test_a_message_after_an_acceptance_accepts_no_later_action(commands, waiting
 
 @pytest.mark.parametrize("failure", [0, 500])
 def test_a_message_whose_rejection_the_agent_did_not_receive_is_not_sent(store, commands, waiting, agent, failure):
-    # Nor is the next one: the agent still waits, and would take it for an approval.
-    for statuses in ([failure], [200, 200, failure]):  # the state and the latest action come first
+    # The next message is not sent either: the agent still waits, and would take it for an approval.
+    for statuses in ([failure], [200, 200, failure]):  # the requests for the state and the latest action are first
         agent.statuses = statuses
         with pytest.raises((AgentUnreachable, AgentRefused)):
             commands.send(waiting, content=[], run=True)
@@ -236,16 +238,16 @@ def test_a_message_whose_rejection_the_agent_did_not_receive_is_not_sent(store, 
 
 
 @pytest.mark.parametrize("act", ["run", "message"])
-def test_neither_a_run_nor_a_message_approves_what_was_rejected(store, commands, waiting, agent, act):
+def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands, waiting, agent, act):
     agent.statuses = [500]
-    commands.decide(waiting, accept=False, reason="no")  # which the agent has not received
+    commands.decide(waiting, accept=False, reason="no")  # The agent has not received the rejection.
 
     if act == "run":
         commands.change_status(waiting, "run")
     else:
         commands.send(waiting, content=[], run=True)
 
-    paths = [path.rpartition("/")[2] for path, _ in agent.asked if path.startswith("POST")]
+    paths = [path.rpartition("/")[2] for path, _ in agent.requests if path.startswith("POST")]
     assert paths == ["respond_to_confirmation", "respond_to_confirmation", "run" if act == "run" else "events"]
     assert [body["accept"] for body in agent.decisions] == [False, False]
     assert store.deliveries.get(waiting) is None
@@ -256,7 +258,7 @@ def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, wai
     monkeypatch.setattr("agents.commands._LEASE_TIMEOUT", 60)
     commands = Commands(store, http_client(30))
     go_on = threading.Event()
-    agent.when_asked = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(30)
+    agent.on_request = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(30)
     with ThreadPoolExecutor(2) as pool:
         deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
         wait_until(lambda: agent.decisions, "the call of the agent")
@@ -265,21 +267,21 @@ def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, wai
         else:
             acting = pool.submit(commands.send, waiting, content=[], run=True)
         wait_until(lambda: len(entries(store, waiting)) == 2, "the second to wait for the agent")
-        assert len(agent.asked) == 1
+        assert len(agent.requests) == 1
 
         go_on.set()
 
         assert deciding.result(30) is True
         acting.result(30)
-    assert [path.rpartition("/")[2] for path, _ in agent.asked] == [
+    assert [path.rpartition("/")[2] for path, _ in agent.requests] == [
         "respond_to_confirmation",
         "run" if act == "run" else "events",
     ]
 
 
-def test_to_run_what_waits_is_to_accept_it(store, commands, waiting, agent):
+def test_a_run_accepts_pending_actions(store, commands, waiting, agent):
     commands.change_status(waiting, "run")
-    assert [path.rpartition("/")[2] for path, _ in agent.asked] == ["respond_to_confirmation"]
+    assert [path.rpartition("/")[2] for path, _ in agent.requests] == ["respond_to_confirmation"]
     assert agent.decisions[0]["accept"] is True
 
 
@@ -297,12 +299,10 @@ def test_a_message_to_a_sandbox_that_is_paused_rejects_nothing(store, commands, 
         with pytest.raises(NotReachable, match="PAUSED"):
             act()
     assert len(store.confirmations.pending(waiting)) == 1
-    assert agent.asked == []
+    assert agent.requests == []
 
 
-def test_an_action_that_follows_is_decided_while_the_delivery_of_an_older_one_is_due(
-    store, commands, waiting, sandbox, agent
-):
+def test_a_later_action_is_decided_while_an_older_delivery_is_due(store, commands, waiting, sandbox, agent):
     commands.decide(waiting, accept=True, reason="")
     following = action("next")
     agent.latest = following["id"]

@@ -1,4 +1,4 @@
-"""An app conversation is deleted with its children and their start tasks, whatever is killed in between."""
+"""An app conversation is deleted with its children and their start tasks, even if a process is killed in between."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""What a hostile agent server can do to its caller: nothing that grows, lasts or shows in our log. Real sockets."""
+"""A hostile agent server costs its caller bounded time and memory and forges no line of the log. Real sockets."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from wire import ConversationId
 
 SOME = ConversationId("5f1c8a52-7d0e-4c39-9a41-000000000000")
 
-#: seconds: what a call may take in these tests, and what a busy machine may add to it
+#: seconds: the deadline of a call in these tests, and the delay that a busy machine may add to it
 CALL, SLACK = 1.0, 8.0
 
 
@@ -41,9 +41,9 @@ class Hostile:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._respond, args=(connection,), daemon=True).start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _respond(self, connection: socket.socket) -> None:
         with connection:
             self.heads.append(connection.recv(65536).decode())
             try:
@@ -66,7 +66,7 @@ def hostile(serve: Callable[[socket.socket], None]) -> Iterator[tuple[AgentServe
 
 
 def replying(body: bytes, *headers: str, status: str = "200 OK") -> Callable[[socket.socket], None]:
-    """A whole response, sent at once."""
+    """A whole response, sent in one piece."""
     head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers])
     return lambda connection: connection.sendall(head.encode() + b"\r\n\r\n" + body)
 
@@ -83,7 +83,7 @@ def dripping(first: bytes, each: bytes, seconds: float) -> Callable[[socket.sock
     return serve
 
 
-def test_a_response_is_asked_for_as_it_is():
+def test_the_client_requests_unencoded_responses():
     with hostile(replying(b"{}")) as (agent, server):
         agent.state(SOME)
 
@@ -113,7 +113,7 @@ def test_a_response_ends_at_the_bound_which_the_error_names(monkeypatch):
     with hostile(serve) as (agent, _), pytest.raises(AgentUnreachable, match=str(1 << 20)):
         agent.state(SOME)
 
-    assert sent < 32 << 20  # the bound, and what the system buffers
+    assert sent < 32 << 20  # the bound, and the buffers of the system
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_call_has_a_deadline_in_all_however_slowly_bytes_come(first, each):
     assert time.monotonic() - begun < CALL + SLACK
 
 
-def test_the_deadline_holds_for_what_is_sent_too():
+def test_the_deadline_includes_the_time_to_send():
     def serve(connection):
         while connection.recv(1):  # so slowly that a large request never arrives
             time.sleep(CALL / 5)
@@ -158,7 +158,7 @@ def test_a_start_may_take_longer_than_other_calls():
         agent.start({}, CALL * 30)
 
 
-def test_a_second_try_has_no_deadline_of_its_own():
+def test_a_retry_shares_the_deadline_of_its_call():
     with hostile(lambda _: time.sleep(CALL * 0.7)) as (agent, server):
         begun = time.monotonic()
         with pytest.raises(AgentUnreachable):
@@ -212,7 +212,7 @@ def test_a_flood_of_headers_is_refused(header):
         b'{"idle_time": ' + b"9" * 10_000 + b"}",
     ],
 )
-def test_what_is_no_json_object_is_a_sentence_and_never_taken_for_a_state(body):
+def test_a_response_other_than_a_json_object_is_an_error_and_never_a_state(body):
     with hostile(replying(body)) as (agent, _), pytest.raises(AgentUnreachable, match="JSON object"):
         agent.state(SOME)
 
@@ -253,7 +253,7 @@ def test_idle_time_is_a_number_of_seconds_or_unknown(said, idle):
 
 
 @pytest.mark.parametrize("said", ["NaN", "Infinity", "-Infinity"])
-def test_idle_time_that_is_no_json_is_an_error_of_the_agent(said):
+def test_idle_time_that_is_not_json_is_an_error_of_the_agent(said):
     with hostile(replying(f'{{"idle_time": {said}}}'.encode())) as (agent, _), pytest.raises(AgentUnreachable):
         agent.idle_seconds()
 
@@ -278,7 +278,7 @@ def test_a_detail_that_is_nested_deep_is_text_like_any_other():
         agent.state(SOME)
 
 
-def test_what_is_no_http_is_one_line_too():
+def test_a_response_other_than_http_is_an_error_of_one_line():
     with (
         hostile(lambda connection: connection.sendall(b"\x1b[31mSSH-2.0\r\nforged\r\n\r\n")) as (agent, _),
         pytest.raises(AgentUnreachable) as unreachable,
@@ -303,4 +303,4 @@ def test_an_agent_whose_response_breaks_off_is_unreachable():
 
     with hostile(serve) as (agent, server), pytest.raises(AgentUnreachable):
         agent.state(SOME)
-    assert len(server.heads) == 2  # what can be repeated without harm is tried twice
+    assert len(server.heads) == 2  # idempotent calls are tried twice

@@ -1,4 +1,4 @@
-"""The reference agent on its own: an agent server that tells nobody but who asks."""
+"""The reference agent on its own: an agent server without webhooks."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ KEY = "a key"
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """A client of one that needs a key."""
+    """A client of a reference agent that needs a key."""
     port = free_port()
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OH_SESSION_API_KEYS_0": KEY, "SECRET": "the server's"}
     command = [sys.executable, "-m", "agents.reference", "--port", str(port)]
@@ -26,14 +26,14 @@ def agent(tmp_path_factory):
 
 @pytest.fixture
 def conversation(agent):
-    """The path of a new one, whose actions wait for an answer."""
+    """The path of a new conversation, whose actions wait for a decision."""
     body = {"confirmation_policy": {"kind": "AlwaysConfirm"}}
     started = agent.post("/api/conversations", json=body)
     assert started.status_code == 201
     return f"/api/conversations/{started.json()['id']}"
 
 
-def say(agent, conversation, text, run=True):
+def send(agent, conversation, text, run=True):
     body = {"role": "user", "content": [{"type": "text", "text": text}], "run": run}
     assert agent.post(f"{conversation}/events", json=body).json() == {"success": True}
 
@@ -46,7 +46,7 @@ def events(agent, conversation, kind):
     return agent.get(f"{conversation}/events/search", params={"kind": kind}).json()["items"]
 
 
-def answer(agent, conversation, accept, **members):
+def decide(agent, conversation, accept, **members):
     path = f"{conversation}/events/respond_to_confirmation"
     assert agent.post(path, json={"accept": accept, **members}).json() == {"success": True}
 
@@ -65,23 +65,23 @@ def test_a_conversation_is_started_once_per_id(agent):
     assert statuses == [201, 200]
 
 
-def test_what_is_accepted_is_executed(agent, conversation):
-    say(agent, conversation, "run: echo one\nrun: exit 3")
+def test_an_accepted_action_is_executed(agent, conversation):
+    send(agent, conversation, "run: echo one\nrun: exit 3")
     until(agent, conversation, "waiting_for_confirmation")
     assert events(agent, conversation, "ObservationEvent") == []
 
-    answer(agent, conversation, True)
+    decide(agent, conversation, True)
 
     until(agent, conversation, "finished")
     seen = [event["observation"] for event in events(agent, conversation, "ObservationEvent")]
     assert [(one["exit_code"], one["content"][0]["text"]) for one in seen] == [(0, "one\n"), (3, "")]
 
 
-def test_what_is_rejected_is_not(agent, conversation):
-    say(agent, conversation, "run: echo one")
+def test_a_rejected_action_is_not_executed(agent, conversation):
+    send(agent, conversation, "run: echo one")
     until(agent, conversation, "waiting_for_confirmation")
 
-    answer(agent, conversation, False, reason="no")
+    decide(agent, conversation, False, reason="no")
 
     until(agent, conversation, "idle")
     [rejected] = events(agent, conversation, "UserRejectObservation")
@@ -89,19 +89,19 @@ def test_what_is_rejected_is_not(agent, conversation):
     assert events(agent, conversation, "ObservationEvent") == []
 
 
-def test_a_message_overtakes_what_waits(agent, conversation):
-    say(agent, conversation, "run: echo one")
+def test_a_message_supersedes_pending_actions(agent, conversation):
+    send(agent, conversation, "run: echo one")
     until(agent, conversation, "waiting_for_confirmation")
-    say(agent, conversation, "never mind")
+    send(agent, conversation, "never mind")
 
     until(agent, conversation, "finished")
     assert len(events(agent, conversation, "UserRejectObservation")) == 1
     assert [event["source"] for event in events(agent, conversation, "MessageEvent")] == ["user", "user", "agent"]
 
 
-def test_a_run_is_one_at_a_time(agent, conversation):
+def test_a_conversation_has_one_run_at_a_time(agent, conversation):
     agent.post(f"{conversation}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}})
-    say(agent, conversation, "run: sleep 30")
+    send(agent, conversation, "run: sleep 30")
     until(agent, conversation, "running")
 
     assert agent.post(f"{conversation}/run").status_code == 409
@@ -114,9 +114,9 @@ def test_a_run_is_one_at_a_time(agent, conversation):
 
 def test_a_command_knows_secrets_and_no_key(agent, conversation):
     agent.post(f"{conversation}/secrets", json={"secrets": {"GIVEN": "value"}})
-    say(agent, conversation, "run: echo $GIVEN; env | grep -c -e 'a key' -e PYTHONPATH")
+    send(agent, conversation, "run: echo $GIVEN; env | grep -c -e 'a key' -e PYTHONPATH")
     until(agent, conversation, "waiting_for_confirmation")
-    answer(agent, conversation, True)
+    decide(agent, conversation, True)
     until(agent, conversation, "finished")
 
     [seen] = events(agent, conversation, "ObservationEvent")
@@ -133,13 +133,13 @@ def test_a_command_knows_secrets_and_no_key(agent, conversation):
         ("GET", "/api/nope", None, 404),
     ],
 )
-def test_bad_input_is_told_as_such(agent, method, path, body, status):
+def test_bad_input_gets_an_error_with_a_detail(agent, method, path, body, status):
     response = agent.request(method, path, json=body)
     assert response.status_code == status
     assert isinstance(response.json()["detail"], str)
 
 
-def test_sigterm_ends_it():
+def test_sigterm_ends_the_agent():
     port = free_port()
     with running([sys.executable, "-m", "agents.reference", "--port", str(port)]) as process:
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/alive").is_success, "the agent")

@@ -8,7 +8,7 @@ from redis.connection import AbstractConnection
 
 from tests.agents import propose
 
-#: what is sent in one piece is answered in one round trip, a pipeline as well
+#: everything that is sent in one piece is one round trip, a pipeline as well
 MOST = 3
 
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "hello"}], "run": True}
@@ -22,13 +22,13 @@ REQUESTS = {
     "app message": ("/api/v1/app-conversations/{}/send-message", {"content": MESSAGE["content"]}),
 }
 
-#: what the agent is asked first where nothing waits
+#: the first request to the agent where no action is pending
 FIRST_CALLS = {"run": "run", "message": "events", "app message": "events"}
 
 
 @pytest.fixture
 def order(monkeypatch, agent):
-    """What this thread sends to Redis and what the agent is asked, in order."""
+    """The commands of this thread to Redis and the requests to the agent, in order."""
     seen, asking = [], threading.get_ident()
     sent = AbstractConnection.send_packed_command
 
@@ -38,14 +38,14 @@ def order(monkeypatch, agent):
         return sent(self, command, **options)
 
     monkeypatch.setattr(AbstractConnection, "send_packed_command", send)
-    agent.when_asked = lambda path: seen.append(path.rpartition("/")[2])
+    agent.on_request = lambda path: seen.append(path.rpartition("/")[2])
     return seen
 
 
 @pytest.mark.parametrize("what", REQUESTS)
 def test_the_agent_is_called_after_three_round_trips_at_most(client, store, sandbox, agent, order, what):
     path, body = REQUESTS[what]
-    for _ in range(2):  # the first connects, and loads the scripts
+    for _ in range(2):  # the first decision connects, and loads the scripts
         conversation = str(uuid4())
         if what in FIRST_CALLS:
             store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
@@ -55,7 +55,7 @@ def test_the_agent_is_called_after_three_round_trips_at_most(client, store, sand
         response = client.post(path.format(conversation), json=body)
         assert response.status_code == 200, response.text
 
-    called = next(place for place, name in enumerate(order) if name != "redis")
+    called = next(index for index, name in enumerate(order) if name != "redis")
     assert called <= MOST, order
     assert order[called] == FIRST_CALLS.get(what, "respond_to_confirmation")
 

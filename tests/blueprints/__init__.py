@@ -1,4 +1,4 @@
-"""What tests of several blueprints ask of a conversation, over HTTP and in Redis."""
+"""Reads of a conversation for tests of several blueprints, over HTTP and in Redis."""
 
 import json
 
@@ -11,7 +11,7 @@ NOT_FOUND = (404, {"detail": "Conversation not found"})
 
 
 def log(client, url):
-    """The log as it came, in the order of appending."""
+    """The events of a log, in the order of appending."""
     items, page = [], [{}]
     while page:
         page = client.get(f"{url}/events/search?after_seq={len(items)}").get_json()["items"]
@@ -25,7 +25,7 @@ def updates(client, url):
 
 
 def refused(response, *loc):
-    """Whether a response refuses the member of the body at a place."""
+    """Whether a response refuses the member of the body at a location."""
     return response.status_code == 422 and response.get_json()["detail"][0]["loc"] == ["body", *loc]
 
 
@@ -38,7 +38,7 @@ def said(text, **members):
 
 
 def stored(store, conversation) -> bytes:
-    """All that Redis holds of a conversation, joined."""
+    """All keys and values of a conversation in Redis, joined."""
     redis = store.conversations._redis
     readers = {
         b"string": redis.get,
@@ -58,6 +58,6 @@ def sealed(store, conversation) -> dict[str, bytes]:
 
 
 def opened(store, conversation) -> dict:
-    """The secrets as an agent's host reads them, which has the key."""
+    """The secrets as an agent's host reads them with the server key."""
     fernet = fernet_for(SECRET_KEY, conversation)
     return {name: json.loads(fernet.decrypt(value)) for name, value in sealed(store, conversation).items()}

@@ -1,10 +1,11 @@
-"""Conversations of the test's own, their agents, and a server that keeps secrets."""
+"""Conversations of one test, their agents, an app with a SECRET_KEY, and a real server for sockets and streams."""
 
 import pytest
 
 from app import create_app
 from config import Config
 from tests.blueprints import API, SECRET_KEY
+from tests.servers import agent_server, fakeredis_server, redis_server
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 
@@ -17,22 +18,51 @@ def url(client, conversation):
 
 
 @pytest.fixture
-def tell(client, conversation):
+def post_events(client, conversation):
     """Append events as the agent does."""
     return lambda *events: client.post(f"/api/v1/webhooks/events/{conversation}", json=list(events))
 
 
 @pytest.fixture(scope="module")
 def keeper(redis_url):
-    """A server that has a SECRET_KEY."""
+    """A client of an app that has a SECRET_KEY."""
     return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
 
 
 @pytest.fixture
 def agent(client, conversation):
-    """A conversation under AlwaysConfirm, and short words for what tests do with it."""
+    """A conversation under AlwaysConfirm, with short names for the requests of tests."""
     client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
     return Agent(client, conversation)
+
+
+@pytest.fixture(scope="module", params=[redis_server, fakeredis_server], ids=["server", "fakeredis"])
+def backend(request, tmp_path_factory):
+    """A folder and the URL of a Redis."""
+    folder = tmp_path_factory.mktemp("backend")
+    with request.param(folder) as (url, _):
+        yield folder, url
+
+
+@pytest.fixture(scope="module")
+def server(backend):
+    """A real server of two workers; modules with other settings have their own."""
+    folder, url = backend
+    with agent_server(folder / "log", REDIS_URL=url, SOCKET_MESSAGE_BYTES="65536") as (client, _):
+        yield client
+
+
+@pytest.fixture
+def post(server, conversation):
+    """Append events to a conversation that exists."""
+    server.post("/api/conversations", json={"conversation_id": conversation})
+
+    def post(*events):
+        response = server.post(f"/api/v1/webhooks/events/{conversation}", json=list(events))
+        assert response.status_code == 200
+        return response.json()
+
+    return post
 
 
 class Agent:
@@ -44,7 +74,7 @@ class Agent:
         response = self.client.post(self.webhook, json=list(events))
         assert response.status_code == 200, response.get_data()
 
-    def answer(self, accept, **members):
+    def decide(self, accept, **members):
         response = self.client.post(f"{self.url}/events/respond_to_confirmation", json={"accept": accept, **members})
         assert response.status_code == 200, response.get_data()
         return response.get_json()["success"]

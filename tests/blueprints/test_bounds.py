@@ -28,11 +28,11 @@ def webhook(url, conversation):
     return f"/api/v1/webhooks/events/{conversation}"
 
 
-def test_a_batch_that_would_make_too_many_actions_wait_gets_409(client, url, webhook):
-    answer = client.post(webhook, json=[action(), action(), action()])
+def test_a_batch_with_too_many_pending_actions_gets_409(client, url, webhook):
+    response = client.post(webhook, json=[action(), action(), action()])
 
-    assert answer.status_code == 409
-    assert answer.get_json()["detail"] == (
+    assert response.status_code == 409
+    assert response.get_json()["detail"] == (
         "At most 2 actions of a conversation may wait for a decision (MAX_PENDING_ACTIONS): "
         "none of these events was appended"
     )
@@ -40,10 +40,10 @@ def test_a_batch_that_would_make_too_many_actions_wait_gets_409(client, url, web
 
 
 def test_a_batch_of_too_many_kinds_and_sources_gets_422(client, url, webhook):
-    answer = client.post(webhook, json=[event(f"Kind{number}") for number in range(4)])
+    response = client.post(webhook, json=[event(f"Kind{number}") for number in range(4)])
 
-    assert answer.status_code == 422
-    [fault] = answer.get_json()["detail"]
+    assert response.status_code == 422
+    [fault] = response.get_json()["detail"]
     assert (fault["loc"], fault["type"]) == (["body"], "too_long")
     assert "at most 3 pairs of kind and source (MAX_EVENT_KINDS)" in fault["msg"]
     assert client.get(f"{url}/events/count").get_json() == 0
@@ -53,10 +53,10 @@ def test_a_batch_of_too_many_kinds_and_sources_gets_422(client, url, webhook):
 def test_a_reason_that_is_too_long_gets_422(client, url, webhook, accept):
     client.post(webhook, json=[action()])
 
-    answer = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept, "reason": "é" * 33})
+    response = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept, "reason": "é" * 33})
 
-    assert answer.status_code == 422
-    [fault] = answer.get_json()["detail"]
+    assert response.status_code == 422
+    [fault] = response.get_json()["detail"]
     assert fault["loc"] == ["body", "reason"]
     assert fault["msg"] == "A reason should have at most 64 bytes of UTF-8 (MAX_REASON_BYTES)"
     assert len(client.get(f"{url}/pending_actions").get_json()) == 1
@@ -66,9 +66,9 @@ def test_a_reason_that_is_too_long_gets_422(client, url, webhook, accept):
 def test_an_action_whose_names_are_too_long_gets_422(client, url, webhook, member):
     assert client.post(webhook, json=[action(**{member: "n" * 4096})]).status_code == 200
 
-    answer = client.post(webhook, json=[action(**{member: "é" * 2049})])
+    response = client.post(webhook, json=[action(**{member: "é" * 2049})])
 
-    assert answer.status_code == 422
-    [fault] = answer.get_json()["detail"]
+    assert response.status_code == 422
+    [fault] = response.get_json()["detail"]
     assert fault["loc"] == ["body", 0, member]
     assert "4096 bytes" in fault["msg"]

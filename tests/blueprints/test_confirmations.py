@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import action, event, observation, status
 
 
-def test_an_action_that_the_policy_holds_waits_and_is_described(agent):
+def test_an_action_that_the_policy_holds_is_pending_and_described(agent):
     held = action("rm -r build", summary="clean up", security_risk="HIGH")
 
     agent.posts(held)
@@ -46,13 +46,13 @@ def test_a_policy_holds_actions_by_risk(agent, policy, held):
         agent.posts(one)
         if agent.status == "waiting_for_confirmation":
             waited.append(risk)
-            agent.answer(True)
+            agent.decide(True)
         agent.posts(observation(one))
 
     assert waited == held
 
 
-def test_one_risky_action_holds_its_whole_batch(agent):
+def test_a_risky_action_holds_its_whole_batch(agent):
     agent.policy(kind="ConfirmRisky", threshold="HIGH", confirm_unknown=False)
     batch = [action(security_risk="LOW"), action(security_risk="HIGH")]
 
@@ -62,7 +62,7 @@ def test_one_risky_action_holds_its_whole_batch(agent):
 
 
 @pytest.mark.parametrize("kind", ["FinishAction", "ThinkAction"])
-def test_a_lone_finish_or_think_never_waits_but_in_company_it_does(agent, kind):
+def test_a_finish_or_think_is_pending_only_beside_another_action(agent, kind):
     alone = action(action={"kind": kind, "message": "done"})
     agent.posts(alone)
     assert agent.status == "idle"
@@ -73,19 +73,19 @@ def test_a_lone_finish_or_think_never_waits_but_in_company_it_does(agent, kind):
     assert agent.pending == [one["id"] for one in batch]
 
 
-def test_two_finishes_of_one_response_keep_each_other_company(agent):
+def test_two_finishes_of_one_response_are_held(agent):
     agent.posts(*(action(llm_response_id="r1", action={"kind": "FinishAction"}) for _ in range(2)))
 
     assert agent.status == "waiting_for_confirmation"
 
 
-def test_an_action_that_cannot_be_executed_does_not_wait(agent):
+def test_an_action_that_cannot_be_executed_is_not_pending(agent):
     agent.posts(action(action=None))
 
     assert (agent.status, agent.pending) == ("idle", [])
 
 
-def test_the_company_of_a_finish_may_come_in_a_batch_of_its_own(agent):
+def test_a_finish_is_pending_beside_an_action_of_a_later_batch(agent):
     finish, other = action(action={"kind": "FinishAction"}, llm_response_id="r1"), action(llm_response_id="r1")
 
     agent.posts(finish)
@@ -95,23 +95,23 @@ def test_the_company_of_a_finish_may_come_in_a_batch_of_its_own(agent):
     assert agent.pending == [finish["id"], other["id"]]
 
 
-def test_actions_of_other_responses_are_no_company(agent):
+def test_a_finish_or_think_is_not_pending_beside_an_action_of_another_response(agent):
     for one in (action(action={"kind": "ThinkAction"}), action(action={"kind": "FinishAction"}, llm_response_id="")):
         agent.posts(one)
 
     assert (agent.status, agent.pending) == ("idle", [])
 
 
-def test_pending_actions_stand_in_log_order_whatever_their_times(agent):
+def test_pending_actions_are_in_log_order_whatever_their_times(agent):
     held = [action(timestamp=f"2026-11-20T10:00:0{second}") for second in (3, 1, 2)]
     agent.posts(*held)
 
     assert agent.pending == [one["id"] for one in held]
-    agent.answer(False)
+    agent.decide(False)
     assert [one["action_id"] for one in agent.rejections] == [one["id"] for one in held]
 
 
-def test_an_action_of_few_members_is_listed_and_rejected(agent):
+def test_an_action_with_few_members_is_listed_and_rejected(agent):
     bare = event("ActionEvent", "agent", action={})
     agent.posts(bare)
 
@@ -120,11 +120,11 @@ def test_an_action_of_few_members_is_listed_and_rejected(agent):
         **{"id": bare["id"], "tool_name": None, "tool_call_id": None, "summary": None},
         **{"security_risk": "UNKNOWN", "arguments": {}, "since": ""},
     }
-    assert agent.answer(False) is True
+    assert agent.decide(False) is True
     assert agent.rejections[0]["action_id"] == bare["id"]
 
 
-def test_an_error_closes_every_action_that_bears_its_call(agent):
+def test_an_error_closes_every_action_of_its_tool_call(agent):
     twins = [action(tool_call_id="call_1") for _ in range(2)]
     agent.posts(*twins)
 
@@ -144,7 +144,7 @@ def test_an_error_closes_every_action_that_bears_its_call(agent):
     ],
     ids=lambda stray: stray["kind"],
 )
-def test_an_observation_of_something_else_closes_nothing(agent, stray):
+def test_an_observation_of_another_action_closes_nothing(agent, stray):
     held = action()
     agent.posts(held)
 
@@ -154,7 +154,7 @@ def test_an_observation_of_something_else_closes_nothing(agent, stray):
 
 
 @pytest.mark.parametrize("close", ["ObservationEvent", "UserRejectObservation", "AgentErrorEvent"])
-def test_an_observed_action_no_longer_waits(agent, close):
+def test_an_observed_action_is_no_longer_pending(agent, close):
     held, other = action(), action()
     agent.posts(held, other)
     reference = {"tool_call_id": held["tool_call_id"]} if close == "AgentErrorEvent" else {"action_id": held["id"]}
@@ -162,11 +162,11 @@ def test_an_observed_action_no_longer_waits(agent, close):
     agent.posts(event(close, "environment", **reference))
 
     assert agent.pending == [other["id"]]
-    assert agent.answer(False) is True
+    assert agent.decide(False) is True
     assert [one["action_id"] for one in agent.rejections if one.get("rejection_reason")] == [other["id"]]
 
 
-def test_an_action_observed_in_its_own_batch_never_waits(agent):
+def test_an_action_that_its_own_batch_observes_is_never_pending(agent):
     done = action()
 
     agent.posts(done, observation(done))
@@ -174,28 +174,28 @@ def test_an_action_observed_in_its_own_batch_never_waits(agent):
     assert (agent.status, agent.states) == ("idle", [])
 
 
-def test_an_agent_that_says_itself_that_it_waits_is_not_echoed(agent):
+def test_a_waiting_status_of_the_agent_is_not_repeated(agent):
     agent.posts(action(), status("waiting_for_confirmation"))
 
     assert agent.states == ["waiting_for_confirmation"]
     assert len(agent.pending) == 1
 
 
-def test_an_agent_that_runs_has_nothing_pending(agent):
+def test_a_running_agent_has_no_pending_actions(agent):
     agent.policy(kind="NeverConfirm")
     agent.posts(status("running"), action())
 
-    assert (agent.pending, agent.answer(False)) == ([], False)
+    assert (agent.pending, agent.decide(False)) == ([], False)
 
 
-def test_open_actions_wait_once_the_agent_says_so(agent):
+def test_open_actions_are_pending_when_the_agent_reports_that_it_waits(agent):
     agent.policy(kind="NeverConfirm")
     one = action()
     agent.posts(one)
     agent.posts(status("waiting_for_confirmation"))
 
     assert agent.pending == [one["id"]]
-    assert agent.answer(True) is True
+    assert agent.decide(True) is True
 
 
 def test_a_new_policy_changes_no_pending_action_and_is_an_event(agent):
@@ -208,7 +208,7 @@ def test_a_new_policy_changes_no_pending_action_and_is_an_event(agent):
     assert agent.pending == [held["id"]]
     policies = [one["value"] for one in agent.log if one.get("key") == "confirmation_policy"]
     assert policies == [{"kind": "NeverConfirm"}]
-    assert agent.answer(True) is True
+    assert agent.decide(True) is True
     agent.posts(action())
     assert agent.status == "running"
 

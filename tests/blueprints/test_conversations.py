@@ -11,7 +11,7 @@ API = "/api/conversations"
 
 @pytest.fixture
 def url(conversation):
-    """Where an agent posts the conversation's events."""
+    """The path to which an agent posts the conversation's events."""
     return f"/api/v1/webhooks/events/{conversation}"
 
 
@@ -24,7 +24,7 @@ def state_update(key, value):
     return event("ConversationStateUpdateEvent", "environment", key=key, value=value)
 
 
-def test_everything_is_optional(client):
+def test_every_member_of_a_start_request_is_optional(client):
     for body in ({"json": {}}, {}):
         response = client.post(API, **body)
         assert response.status_code == 201
@@ -35,7 +35,7 @@ def test_everything_is_optional(client):
         assert client.get(f"{API}/{created['id']}").get_json() == created
 
 
-def test_an_id_is_taken_once_and_given_back_after(client, conversation):
+def test_a_second_start_of_an_id_returns_the_same_conversation(client, conversation):
     first = client.post(API, json={"conversation_id": conversation.replace("-", ""), "title": "First"})
     again = client.post(API, json={"conversation_id": conversation, "title": "Second"})
 
@@ -44,7 +44,7 @@ def test_an_id_is_taken_once_and_given_back_after(client, conversation):
     assert (again.get_json()["id"], again.get_json()["title"]) == (conversation, "First")
 
 
-def test_what_is_given_is_told(client, conversation):
+def test_the_members_of_a_start_request_are_returned(client, conversation):
     given = {
         "title": "A title",
         "tags": {"team": "blue"},
@@ -62,14 +62,14 @@ def test_what_is_given_is_told(client, conversation):
         API, json={"conversation_id": conversation, **given, "stuck_detection_thresholds": {}, "worktree": True}
     )
 
-    told = client.get(f"{API}/{conversation}").get_json()
-    assert {name: told[name] for name in given} == given
+    returned = client.get(f"{API}/{conversation}").get_json()
+    assert {name: returned[name] for name in given} == given
 
 
-def test_every_member_that_clients_look_for_is_there(client, conversation):
+def test_every_member_that_clients_read_is_present(client, conversation):
     client.post(API, json={"conversation_id": conversation})
 
-    told = client.get(f"{API}/{conversation}").get_json()
+    returned = client.get(f"{API}/{conversation}").get_json()
 
     assert {
         *("id", "workspace", "persistence_dir", "max_iterations", "stuck_detection", "execution_status"),
@@ -84,7 +84,7 @@ def test_every_member_that_clients_look_for_is_there(client, conversation):
         *("hook_config", "title", "metrics", "created_at", "updated_at", "forked_from_conversation_id"),
         *("forked_from_event_id", "parent_conversation_id", "sub_conversation_ids", "tags", "current_model_id"),
         *("available_models", "supports_runtime_model_switch", "launched_agent_profile", "agent", "client_tools"),
-    } <= set(told)
+    } <= set(returned)
 
 
 def test_an_initial_message_starts_a_run(client, conversation):
@@ -104,9 +104,9 @@ def test_an_agents_secrets_are_not_kept(client, conversation):
 
     client.post(API, json={"conversation_id": conversation, "agent": {"llm": llm, "mcp": [{"token": "t"}]}})
 
-    told = client.get(f"{API}/{conversation}").get_json()["agent"]
-    assert told["llm"] == {**llm, "api_key": "**********", "aws_secret_access_key": "**********"}
-    assert told["mcp"] == [{"token": "**********"}]
+    returned = client.get(f"{API}/{conversation}").get_json()["agent"]
+    assert returned["llm"] == {**llm, "api_key": "**********", "aws_secret_access_key": "**********"}
+    assert returned["mcp"] == [{"token": "**********"}]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_agents_secrets_are_not_kept(client, conversation):
         {"llm": {"API_KEY": "hush", "aws_access_key_id": "hush", "aws_session_token": "hush"}},
     ],
 )
-def test_an_agents_secrets_are_not_kept_wherever_they_stand(client, conversation, agent):
+def test_an_agents_secrets_are_not_kept_at_any_depth(client, conversation, agent):
     response = client.post(API, json={"conversation_id": conversation, "agent": agent})
 
     assert response.status_code == 201
@@ -133,7 +133,7 @@ def test_an_agents_secrets_are_not_kept_wherever_they_stand(client, conversation
         {"security_analyzer": {"kind": "GraySwanAnalyzer", "api_key": "hush"}},
     ],
 )
-def test_no_other_member_tells_a_secret_either(client, conversation, request_):
+def test_no_other_member_shows_a_secret(client, conversation, request_):
     response = client.post(API, json={"conversation_id": conversation, **request_})
 
     assert response.status_code == 201
@@ -153,7 +153,7 @@ def test_no_other_member_tells_a_secret_either(client, conversation, request_):
         {"confirmation_policy": {"kind": "AlwaysConfirm", "threshold": "LOW", "odd": 1}},
     ],
 )
-def test_good_members_are_taken_and_unknown_ones_passed_over(client, body):
+def test_valid_members_are_accepted_and_unknown_members_are_ignored(client, body):
     response = client.post(API, json=body)
 
     assert response.status_code == 201
@@ -222,7 +222,7 @@ def test_a_conversation_is_deleted_whole(client, conversation):
 
     assert client.delete(url).get_json() == {"success": True}
 
-    answers = [
+    responses = [
         client.get(url),
         client.delete(url),
         client.get(f"{url}/events/count"),
@@ -238,11 +238,11 @@ def test_a_conversation_is_deleted_whole(client, conversation):
         client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}}),
         client.get(f"{url}/pending_actions"),
     ]
-    for answer in answers:
-        assert (answer.status_code, answer.get_json()) == (404, {"detail": "Conversation not found"})
+    for response in responses:
+        assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
 
 
-def test_a_deleted_id_can_begin_anew(client, conversation):
+def test_a_deleted_id_can_be_started_again(client, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=recorded("pending"))
     client.delete(f"{API}/{conversation}")
 
@@ -254,12 +254,12 @@ def test_a_deleted_id_can_begin_anew(client, conversation):
     assert again.get_json() == {"success": True, "appended": 9, "seq": 9}
 
 
-def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(client, conversation, url, events_url):
-    # Given a worker that has searched a conversation's text, and keeps it
+def test_the_text_of_a_deleted_conversation_is_not_found_in_its_successor(client, conversation, url, events_url):
+    # Given a worker that has searched a conversation's text, and caches it
     client.post(url, json=[message("old words")])
     assert client.get(f"{events_url}/count?body=old").get_json() == 1
 
-    # When the conversation is deleted and begins anew with a longer text
+    # When the conversation is deleted and created again with a longer text
     client.delete(f"{API}/{conversation}")
     text = {"content": [{"type": "text", "text": "new words, and more of them than before"}]}
     client.post(API, json={"conversation_id": conversation, "initial_message": text})
@@ -270,7 +270,7 @@ def test_the_words_of_a_deleted_conversation_are_not_found_in_its_successor(clie
     assert client.get(f"{events_url}/count?body=words").get_json() == 1
 
 
-def test_nothing_of_a_deleted_conversation_stays_but_a_mark_for_a_minute(client, store, conversation):
+def test_a_deleted_conversation_leaves_only_a_mark_for_a_minute(client, store, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[*recorded("pending"), action(), message("x")])
     redis = store.conversations._redis
     keys = f"conv:{{{conversation}}}*"
@@ -319,13 +319,13 @@ def test_a_policy_that_an_agent_reports_holds(client, url, conversation):
         (["a"], {}),
     ],
 )
-def test_an_ill_shaped_update_is_kept_without_effect(client, url, conversation, key, value):
+def test_a_malformed_update_is_kept_without_effect(client, url, conversation, key, value):
     client.post(url, json=[status("paused")])
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
-    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
+    response = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
 
-    assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
+    assert response.get_json() == {"success": True, "appended": 1, "seq": 2}
     after = client.get(f"/api/conversations/{conversation}").get_json()
     assert {**after, "updated_at": 0} == {**before, "updated_at": 0}
 
@@ -333,9 +333,9 @@ def test_an_ill_shaped_update_is_kept_without_effect(client, url, conversation, 
 def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversation):
     full = {"execution_status": "finished", "title": "T", "tags": {"k": "v"}, "stats": {"s": 1}, "agent": {}, "id": "x"}
 
-    answer = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
+    response = client.post(url, json=[event("ConversationStateUpdateEvent", key="full_state", value=full)])
 
-    assert answer.get_json() == {"success": True, "appended": 0, "seq": 0}
+    assert response.get_json() == {"success": True, "appended": 0, "seq": 0}
     assert client.get(f"{events_url}/count").get_json() == 0
     state = client.get(f"/api/conversations/{conversation}").get_json()
     assert (state["id"], state["execution_status"], state["title"]) == (conversation, "finished", "T")
@@ -343,7 +343,7 @@ def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversat
 
 
 @pytest.mark.parametrize("key", ["confirmation_policy", "full_state"])
-def test_a_policy_that_the_agent_tells_holds_the_next_action(client, url, conversation, key):
+def test_a_policy_that_the_agent_reports_holds_the_next_action(client, url, conversation, key):
     policy = {"kind": "AlwaysConfirm"}
     value = policy if key == "confirmation_policy" else {"confirmation_policy": policy}
 
@@ -364,7 +364,7 @@ def test_kinds_have_their_effect_under_their_qualified_names_too(client, url, co
     assert (state["title"], state["execution_status"]) == ("T", "paused")
 
 
-def test_a_member_of_a_full_state_that_is_ill_shaped_leaves_the_others_their_effect(client, url, conversation):
+def test_a_malformed_member_of_a_full_state_does_not_block_the_others(client, url, conversation):
     client.post(url, json=[state_update("full_state", {"execution_status": "asleep", "tags": 5, "title": "T"})])
 
     state = client.get(f"{API}/{conversation}").get_json()
@@ -372,22 +372,22 @@ def test_a_member_of_a_full_state_that_is_ill_shaped_leaves_the_others_their_eff
 
 
 @pytest.mark.parametrize("value", ["text", None, [], 5])
-def test_a_full_state_that_is_no_object_has_no_effect_and_is_not_kept(client, url, events_url, value):
-    answer = client.post(url, json=[state_update("full_state", value), event()])
+def test_a_full_state_other_than_an_object_has_no_effect_and_is_not_kept(client, url, events_url, value):
+    response = client.post(url, json=[state_update("full_state", value), event()])
 
-    assert answer.get_json() == {"success": True, "appended": 1, "seq": 1}
+    assert response.get_json() == {"success": True, "appended": 1, "seq": 1}
     assert client.get(f"{events_url}/count").get_json() == 1
 
 
-def test_a_batch_with_a_full_state_sent_again_does_not_turn_the_state_back(client, url, conversation):
-    # Given a batch that an agent begins with its state at that time, and what happened next
+def test_a_repeated_batch_with_a_full_state_does_not_revert_the_state(client, url, conversation):
+    # Given a batch that begins with the agent's state at that time, and a later change of the state
     batch = [state_update("full_state", {"execution_status": "idle", "title": "Early"}), state_update("title", "Late")]
     batch.append(status("running"))
     client.post(url, json=batch)
 
-    # When the agent, which heard no answer, sends it again
+    # When the agent, which received no response, sends the batch again
     client.post(url, json=batch)
 
-    # Then the state is that of the last event still
+    # Then the state is still that of the last event
     state = client.get(f"{API}/{conversation}").get_json()
     assert (state["execution_status"], state["title"]) == ("running", "Late")

@@ -34,7 +34,7 @@ def search(client, path, **query):
 
 
 @pytest.mark.parametrize(("path", "own", "other"), PAIRS)
-def test_a_cursor_goes_on_in_its_own_order_and_is_refused_in_any_other(client, listed, path, own, other):
+def test_a_cursor_continues_its_own_order_and_is_refused_in_any_other(client, listed, path, own, other):
     first = search(client, path, sort_order=own).get_json()
 
     response = search(client, path, sort_order=other, page_id=first["next_page_id"])
@@ -50,7 +50,7 @@ def test_a_cursor_goes_on_in_its_own_order_and_is_refused_in_any_other(client, l
 
 
 @pytest.mark.parametrize("path", ORDERS)
-def test_a_cursor_without_an_order_is_that_of_the_default_one(client, listed, path):
+def test_a_cursor_without_an_order_belongs_to_the_default_order(client, listed, path):
     first = search(client, path).get_json()
 
     assert search(client, path, page_id=first["next_page_id"]).status_code == 200
@@ -68,7 +68,7 @@ def test_a_cursor_without_an_order_is_that_of_the_default_one(client, listed, pa
 )
 @pytest.mark.parametrize("path", [*ORDERS, "/api/v1/sandboxes/search", "/api/v1/sandbox-specs/search"])
 @pytest.mark.parametrize("order", ["CREATED_AT_DESC", "TITLE_DESC"])
-def test_what_is_no_cursor_of_a_search_is_422(client, path, cursor, order):
+def test_an_invalid_cursor_of_a_search_is_422(client, path, cursor, order):
     sorts = {"sort_order": order} if order in ORDERS.get(path, ()) else {}
 
     response = search(client, path, page_id=cursor, **sorts)

@@ -86,7 +86,7 @@ def test_count_and_search_agree_on_every_filter(client, url, query, found):
     "value",
     ["", "garbage", "1700000000", "-1", "-0001-01-01", "2026-02-30", "24:00", "2026-11-20T24:00:00", "２０２６-11-20"],
 )
-def test_what_is_no_date_time_is_refused(client, url, name, value):
+def test_a_text_other_than_a_date_time_is_refused(client, url, name, value):
     for operation in ("count", "search"):
         response = client.get(f"{url}/{operation}", query_string={name: value})
         assert response.status_code == 422
@@ -104,20 +104,20 @@ def test_a_limit_is_from_one_to_a_hundred(client, url, limit):
     assert "from 1 to 100" in fault["msg"]
 
 
-def test_a_sort_order_is_one_of_two(client, url):
+def test_a_search_has_two_sort_orders(client, url):
     response = client.get(f"{url}/search?sort_order=CREATED_AT")
 
     assert response.status_code == 422
     assert "TIMESTAMP, TIMESTAMP_DESC" in response.get_json()["detail"][0]["msg"]
 
 
-def test_pages_follow_one_another(client, conversation):
+def test_pages_continue_each_other(client, conversation):
     # Given a log longer than a page, of few instants
     events = [{**event(), "timestamp": f"2026-11-20T10:00:0{number % 3}"} for number in range(230)]
     client.post(f"/api/v1/webhooks/events/{conversation}", json=events)
     url = f"/api/conversations/{conversation}/events/search"
 
-    # When it is walked, by the default of a hundred
+    # When a client reads all pages of the default hundred
     sizes, ids, page_id = [], [], ""
     while page_id is not None:
         page = client.get(url, query_string={"page_id": page_id}).get_json()
@@ -125,7 +125,7 @@ def test_pages_follow_one_another(client, conversation):
         ids += [item["id"] for item in page["items"]]
         page_id = page["next_page_id"]
 
-    # Then every event came once, by time and then as appended
+    # Then every event is returned once, by time and then in the order of appending
     assert sizes == [100, 100, 30]
     assert ids == [one["id"] for one in sorted(events, key=lambda one: one["timestamp"])]
 
@@ -146,7 +146,7 @@ def test_a_walk_meets_every_event_once_also_among_equal_times(client, conversati
     client.post(f"/api/v1/webhooks/events/{conversation}", json=log)
     url = f"/api/conversations/{conversation}/events"
 
-    # When it is walked three at a time
+    # When a client reads all pages of three
     ids, page_id, pages = [], None, 0
     while page_id is not None or not pages:
         query = {**filters, "limit": 3, "sort_order": order, **({"page_id": page_id} if page_id else {})}
@@ -154,7 +154,7 @@ def test_a_walk_meets_every_event_once_also_among_equal_times(client, conversati
         ids += [item["id"] for item in page["items"]]
         page_id, pages = page["next_page_id"], pages + 1
 
-    # Then each is met once, in time and then as appended, or exactly the other way round
+    # Then each event is returned once, by time and then in the order of appending, or in exactly the reverse order
     wanted = [one for one in log if not filters or one["kind"] == "MessageEvent"]
     expected = [one["id"] for one in sorted(wanted, key=lambda one: one["timestamp"])]
     assert ids == (expected if order == "TIMESTAMP" else expected[::-1])
@@ -166,7 +166,7 @@ def event_of(kind):
     return lambda source: event(kind, source)
 
 
-def test_a_cursor_outside_the_range_of_times_leads_to_its_nearer_end(client, url, conversation):
+def test_a_cursor_outside_the_range_of_times_is_its_nearer_end(client, url, conversation):
     late = {"timestamp__gte": "2026-11-20T11:30:00"}
 
     assert search(client, url, page_id=f"m1-{conversation}", **late) == ["m2"]
@@ -174,7 +174,7 @@ def test_a_cursor_outside_the_range_of_times_leads_to_its_nearer_end(client, url
 
 
 @pytest.mark.parametrize("order", ["", "timestamp", "DESC"])
-def test_no_other_word_is_a_sort_order(client, url, order):
+def test_no_other_value_is_a_sort_order(client, url, order):
     response = client.get(f"{url}/search", query_string={"sort_order": order})
 
     assert response.status_code == 422
@@ -189,7 +189,7 @@ def test_a_filter_of_any_text_is_no_error(client, url, name, value):
 
 
 @pytest.mark.parametrize("query", ["source=%FF", "body=%ED%A0%80", "kind=%F7%80"])
-def test_a_filter_that_is_no_utf_8_matches_nothing(client, url, query):
+def test_a_filter_that_is_not_utf_8_matches_nothing(client, url, query):
     assert client.get(f"{url}/count?{query}").get_json() == 0
 
 
@@ -236,7 +236,7 @@ def test_an_unknown_or_foreign_cursor_is_refused(client, url, body):
         ({"thought": [{"text": "deploy"}]}, "deploy", 0),
     ],
 )
-def test_what_the_text_of_a_message_is(client, conversation, fields, body, found):
+def test_the_text_of_a_message_is_searched(client, conversation, fields, body, found):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[{**event("MessageEvent", "agent"), **fields}])
     url = f"/api/conversations/{conversation}/events"
 
@@ -244,7 +244,7 @@ def test_what_the_text_of_a_message_is(client, conversation, fields, body, found
     assert count(client, url, body="") == 1
 
 
-def test_no_text_but_that_of_messages_is_searched(client, conversation):
+def test_only_the_text_of_messages_is_searched(client, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=recorded("never_confirm"))
     url = f"/api/conversations/{conversation}/events"
 
@@ -252,7 +252,7 @@ def test_no_text_but_that_of_messages_is_searched(client, conversation):
     assert count(client, url, body="0000000001") == 0
 
 
-def test_an_event_is_got_by_its_id(client, url, conversation):
+def test_an_event_is_returned_by_its_id(client, url, conversation):
     first = THREE(conversation)[0]
 
     assert client.get(f"{url}/m1-{conversation}").get_json()["timestamp"] == first["timestamp"]
@@ -268,7 +268,7 @@ def test_an_id_may_hold_a_slash(client, url, conversation):
 
 
 @pytest.mark.parametrize("odd", ["/x", "a//b", "../x", ".", "search/", "%2F", "😀", "\x00", '"'])
-def test_an_event_of_any_id_is_got_by_it(client, url, conversation, odd):
+def test_an_event_with_any_id_is_returned_by_its_id(client, url, conversation, odd):
     one = {**event(), "id": odd}
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[one])
 
@@ -277,7 +277,7 @@ def test_an_event_of_any_id_is_got_by_it(client, url, conversation, odd):
     assert client.get(url, query_string={"event_ids": odd}).get_json() == [one]
 
 
-def test_a_batch_is_got_in_the_order_asked_with_null_for_what_is_unknown(client, url, conversation):
+def test_a_batch_get_keeps_the_order_of_its_ids_with_null_for_unknown_ones(client, url, conversation):
     ids = [f"m2-{conversation}", "nope", f"m1-{conversation}", f"m2-{conversation}"]
 
     by_body = client.get(url, json=ids).get_json()
@@ -289,7 +289,7 @@ def test_a_batch_is_got_in_the_order_asked_with_null_for_what_is_unknown(client,
 
 
 @pytest.mark.parametrize("body", [{}, "a", 1, None, [1], [None], ["\ud800"], ["x"] * 101])
-def test_a_batch_get_wants_up_to_a_hundred_ids(client, url, body):
+def test_a_batch_get_accepts_up_to_a_hundred_ids(client, url, body):
     response = client.get(url, data=json.dumps(body), content_type="application/json")
 
     assert response.status_code == 422
@@ -302,7 +302,7 @@ def test_a_batch_get_without_ids_is_refused(client, url):
     assert client.get(url, query_string={"event_ids": ["x"] * 100}).get_json() == [None] * 100
 
 
-def test_a_message_is_an_event_as_agents_know_it(client, url):
+def test_a_message_is_an_event_in_the_shape_of_agents(client, url):
     content = [{"type": "text", "text": "hi", "cache_prompt": True}, {"type": "image", "image_urls": ["u"]}]
 
     assert client.post(url, json={"role": "user", "content": content, "sender": "me"}).get_json() == {"success": True}
@@ -350,7 +350,7 @@ def test_a_message_may_be_empty(client, url):
         ([], ["body"]),
     ],
 )
-def test_a_message_of_another_shape_is_refused(client, url, body, loc):
+def test_a_malformed_message_is_refused(client, url, body, loc):
     response = client.post(url, json=body)
 
     assert response.status_code == 422
@@ -359,7 +359,7 @@ def test_a_message_of_another_shape_is_refused(client, url, body, loc):
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "😀", "lone \ud800", ""])
-def test_a_message_of_any_text_comes_out_as_it_went_in(client, url, text):
+def test_a_message_of_any_text_is_returned_unchanged(client, url, text):
     client.post(url, json={"content": [{"type": "text", "text": text}]})
 
     [sent] = client.get(f"{url}/search?sort_order=TIMESTAMP_DESC&limit=1").get_json()["items"]
@@ -380,7 +380,7 @@ def test_a_message_with_run_starts_the_agent(client, url, conversation, before):
     ("before", "after"),
     [("finished", "idle"), ("stuck", "idle"), ("error", "error"), ("paused", "paused"), ("running", "running")],
 )
-def test_a_message_without_run_wakes_only_what_had_ended(client, url, conversation, before, after):
+def test_a_message_without_run_changes_only_an_ended_conversation(client, url, conversation, before, after):
     state = event("ConversationStateUpdateEvent", "environment", key="execution_status", value=before)
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[state])
 

@@ -33,21 +33,21 @@ IMAGE = {"role": "assistant", "content": [{"type": "image", "image_urls": ["data
         ([said("ÄÖ 😀 \n\t\"'")], "ÄÖ 😀 \n\t\"'"),
     ],
 )
-def test_the_final_response_is_the_latest_finish_or_message(client, url, tell, events, response):
-    tell(*events)
+def test_the_final_response_is_the_latest_finish_or_message(client, url, post_events, events, response):
+    post_events(*events)
 
-    answer = client.get(f"{url}/agent_final_response")
+    reply = client.get(f"{url}/agent_final_response")
 
-    assert (answer.status_code, answer.get_json()) == (200, {"response": response})
+    assert (reply.status_code, reply.get_json()) == (200, {"response": response})
 
 
-def test_the_final_response_is_found_before_many_later_actions(client, url, tell):
-    tell(finished("long ago", **at(1)), *(action(**at(2)) for _ in range(250)))
+def test_the_final_response_is_found_before_many_later_actions(client, url, post_events):
+    post_events(finished("long ago", **at(1)), *(action(**at(2)) for _ in range(250)))
 
     assert client.get(f"{url}/agent_final_response").get_json() == {"response": "long ago"}
 
 
 def test_an_unknown_conversation_has_no_final_response(client, conversation):
-    answer = client.get(f"{API}/{conversation}/agent_final_response")
+    reply = client.get(f"{API}/{conversation}/agent_final_response")
 
-    assert (answer.status_code, answer.get_json()) == NOT_FOUND
+    assert (reply.status_code, reply.get_json()) == NOT_FOUND

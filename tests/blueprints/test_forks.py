@@ -38,7 +38,7 @@ def keys_of(store, conversation):
 
 
 def test_a_fork_has_the_whole_log_byte_for_byte(client, store, url, conversation):
-    # Given a log of every sort of event, in disorder, one of them oddly written
+    # Given a log of every kind of event, out of order, one of them with odd whitespace
     odd = (
         f'{{ "id":"{uuid4()}",\t"kind" : "m.MessageEvent","source":"agent", "timestamp":"1999-01-01T00:00:00Z","x":1e3,'
     )
@@ -47,30 +47,30 @@ def test_a_fork_has_the_whole_log_byte_for_byte(client, store, url, conversation
     body = f"[{', '.join([json.dumps(one) for one in events] + [odd])}]"
     webhook = f"/api/v1/webhooks/events/{conversation}"
     assert client.post(webhook, data=body, content_type="application/json").status_code == 200
-    told = client.get(url).get_json()
+    earlier = client.get(url).get_json()
 
-    # When it is copied
+    # When the conversation is forked
     copy = fork(client, url)
 
     # Then the copy is a conversation of its own with the same log
     assert copy == client.get(f"{API}/{copy['id']}").get_json()
     assert copy["id"] != conversation
     assert (copy["forked_from_conversation_id"], copy["forked_from_event_id"]) == (conversation, None)
-    assert copy["created_at"] == copy["updated_at"] > told["updated_at"]
+    assert copy["created_at"] == copy["updated_at"] > earlier["updated_at"]
     assert_same_log(client, url, f"{API}/{copy['id']}")
     assert odd.encode() in client.get(f"{API}/{copy['id']}/events/search").get_data()
 
-    # And nothing of its making is left, nothing of it ends by itself, and the source is as it was
+    # And no temporary key is left, no key of the copy expires, and the source is unchanged
     keys = keys_of(store, copy["id"])
     assert not [key for key in keys if ":fork" in key]
     assert set(keys.values()) == {-1}
-    assert client.get(url).get_json() == told
+    assert client.get(url).get_json() == earlier
 
 
-def test_a_log_of_many_pages_is_forked_whole(client, url, tell, store):
+def test_a_log_of_many_pages_is_forked_whole(client, url, post_events, store):
     # Given more events than one page has, and a few that fill pages by their size
-    tell(*(said(f"text {number}", **at(number % 60)) for number in range(230)))
-    tell(*(said("o" * 150_000 + str(number)) for number in range(5)))
+    post_events(*(said(f"text {number}", **at(number % 60)) for number in range(230)))
+    post_events(*(said("o" * 150_000 + str(number)) for number in range(5)))
 
     copy = fork(client, url)
 
@@ -78,10 +78,10 @@ def test_a_log_of_many_pages_is_forked_whole(client, url, tell, store):
     assert set(keys_of(store, copy["id"]).values()) == {-1}
 
 
-def test_a_fork_ends_with_the_named_event_in_the_order_of_appending(client, url, tell):
+def test_a_fork_ends_with_the_named_event_in_the_order_of_appending(client, url, post_events):
     # Given a log whose times run backwards
     events = [said(f"o {number}", **at(9 - number)) for number in range(6)]
-    tell(*events)
+    post_events(*events)
 
     for last, one in enumerate(events, 1):
         copy = fork(client, url, from_event_id=one["id"])
@@ -101,55 +101,57 @@ def test_an_empty_conversation_is_forked_too(client, url, store):
         assert set(keys_of(store, response.get_json()["id"]).values()) == {-1}
 
 
-def test_a_fork_and_its_source_have_separate_logs(client, url, conversation, tell):
+def test_a_fork_and_its_source_have_separate_logs(client, url, conversation, post_events):
     # Given a copy of the first of two events
     first, second = said("first"), said("second")
-    tell(first, second)
+    post_events(first, second)
     copy = fork(client, url, from_event_id=first["id"])["id"]
 
-    # When the copy hears of the second and a third, and the first again
+    # When the copy receives the second event, a third one, and the first one again
     third = said("third")
-    answer = client.post(f"/api/v1/webhooks/events/{copy}", json=[first, second, third])
+    response = client.post(f"/api/v1/webhooks/events/{copy}", json=[first, second, third])
 
-    # Then it has each once; the source does not know the third; and it outlives the source
-    assert answer.get_json() == {"success": True, "appended": 2, "seq": 3}
+    # Then the copy has each event once; the source does not have the third; and the copy outlives the source
+    assert response.get_json() == {"success": True, "appended": 2, "seq": 3}
     assert log(client, url) == [first, second]
     client.delete(url)
     assert log(client, f"{API}/{copy}") == [first, second, third]
     assert client.get(f"{API}/{copy}/events/count?body=third").get_json() == 1
 
 
-def test_a_fork_of_a_waiting_conversation_is_idle_with_nothing_pending_and_the_source_still_waits(client, url, tell):
-    # Given an action that waits
+def test_a_fork_of_a_waiting_conversation_is_idle_with_nothing_pending_and_the_source_still_waits(
+    client, url, post_events
+):
+    # Given a pending action
     client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     waiting = action()
-    tell(waiting)
+    post_events(waiting)
 
-    # When it is copied
+    # When the conversation is forked
     copy = fork(client, url)
 
-    # Then nothing waits in the copy, which is as free as any idle conversation
+    # Then no action is pending in the copy, which behaves like any idle conversation
     copied = f"{API}/{copy['id']}"
     assert copy["execution_status"] == "idle"
     assert client.get(f"{copied}/pending_actions").get_json() == []
     for accept in (True, False):
-        answer = client.post(f"{copied}/events/respond_to_confirmation", json={"accept": accept})
-        assert answer.get_json() == {"success": False}
+        response = client.post(f"{copied}/events/respond_to_confirmation", json={"accept": accept})
+        assert response.get_json() == {"success": False}
     assert client.post(f"{copied}/run").status_code == 200
 
     # And the policy is the same there
     client.post(f"/api/v1/webhooks/events/{copy['id']}", json=[observation(waiting), action()])
     assert client.get(copied).get_json()["execution_status"] == "waiting_for_confirmation"
 
-    # And the source is answered as if nothing had been
+    # And the source accepts a decision as if there were no fork
     assert [one["id"] for one in client.get(f"{url}/pending_actions").get_json()] == [waiting["id"]]
-    answer = client.post(f"{url}/events/respond_to_confirmation", json={"accept": True})
-    assert answer.get_json() == {"success": True}
+    response = client.post(f"{url}/events/respond_to_confirmation", json={"accept": True})
+    assert response.get_json() == {"success": True}
 
 
 @pytest.mark.parametrize("before", ["running", "paused", "finished", "error", "stuck"])
-def test_a_fork_is_idle_whatever_the_status_of_its_source(client, url, tell, before):
-    tell(event("ConversationStateUpdateEvent", "environment", key="execution_status", value=before))
+def test_a_fork_is_idle_whatever_the_status_of_its_source(client, url, post_events, before):
+    post_events(event("ConversationStateUpdateEvent", "environment", key="execution_status", value=before))
 
     assert fork(client, url)["execution_status"] == "idle"
 
@@ -174,9 +176,9 @@ def test_a_fork_has_the_members_that_its_source_was_started_with(client, convers
     assert {name: copy[name] for name in given} == given
 
 
-def test_a_fork_may_have_its_own_title_and_tags_and_keep_the_metrics(client, url, tell):
+def test_a_fork_may_have_its_own_title_and_tags_and_keep_the_metrics(client, url, post_events):
     stats = {"usage_to_metrics": {"agent": {"accumulated_cost": 0.5}}}
-    tell(event("ConversationStateUpdateEvent", "environment", key="stats", value=stats))
+    post_events(event("ConversationStateUpdateEvent", "environment", key="stats", value=stats))
 
     plain, reset, kept = (
         fork(client, url),
@@ -194,8 +196,8 @@ def test_a_fork_may_have_its_own_title_and_tags_and_keep_the_metrics(client, url
     assert (now["title"], now["tags"], now["stats"]) == ("Old", {"old": "1"}, stats)
 
 
-def test_a_fork_has_the_id_that_is_given(client, url, tell):
-    tell(said("text"))
+def test_a_fork_has_the_id_that_is_given(client, url, post_events):
+    post_events(said("text"))
     given = str(uuid4())
 
     assert fork(client, url, id=given.replace("-", "").upper())["id"] == given
@@ -203,8 +205,8 @@ def test_a_fork_has_the_id_that_is_given(client, url, tell):
     assert_same_log(client, url, f"{API}/{given}")
 
 
-def test_a_fork_may_take_the_id_of_a_deleted_conversation(client, url, tell, store):
-    tell(said("new"))
+def test_a_fork_may_take_the_id_of_a_deleted_conversation(client, url, post_events, store):
+    post_events(said("new"))
     gone = client.post(API, json={"initial_message": {"content": [{"type": "text", "text": "old"}]}}).get_json()["id"]
     assert client.get(f"{API}/{gone}/events/count?body=old").get_json() == 1
     client.delete(f"{API}/{gone}")
@@ -215,23 +217,23 @@ def test_a_fork_may_take_the_id_of_a_deleted_conversation(client, url, tell, sto
     assert_same_log(client, url, f"{API}/{gone}")
 
 
-def test_an_id_in_use_is_refused_and_its_conversation_stays_as_it_is(client, store, url, conversation, tell):
-    tell(said("text"))
+def test_an_id_in_use_is_refused_and_its_conversation_stays_unchanged(client, store, url, conversation, post_events):
+    post_events(said("text"))
     other = client.post(API, json={"title": "Other"}).get_json()
 
     for taken in (other["id"], conversation):
-        told = client.get(f"{API}/{taken}").get_json()
-        answer = fork(client, url, 409, id=taken)
-        assert answer == {"detail": "A conversation of that id exists"}
-        assert client.get(f"{API}/{taken}").get_json() == told
+        earlier = client.get(f"{API}/{taken}").get_json()
+        refusal = fork(client, url, 409, id=taken)
+        assert refusal == {"detail": "A conversation of that id exists"}
+        assert client.get(f"{API}/{taken}").get_json() == earlier
 
-        # What was made aside ends by itself
+        # The keys of the unfinished copy expire
         aside = [ttl for key, ttl in keys_of(store, taken).items() if ":fork:" in key]
         assert all(0 < ttl <= 3600 for ttl in aside)
 
 
-def test_an_unknown_source_or_event_is_not_found(client, url, tell):
-    tell(said("text"))
+def test_an_unknown_source_or_event_is_not_found(client, url, post_events):
+    post_events(said("text"))
     other = client.post(API, json={"initial_message": {}}).get_json()
 
     for event_id in (str(uuid4()), "", "x", other["last_user_message_id"]):
@@ -240,7 +242,7 @@ def test_an_unknown_source_or_event_is_not_found(client, url, tell):
         assert fork(client, f"{API}/{uuid4()}", 404, **request) == {"detail": "Conversation not found"}
 
 
-def test_an_event_id_that_cannot_be_written_as_utf_8_is_no_fault_of_the_server(client, url):
+def test_an_event_id_that_cannot_be_encoded_as_utf_8_is_no_server_error(client, url):
     response = client.post(f"{url}/fork", json={"from_event_id": "\ud800"})
 
     assert response.status_code in (404, 422)
@@ -274,9 +276,9 @@ def test_secrets_are_not_forked(keeper, store, conversation):
     assert opened(store, conversation) == {"a": "1"}
 
 
-def test_concurrent_forks_into_one_id_create_one(app, client, store, url, tell):
-    # Given two sources and one id that copies of both race for
-    tell(said("text"))
+def test_concurrent_forks_into_one_id_create_one(app, client, store, url, post_events):
+    # Given two sources and an id for which concurrent forks of both race
+    post_events(said("text"))
     other = client.post(API, json={"initial_message": {}}).get_json()["id"]
     sources, target, barrier = [url, f"{API}/{other}"], str(uuid4()), threading.Barrier(8)
 
@@ -288,7 +290,7 @@ def test_concurrent_forks_into_one_id_create_one(app, client, store, url, tell):
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(copy, range(8)))
 
-    # Then one is made, whole and unmixed
+    # Then one fork is created, whole and unmixed
     assert sorted(statuses) == [201] + [409] * 7
     winner = statuses.index(201)
     assert client.get(f"{API}/{target}").get_json()["title"] == f"Copy {winner}"
@@ -299,7 +301,7 @@ def test_concurrent_forks_into_one_id_create_one(app, client, store, url, tell):
 
 
 class Meanwhile:
-    """Scripts, with something that happens before the log is read for the nth time; many reads are a fault."""
+    """Scripts that run an action before the nth read of the log; a test fails after many reads."""
 
     def __init__(self, scripts, number, happen):
         self._scripts, self._number, self._happen, self._reads = scripts, number, happen, 0
@@ -318,30 +320,32 @@ class Meanwhile:
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("successor", [None, 1, 200])
 def test_a_source_that_is_deleted_during_its_fork_is_not_found(
-    client, store, url, conversation, tell, monkeypatch, number, successor
+    client, store, url, conversation, post_events, monkeypatch, number, successor
 ):
-    # Given a source that is deleted between two reads, and perhaps begins anew with another log
-    tell(*(said("old") for _ in range(150)))
+    # Given a source that is deleted between two reads, and perhaps created again with another log
+    post_events(*(said("old") for _ in range(150)))
     target = str(uuid4())
 
     def delete():
         client.delete(url)
         if successor:
-            tell(*(said("new") for _ in range(successor)))
+            post_events(*(said("new") for _ in range(successor)))
 
     monkeypatch.setattr(store.forks, "_scripts", Meanwhile(store.forks._scripts, number, delete))
 
-    # Then there is no copy, neither half nor mixed, and what was made of it ends by itself
+    # Then there is no copy, neither half nor mixed, and the keys of the unfinished copy expire
     with pytest.raises(ConversationNotFound):
         store.forks.fork(conversation, id=target)
     assert client.get(f"{API}/{target}").status_code == 404
     assert all(0 < ttl <= 3600 for ttl in keys_of(store, target).values())
 
 
-def test_events_that_are_appended_during_a_fork_are_not_in_it(client, store, url, conversation, tell, monkeypatch):
+def test_events_that_are_appended_during_a_fork_are_not_in_it(
+    client, store, url, conversation, post_events, monkeypatch
+):
     before = [said("old") for _ in range(150)]
-    tell(*before)
-    monkeypatch.setattr(store.forks, "_scripts", Meanwhile(store.forks._scripts, 2, lambda: tell(said("new"))))
+    post_events(*before)
+    monkeypatch.setattr(store.forks, "_scripts", Meanwhile(store.forks._scripts, 2, lambda: post_events(said("new"))))
 
     copy = store.forks.fork(conversation)
 

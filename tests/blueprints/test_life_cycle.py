@@ -1,4 +1,4 @@
-"""Run, pause and interrupt over HTTP, and what a message does: every verb in every status."""
+"""Run, pause, interrupt and messages over HTTP: every verb in every status."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ WIRE = Path(__file__).parent.parent.parent / "docs" / "wire.md"
 WAITING = "waiting_for_confirmation"
 VERBS = ("run", "pause", "interrupt")
 
-#: what VERBS make of each status; None: refused. Source: docs/wire.md, 5
+#: the status after each of VERBS, by the status before; None: refused. Source: docs/wire.md, 5
 FOLLOWING = {
     "idle": ("running", "paused", "paused"),
     "running": (None, "paused", "paused"),
@@ -28,7 +28,7 @@ FOLLOWING = {
 }
 CELLS = [(verb, before, after) for before, row in FOLLOWING.items() for verb, after in zip(VERBS, row, strict=True)]
 
-#: what a message makes of each status: alone, and with run. Source: docs/wire.md, 5
+#: the status after a message, by the status before: alone, and with run. Source: docs/wire.md, 5
 MESSAGE = {
     "idle": ("idle", "running"),
     "running": ("running", "running"),
@@ -49,23 +49,23 @@ def url(client, conversation):
 
 
 @pytest.fixture
-def tell(client, conversation):
+def post_events(client, conversation):
     """Append events as the agent does."""
     return lambda *events: client.post(f"/api/v1/webhooks/events/{conversation}", json=list(events))
 
 
 @pytest.fixture
-def waiting(client, url, tell):
-    """An action that waits for an answer."""
+def waiting(client, url, post_events):
+    """An action that waits for a decision."""
     client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
     proposed = action()
-    tell(proposed)
+    post_events(proposed)
     assert client.get(url).get_json()["execution_status"] == WAITING
     return proposed
 
 
 def log(client, url, after=0):
-    """What the log has behind a seq, in the order of appending: kind, source, and status or action."""
+    """The events after a seq, in the order of appending: kind, source, and status or action."""
     items = client.get(f"{url}/events/search?after_seq={after}").get_json()["items"]
     return [(one["kind"], one["source"], one.get("value", one.get("action_id"))) for one in items]
 
@@ -82,7 +82,7 @@ MESSAGE_EVENT = ("MessageEvent", "user", None)
 
 
 def documented(row):
-    """One row of the table in docs/wire.md: the following status of each, None where it is refused."""
+    """A row of the table in docs/wire.md: the following status of each status, None where the verb is refused."""
     section = WIRE.read_text().partition("## 5. State")[2].partition("## 6.")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     [names] = [line[1:] for line in lines if line[1:2] == [" idle "]]
@@ -94,7 +94,7 @@ def documented(row):
     return following
 
 
-def test_the_tables_are_those_of_the_documentation():
+def test_the_tables_of_this_test_are_those_of_the_documentation():
     for number, verb in enumerate(VERBS):
         assert documented(verb) == {before: row[number] for before, row in FOLLOWING.items()}
     for number, row in enumerate(("message", "message with run")):
@@ -103,61 +103,61 @@ def test_the_tables_are_those_of_the_documentation():
 
 
 @pytest.mark.parametrize(("verb", "before", "after"), CELLS)
-def test_a_verb_has_one_answer_and_one_following_status_in_each_status(client, url, tell, verb, before, after):
+def test_a_verb_has_one_response_and_one_following_status_in_each_status(client, url, post_events, verb, before, after):
     # Given a conversation in that status
-    tell(status(before))
-    told, seq = client.get(url).get_json(), length(client, url)
+    post_events(status(before))
+    earlier, seq = client.get(url).get_json(), length(client, url)
 
-    # When it is asked to
-    answer = client.post(f"{url}/{verb}")
+    # When the verb is requested
+    response = client.post(f"{url}/{verb}")
 
-    # Then it moves as the table says, or is refused with the status that it has, and nothing else changes
+    # Then the status changes as in the table, or the response names the present status and nothing changes
     now = client.get(url).get_json()
     if after is None:
-        assert answer.status_code == 409
-        assert before in answer.get_json()["detail"]
-        assert verb in answer.get_json()["detail"]
+        assert response.status_code == 409
+        assert before in response.get_json()["detail"]
+        assert verb in response.get_json()["detail"]
     else:
-        assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+        assert (response.status_code, response.get_json()) == (200, {"success": True})
         assert now["execution_status"] == after
     if after in (None, before):
-        assert now == told
+        assert now == earlier
         assert log(client, url, seq) == []
     else:
-        assert now["updated_at"] > told["updated_at"]
-        assert now == {**told, "execution_status": after, "updated_at": now["updated_at"]}
+        assert now["updated_at"] > earlier["updated_at"]
+        assert now == {**earlier, "execution_status": after, "updated_at": now["updated_at"]}
         kind = {"run": [], "pause": ["PauseEvent"], "interrupt": ["InterruptEvent"]}[verb]
         if (verb, before) == ("interrupt", "idle"):
-            kind = ["PauseEvent"]  # nothing ran that could be interrupted
+            kind = ["PauseEvent"]  # no run could be interrupted
         assert log(client, url, seq) == [*((one, "user", None) for one in kind), state(after)]
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_to_an_unknown_conversation_is_404_and_to_no_id_422(client, verb):
-    answer = client.post(f"{API}/{uuid4()}/{verb}")
-    assert (answer.status_code, answer.get_json()) == (404, {"detail": "Conversation not found"})
+    response = client.post(f"{API}/{uuid4()}/{verb}")
+    assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
 
-    answer = client.post(f"{API}/no-id/{verb}")
-    assert answer.status_code == 422
-    assert answer.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
+    response = client.post(f"{API}/no-id/{verb}")
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_needs_no_body_and_reads_none(client, url, verb):
-    answer = client.post(f"{url}/{verb}", data=b"{ no json", content_type="text/plain")
+    response = client.post(f"{url}/{verb}", data=b"{ no json", content_type="text/plain")
 
-    assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+    assert (response.status_code, response.get_json()) == (200, {"success": True})
 
 
-def test_pausing_again_and_again_writes_one_event(client, url):
+def test_repeated_pauses_write_one_event(client, url):
     client.post(f"{url}/pause")
-    told = client.get(url).get_json()
+    earlier = client.get(url).get_json()
 
     for verb in ("pause", "interrupt", "pause"):
         assert client.post(f"{url}/{verb}").status_code == 200
 
     assert log(client, url) == [("PauseEvent", "user", None), state("paused")]
-    assert client.get(url).get_json() == told
+    assert client.get(url).get_json() == earlier
 
 
 def test_a_conversation_runs_pauses_and_runs_again_as_often_as_it_is_asked_to(client, url):
@@ -170,37 +170,37 @@ def test_a_conversation_runs_pauses_and_runs_again_as_often_as_it_is_asked_to(cl
     assert log(client, url) == one_round * 2
 
 
-def test_running_what_waits_accepts_it_for_good(client, url, tell, waiting):
-    # When what waits is run
+def test_a_run_accepts_pending_actions_for_good(client, url, post_events, waiting):
+    # When the conversation with the pending action is run
     seq = length(client, url)
     assert client.post(f"{url}/run").get_json() == {"success": True}
 
-    # Then the agent may go on, and no answer finds anything
+    # Then the agent may continue, and no decision finds a pending action
     assert log(client, url, seq) == [state("running")]
     assert client.get(f"{url}/pending_actions").get_json() == []
     for accept in (True, False):
-        answer = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept})
-        assert (answer.status_code, answer.get_json()) == (200, {"success": False})
+        response = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept})
+        assert (response.status_code, response.get_json()) == (200, {"success": False})
     assert log(client, url, seq) == [state("running")]
 
-    # Not even when the agent says that it waits, and a message rejects nothing
-    tell(status(WAITING))
+    # Not even when the agent reports that it waits, and a message rejects nothing
+    post_events(status(WAITING))
     assert client.get(f"{url}/pending_actions").get_json() == []
     client.post(f"{url}/events", json={})
     assert log(client, url, seq) == [state("running"), state(WAITING), state("idle"), MESSAGE_EVENT]
 
 
-def test_what_was_accepted_by_running_can_still_be_observed(client, url, tell, waiting):
+def test_an_action_that_a_run_accepted_can_still_be_observed(client, url, post_events, waiting):
     client.post(f"{url}/run")
 
-    assert tell(observation(waiting)).get_json()["appended"] == 1
+    assert post_events(observation(waiting)).get_json()["appended"] == 1
 
     assert client.get(url).get_json()["execution_status"] == "running"
 
 
-def test_the_run_that_accepts_never_stands_before_the_action_whatever_the_agents_clock(client, url, tell):
+def test_an_accepting_run_is_logged_after_its_action_whatever_the_agents_clock(client, url, post_events):
     client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
-    tell(action(timestamp="2199-01-01T00:00:00"))
+    post_events(action(timestamp="2199-01-01T00:00:00"))
 
     client.post(f"{url}/run")
 
@@ -210,27 +210,27 @@ def test_the_run_that_accepts_never_stands_before_the_action_whatever_the_agents
 
 @pytest.mark.parametrize("verb", ["pause", "interrupt"])
 @pytest.mark.parametrize("accept", [True, False])
-def test_what_waits_can_be_answered_after_a_pause_that_changed_nothing(client, url, waiting, verb, accept):
+def test_pending_actions_can_be_decided_after_a_pause_without_effect(client, url, waiting, verb, accept):
     client.post(f"{url}/{verb}")
 
     assert [one["id"] for one in client.get(f"{url}/pending_actions").get_json()] == [waiting["id"]]
-    answer = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept})
-    assert answer.get_json() == {"success": True}
+    response = client.post(f"{url}/events/respond_to_confirmation", json={"accept": accept})
+    assert response.get_json() == {"success": True}
     assert client.get(url).get_json()["execution_status"] == ("running" if accept else "idle")
 
 
 @pytest.mark.parametrize("run", [False, True])
 @pytest.mark.parametrize("before", MESSAGE)
-def test_a_message_has_one_following_status_in_each_status(client, url, tell, before, run):
+def test_a_message_has_one_following_status_in_each_status(client, url, post_events, before, run):
     # Given a conversation in that status
-    tell(status(before))
-    told, seq = client.get(url).get_json(), length(client, url)
+    post_events(status(before))
+    earlier, seq = client.get(url).get_json(), length(client, url)
 
-    # When the user speaks
-    answer = client.post(f"{url}/events", json={"content": [{"type": "text", "text": "Hello"}], "run": run})
+    # When the user sends a message
+    response = client.post(f"{url}/events", json={"content": [{"type": "text", "text": "Hello"}], "run": run})
 
-    # Then it is kept in every status, what has ended is idle before it, and a run begins behind it
-    assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+    # Then the message is kept in every status, an ended conversation is idle before it, and a run begins after it
+    assert (response.status_code, response.get_json()) == (200, {"success": True})
     after = MESSAGE[before][run]
     expected = [MESSAGE_EVENT]
     if after != before:
@@ -238,13 +238,13 @@ def test_a_message_has_one_following_status_in_each_status(client, url, tell, be
     assert log(client, url, seq) == expected
     now = client.get(url).get_json()
     assert now["execution_status"] == after
-    assert now["updated_at"] > told["updated_at"]
-    assert now["last_user_message_id"] != told["last_user_message_id"]
+    assert now["updated_at"] > earlier["updated_at"]
+    assert now["last_user_message_id"] != earlier["last_user_message_id"]
 
 
 @pytest.mark.parametrize("run", [False, True])
-def test_a_message_while_actions_wait_rejects_them_first(client, url, tell, waiting, run):
-    tell(second := action())
+def test_a_message_rejects_pending_actions_first(client, url, post_events, waiting, run):
+    post_events(second := action())
     seq = length(client, url)
 
     client.post(f"{url}/events", json={"run": run})
@@ -256,7 +256,7 @@ def test_a_message_while_actions_wait_rejects_them_first(client, url, tell, wait
 
 
 def race(app, path, times=8):
-    """The statuses of as many POSTs at the same moment."""
+    """The HTTP statuses of concurrent POSTs."""
     barrier = threading.Barrier(times)
 
     def post(_):
@@ -268,13 +268,13 @@ def race(app, path, times=8):
         return sorted(pool.map(post, range(times)))
 
 
-def test_of_eight_runs_at_once_one_starts_the_agent(app, client, url):
+def test_eight_concurrent_runs_start_the_agent_once(app, client, url):
     assert race(app, f"{url}/run") == [200] + [409] * 7
 
     assert log(client, url) == [state("running")]
 
 
-def test_of_eight_pauses_at_once_one_is_written(app, client, url):
+def test_eight_concurrent_pauses_write_one_event(app, client, url):
     client.post(f"{url}/run")
 
     assert race(app, f"{url}/pause") == [200] * 8
@@ -282,7 +282,7 @@ def test_of_eight_pauses_at_once_one_is_written(app, client, url):
     assert log(client, url, 1) == [("PauseEvent", "user", None), state("paused")]
 
 
-def test_a_run_races_seven_others_for_what_waits_and_it_is_accepted_once(app, client, url, waiting):
+def test_eight_concurrent_runs_accept_a_pending_action_once(app, client, url, waiting):
     seq = length(client, url)
 
     assert race(app, f"{url}/run") == [200] + [409] * 7

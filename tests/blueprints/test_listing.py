@@ -20,7 +20,7 @@ def alone(monkeypatch):
 
 @pytest.fixture
 def one_instant(monkeypatch):
-    """Everything happens at the same microsecond, as on many workers at once."""
+    """A clock that stands still: all changes have the same microsecond, as on concurrent workers."""
     instant = wire.now()
     monkeypatch.setattr("wire.now", lambda: instant)
 
@@ -36,7 +36,7 @@ def make(client):
 
 
 @pytest.fixture
-def tell(client):
+def post_events(client):
     """Append events as the agent does."""
     return lambda one, *events: client.post(f"/api/v1/webhooks/events/{one}", json=list(events))
 
@@ -55,7 +55,7 @@ def found(client, **query):
 
 
 def pages(client, **query):
-    """The ids of a search page by page, each with the id of the conversation that the next one begins with."""
+    """The ids of a search page by page, each with the id of the next cursor's conversation."""
     page = search(client, **query)
     while True:
         following = page["next_page_id"]
@@ -95,7 +95,7 @@ def test_an_item_is_the_same_as_by_get_and_a_count_is_a_bare_number(client, alon
     assert client.get(f"{API}/count").get_data() == b"1"
 
 
-#: what changes a conversation: method, path and body
+#: requests that change a conversation: method, path and body
 CHANGES = {
     "run": ("POST", f"{API}/{{}}/run", {}),
     "pause": ("POST", f"{API}/{{}}/pause", {}),
@@ -122,10 +122,10 @@ def test_every_change_moves_a_conversation_to_the_end_of_the_order_by_last_chang
     assert changed in found(client, status=now, sort_order="UPDATED_AT")
 
 
-def test_a_decision_moves_a_conversation_from_waiting_to_running(client, alone, make, tell):
+def test_a_decision_moves_a_conversation_from_waiting_to_running(client, alone, make, post_events):
     waiting, other = make(2)
     client.post(f"{API}/{waiting}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
-    tell(waiting, action())
+    post_events(waiting, action())
     client.patch(f"{API}/{other}", json={"title": "Later"})
     assert found(client, status="waiting_for_confirmation") == [waiting]
 
@@ -136,21 +136,21 @@ def test_a_decision_moves_a_conversation_from_waiting_to_running(client, alone, 
     assert found(client, sort_order="UPDATED_AT") == [other, waiting]
 
 
-def test_a_status_selects(client, alone, make, tell):
+def test_a_search_filters_by_status(client, alone, make, post_events):
     # Given two conversations in each status
     expected = {value: make(2) for value in EXECUTION_STATUSES}
     for value, ids in expected.items():
         for one in ids:
-            tell(one, status(value))
+            post_events(one, status(value))
 
-    # Then a search and a count of a status know them alone, in the order that is asked for
+    # Then a search and a count of a status return its conversations alone, in the requested order
     for value, ids in expected.items():
         for order in ORDERS:
             assert found(client, status=value, sort_order=order) == (ids[::-1] if order.endswith("DESC") else ids)
         assert count(client, status=value) == 2
     assert count(client) == 2 * len(EXECUTION_STATUSES)
 
-    # And one that moves leaves the one for the other
+    # And a conversation that changes its status moves from one search to the other
     moved = expected["paused"][0]
     client.post(f"{API}/{moved}/run")
     for order in ORDERS:
@@ -164,9 +164,9 @@ def test_pages_have_every_conversation_once_in_order(client, alone, make, order)
     made = make(5)
 
     for limit in (1, 2, 4, 5, 100):
-        told = list(pages(client, sort_order=order, limit=limit))
-        assert [one for page, _ in told for one in page] == (made[::-1] if order.endswith("DESC") else made)
-        assert [len(page) for page, _ in told] == [min(limit, 5 - start) for start in range(0, 5, limit)]
+        listed = list(pages(client, sort_order=order, limit=limit))
+        assert [one for page, _ in listed for one in page] == (made[::-1] if order.endswith("DESC") else made)
+        assert [len(page) for page, _ in listed] == [min(limit, 5 - start) for start in range(0, 5, limit)]
 
 
 def test_pages_have_every_conversation_of_one_instant_once(client, alone, one_instant, make):
@@ -174,11 +174,11 @@ def test_pages_have_every_conversation_of_one_instant_once(client, alone, one_in
 
     for order in ORDERS:
         for limit in (1, 2, 3):
-            told = paged(client, sort_order=order, limit=limit)
-            assert told == sorted(made, reverse=order.endswith("DESC"))
+            listed = paged(client, sort_order=order, limit=limit)
+            assert listed == sorted(made, reverse=order.endswith("DESC"))
 
 
-def test_a_page_may_have_another_length_than_the_one_before(client, alone, make):
+def test_a_page_may_have_another_length_than_the_previous_page(client, alone, make):
     made = make(5)
     page_id = search(client, sort_order="CREATED_AT", limit=2)["next_page_id"]
 
@@ -189,7 +189,7 @@ def test_a_page_may_have_another_length_than_the_one_before(client, alone, make)
 
 @pytest.fixture(params=["in turn", "at one instant"])
 def seven(request, make):
-    """Seven conversations, made one after the other or at the same microsecond."""
+    """Seven conversations, created one after the other or at the same microsecond."""
     if request.param == "at one instant":
         request.getfixturevalue("one_instant")
     return make(7)
@@ -197,16 +197,16 @@ def seven(request, make):
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
 def test_pages_have_every_conversation_once_when_the_cursors_one_is_deleted_meanwhile(client, alone, seven, order):
-    # Given pages, between which the conversation that the next one would begin with is deleted
-    told, gone = [], []
+    # Given pages, between which the conversation of the next cursor is deleted
+    listed, gone = [], []
     for page, following in pages(client, sort_order=order, limit=2):
-        told += page
+        listed += page
         if following:
             client.delete(f"{API}/{following}")
             gone.append(following)
 
-    # Then no other is missed, and none is told twice
-    assert sorted(told) == sorted(set(seven) - set(gone))
+    # Then no other conversation is missed, and none is listed twice
+    assert sorted(listed) == sorted(set(seven) - set(gone))
     assert len(gone) >= 2
 
 
@@ -214,63 +214,63 @@ def test_pages_have_every_conversation_once_when_the_cursors_one_is_deleted_mean
 def test_pages_have_every_conversation_once_when_those_of_earlier_pages_are_deleted_meanwhile(
     client, alone, seven, order
 ):
-    told = []
+    listed = []
     for page, _ in pages(client, sort_order=order, limit=2):
-        told += page
+        listed += page
         client.delete(f"{API}/{page[-1]}")
 
-    assert sorted(told) == sorted(seven)
+    assert sorted(listed) == sorted(seven)
 
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
 def test_pages_by_creation_have_every_conversation_once_when_all_change_meanwhile(client, alone, seven, order):
-    told = []
+    listed = []
     for page, _ in pages(client, sort_order=order, limit=2):
-        told += page
+        listed += page
         for one in seven:
-            client.patch(f"{API}/{one}", json={"title": f"Seen {len(told)}"})
+            client.patch(f"{API}/{one}", json={"title": f"Seen {len(listed)}"})
             client.post(f"{API}/{one}/run")
 
-    assert sorted(told) == sorted(seven)
+    assert sorted(listed) == sorted(seven)
 
 
 @pytest.mark.parametrize("order", ["CREATED_AT", "CREATED_AT_DESC"])
 def test_pages_of_a_status_have_every_conversation_that_keeps_it_once(client, alone, seven, order):
-    # Given pages of the idle ones, between which the conversation that the next one would begin with runs
-    told, gone = [], []
+    # Given pages of idle conversations, between which the conversation of the next cursor runs
+    listed, gone = [], []
     for page, following in pages(client, sort_order=order, status="idle", limit=2):
-        told += page
+        listed += page
         if following:
             client.post(f"{API}/{following}/run")
             gone.append(following)
 
-    # Then no other is missed, and none is told twice
-    assert sorted(told) == sorted(set(seven) - set(gone))
+    # Then no other conversation is missed, and none is listed twice
+    assert sorted(listed) == sorted(set(seven) - set(gone))
 
 
 def test_a_conversation_that_is_created_meanwhile_is_on_the_last_page_or_on_none(client, alone, make):
     made = make(4)
     for order, expected in (("CREATED_AT", made), ("CREATED_AT_DESC", made[::-1])):
-        told, new = [], []
+        listed, new = [], []
         for page, _ in pages(client, sort_order=order, limit=3):
-            told += page
+            listed += page
             new = new or make(1)
-        assert told == [*expected, *(new if order == "CREATED_AT" else [])]
+        assert listed == [*expected, *(new if order == "CREATED_AT" else [])]
         client.delete(f"{API}/{new[0]}")
 
 
 @pytest.mark.parametrize("order", ["UPDATED_AT", "UPDATED_AT_DESC"])
 def test_pages_by_last_change_have_every_unchanged_conversation_once(client, alone, make, order):
     made = make(7)
-    told, changed = [], set()
+    listed, changed = [], set()
     for page, following in pages(client, sort_order=order, limit=2):
-        told += page
+        listed += page
         if following and len(changed) < 2:
             client.post(f"{API}/{following}/run")
             changed.add(following)
 
     quiet = [one for one in made if one not in changed]
-    assert [one for one in told if one in quiet] == (quiet[::-1] if order.endswith("DESC") else quiet)
+    assert [one for one in listed if one in quiet] == (quiet[::-1] if order.endswith("DESC") else quiet)
 
 
 def test_pages_of_all_conversations_have_each_once(client, make):
@@ -278,9 +278,9 @@ def test_pages_of_all_conversations_have_each_once(client, make):
     made = make(3)
 
     for order in ORDERS:
-        told = paged(client, sort_order=order, limit=50)
-        assert [one for one in told if one in made] == (made[::-1] if order.endswith("DESC") else made)
-        assert len(told) == len(set(told))
+        listed = paged(client, sort_order=order, limit=50)
+        assert [one for one in listed if one in made] == (made[::-1] if order.endswith("DESC") else made)
+        assert len(listed) == len(set(listed))
 
 
 def test_a_deleted_conversation_is_not_listed_until_its_id_is_started_again(client, alone, make):
@@ -295,8 +295,8 @@ def test_a_deleted_conversation_is_not_listed_until_its_id_is_started_again(clie
     assert (count(client), count(client, status="idle")) == (2, 2)
 
 
-def test_a_conversation_from_a_webhook_and_a_fork_are_listed_too(client, alone, tell, conversation):
-    tell(conversation, message("text"))
+def test_a_conversation_from_a_webhook_and_a_fork_are_listed_too(client, alone, post_events, conversation):
+    post_events(conversation, message("text"))
 
     copied = client.post(f"{API}/{conversation}/fork").get_json()["id"]
 
@@ -321,7 +321,7 @@ def test_a_limit_outside_1_to_100_is_refused(client, limit):
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-def test_the_bounds_of_a_limit_are_limits(client, alone, make, limit):
+def test_the_bounds_of_a_limit_are_valid_limits(client, alone, make, limit):
     make(1)
 
     assert len(found(client, limit=limit)) == 1
@@ -338,7 +338,7 @@ def test_the_bounds_of_a_limit_are_limits(client, alone, make, limit):
         ("search", "sort_order", "created_at"),
     ],
 )
-def test_an_unknown_word_is_refused_with_those_that_are_known(client, path, name, value):
+def test_an_unknown_value_is_refused_with_a_list_of_the_known_values(client, path, name, value):
     response = client.get(f"{API}/{path}", query_string={name: value})
 
     assert response.status_code == 422
@@ -365,8 +365,8 @@ def test_a_batch_is_in_the_order_of_its_ids_with_null_for_an_unknown_one(client,
     response = client.get(API, query_string={"ids": ids})
 
     assert response.status_code == 200
-    told = {one: client.get(f"{API}/{one}").get_json() for one in (first, second)}
-    assert response.get_json() == [told[second], None, told[first], told[second]]
+    listed = {one: client.get(f"{API}/{one}").get_json() for one in (first, second)}
+    assert response.get_json() == [listed[second], None, listed[first], listed[second]]
 
 
 def test_a_batch_has_at_most_100_ids_and_at_least_one(client, make):

@@ -14,28 +14,20 @@ import psutil
 import pytest
 
 from tests.conftest import event, message
-from tests.servers import PROJECT, agent_server, fakeredis_server, program, redis_server, running
+from tests.servers import PROJECT, agent_server, program, running
 from tests.sockets import events_of
 
 
-@pytest.fixture(scope="module", params=[redis_server, fakeredis_server], ids=["server", "fakeredis"])
-def place(request, tmp_path_factory):
-    """A folder and the URL of a Redis."""
-    folder = tmp_path_factory.mktemp("stream")
-    with request.param(folder) as (url, _):
-        yield folder, url
-
-
 @pytest.fixture(scope="module")
-def server(place):
-    folder, url = place
+def server(backend):
+    folder, url = backend
     with agent_server(folder / "log", REDIS_URL=url, PING_SECONDS="1") as (client, _):
         yield client
 
 
 @pytest.fixture
 def post(server, conversation):
-    """Append events to a conversation that exists; returns the answer."""
+    """Append events to a conversation that exists; returns the body of the response."""
     server.post("/api/conversations", json={"conversation_id": conversation})
     url = f"/api/v1/webhooks/events/{conversation}"
     return lambda *events: server.post(url, json=list(events)).json()
@@ -43,7 +35,7 @@ def post(server, conversation):
 
 @pytest.fixture
 def search(server, conversation):
-    """Read behind a seq; returns the numbers of the events, and the seq to read behind next."""
+    """Read after a seq; returns the numbers of the events, and the seq of the next read."""
 
     def search(**query):
         response = server.get(f"/api/conversations/{conversation}/events/search", params=query)
@@ -61,18 +53,18 @@ def numbered(*numbers):
 # server-sent events
 
 
-def test_a_stream_tells_everything_from_the_beginning_then_what_comes(server, conversation, post):
+def test_a_stream_sends_the_whole_log_and_then_new_events(server, conversation, post):
     post(*numbered(*range(150)))
 
-    with events_of(server, conversation) as told:
-        past = [next(told) for _ in range(150)]
+    with events_of(server, conversation) as stream:
+        past = [next(stream) for _ in range(150)]
         post(*numbered(150))
-        live = next(told)
+        live = next(stream)
 
     assert [(seq, one["number"]) for seq, one in [*past, live]] == [(number + 1, number) for number in range(151)]
 
 
-def test_a_stream_is_what_a_browser_expects(server, conversation, post):
+def test_a_stream_has_the_headers_and_lines_that_a_browser_expects(server, conversation, post):
     post(*numbered(1))
 
     with server.stream("GET", f"/api/conversations/{conversation}/events/stream") as response:
@@ -87,30 +79,30 @@ def test_a_stream_is_what_a_browser_expects(server, conversation, post):
     ("headers", "query"),
     [({"Last-Event-ID": "2"}, {}), ({}, {"after_seq": "2"}), ({"Last-Event-ID": "2"}, {"after_seq": "0"})],
 )
-def test_a_stream_goes_on_behind_the_last_event_heard(server, conversation, post, headers, query):
+def test_a_stream_continues_after_the_last_received_event(server, conversation, post, headers, query):
     post(*numbered(0, 1, 2))
 
-    with events_of(server, conversation, headers=headers, params=query) as told:
-        assert next(told)[0] == 3
+    with events_of(server, conversation, headers=headers, params=query) as stream:
+        assert next(stream)[0] == 3
 
 
 def test_a_stream_has_the_filters_of_search(server, conversation, post):
-    with events_of(server, conversation, params={"kind": "a.b.MessageEvent", "source": "agent"}) as told:
+    with events_of(server, conversation, params={"kind": "a.b.MessageEvent", "source": "agent"}) as stream:
         post(message("no", "user"), *numbered(1), message("yes", "agent"))
 
-        seq, one = next(told)
+        seq, one = next(stream)
         assert (seq, one["llm_message"]["content"][0]["text"]) == (3, "yes")
-    with events_of(server, conversation, params={"body": "YES", "timestamp__gte": "2020-01-01"}) as told:
-        assert next(told)[0] == 3
+    with events_of(server, conversation, params={"body": "YES", "timestamp__gte": "2020-01-01"}) as stream:
+        assert next(stream)[0] == 3
 
 
-def test_an_event_with_line_ends_comes_whole(server, conversation, post):
+def test_an_event_with_line_ends_is_sent_whole(server, conversation, post):
     raw = '[{"id": "lines",\r\n "kind": "PauseEvent",\n\n "source": "user",\r "timestamp": "2026-11-20"}]'
     url = f"/api/v1/webhooks/events/{conversation}"
     server.post(url, content=raw, headers={"Content-Type": "application/json"})
 
-    with events_of(server, conversation) as told:
-        assert next(told)[1]["id"] == "lines"
+    with events_of(server, conversation) as stream:
+        assert next(stream)[1]["id"] == "lines"
 
 
 def test_a_quiet_stream_is_kept_open_by_comments(server, conversation, post):
@@ -120,27 +112,27 @@ def test_a_quiet_stream_is_kept_open_by_comments(server, conversation, post):
     assert comment == ": 0"
 
 
-def test_what_the_log_does_not_keep_has_no_id(server, conversation, post):
+def test_an_event_that_the_log_does_not_keep_has_no_id(server, conversation, post):
     with server.stream("GET", f"/api/conversations/{conversation}/events/stream") as response:
         lines = response.iter_lines()
         next(line for line in lines if line.startswith(":"))  # live
         post(event("StreamingDeltaEvent", "agent", content="x"))
 
-        told = next(line for line in lines if not line.startswith(":") and line)
-    assert json.loads(told.removeprefix("data: "))["content"] == "x"
+        data = next(line for line in lines if not line.startswith(":") and line)
+    assert json.loads(data.removeprefix("data: "))["content"] == "x"
 
 
 def test_a_stream_ends_with_its_conversation(server, conversation, post):
-    with events_of(server, conversation) as told:
+    with events_of(server, conversation) as stream:
         post(*numbered(1))
-        next(told)
+        next(stream)
 
         server.delete(f"/api/conversations/{conversation}")
 
-        assert list(told) == []
+        assert list(stream) == []
 
 
-def test_a_stream_of_what_is_not_there_is_refused(server, conversation, post):
+def test_a_stream_of_an_unknown_conversation_or_cursor_is_refused(server, conversation, post):
     unknown = server.get(f"/api/conversations/{uuid4()}/events/stream")
     beyond = server.get(f"/api/conversations/{conversation}/events/stream", params={"after_seq": 1})
     odd = server.get(f"/api/conversations/{conversation}/events/stream", headers={"Last-Event-ID": "x"})
@@ -161,7 +153,7 @@ def test_curl_follows_a_stream(server, conversation, post):
 
 @contextmanager
 def page(script):
-    """Serves a page with a script, and collects what that reports: the page's address, and the reports."""
+    """Serves a page with a script, and collects the reports of the script: the page's address, and the reports."""
     reports = queue.Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -183,11 +175,11 @@ def page(script):
         site.shutdown()
 
 
-def test_a_browser_follows_a_stream_and_connects_again(place, conversation, tmp_path):
+def test_a_browser_follows_a_stream_and_reconnects(backend, conversation, tmp_path):
     browser = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if browser is None:
         pytest.skip("neither chromium nor google-chrome is on the PATH: EventSource is not tried in a browser")
-    folder, url = place
+    folder, url = backend
     with agent_server(folder / "browser", REDIS_URL=url) as (client, master):
         webhook = f"/api/v1/webhooks/events/{conversation}"
         client.post(webhook, json=numbered(1, 2))
@@ -197,17 +189,17 @@ def test_a_browser_follows_a_stream_and_connects_again(place, conversation, tmp_
         with page(script) as (address, reports), running([browser, *flags, address], stderr=subprocess.DEVNULL):
             assert sorted(reports.get(timeout=60) for _ in range(2)) == ["1:1", "2:2"]
 
-            # When the workers end and others take their place
+            # When other workers replace the workers
             for worker in psutil.Process(master.pid).children():
                 if "gunicorn" in " ".join(worker.cmdline()):
                     worker.terminate()
             client.post(webhook, json=numbered(3))
 
-            # Then the browser goes on where it was
+            # Then the browser continues after its last event
             assert reports.get(timeout=60) == "3:3"
 
 
-def test_a_stream_that_begins_while_the_worker_ends_tells_the_browser_to_come_again(
+def test_a_stream_that_begins_while_the_worker_ends_asks_the_browser_to_reconnect(
     client, store, conversation, monkeypatch
 ):
     client.post("/api/conversations", json={"conversation_id": conversation})
@@ -222,7 +214,7 @@ def test_a_stream_that_begins_while_the_worker_ends_tells_the_browser_to_come_ag
 # long polls
 
 
-def test_what_is_there_is_answered_at_once_in_the_order_of_appending(search, post):
+def test_a_poll_returns_existing_events_at_once_in_the_order_of_appending(search, post):
     post(*numbered(0), event(number=1, timestamp="2020-01-01"), *numbered(2))
 
     assert search(after_seq=0) == ([0, 1, 2], 3)
@@ -231,7 +223,7 @@ def test_what_is_there_is_answered_at_once_in_the_order_of_appending(search, pos
     assert search(after_seq=3) == ([], 3)
 
 
-def test_what_is_not_there_is_waited_for(search, post):
+def test_a_poll_waits_for_the_next_event(search, post):
     later = threading.Timer(0.3, post, numbered(7))
     later.start()
 
@@ -239,13 +231,13 @@ def test_what_is_not_there_is_waited_for(search, post):
     later.join()
 
 
-def test_who_waits_in_vain_is_told_where_to_go_on(search, post):
+def test_a_poll_that_times_out_returns_the_next_cursor(search, post):
     post(*numbered(1))
 
     assert search(after_seq=1, wait=0.2) == ([], 1)
 
 
-def test_filters_hold_for_what_is_waited_for_too(search, post):
+def test_filters_apply_to_a_poll_too(search, post):
     post(*numbered(*range(3)))
     later = threading.Timer(0.3, post, [*numbered(4), {**message("x"), "number": 5}])
     later.start()
@@ -257,7 +249,7 @@ def test_filters_hold_for_what_is_waited_for_too(search, post):
     later.join()
 
 
-def test_a_filter_that_little_passes_reads_all_of_a_long_log(search, post):
+def test_a_selective_filter_reads_all_of_a_long_log(search, post):
     for start in range(0, 2000, 500):
         post(*numbered(*range(start, start + 500)))
     post({**message("last"), "number": -1})
@@ -279,14 +271,14 @@ def test_a_filter_that_little_passes_reads_all_of_a_long_log(search, post):
         ({"after_seq": 0, "sort_order": "TIMESTAMP_DESC"}, "after_seq"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(server, conversation, post, query, member):
+def test_an_invalid_poll_is_refused(server, conversation, post, query, member):
     response = server.get(f"/api/conversations/{conversation}/events/search", params=query)
 
     assert response.status_code == 422
     assert response.json()["detail"][0]["loc"] == ["query", member]
 
 
-def test_who_waits_for_a_conversation_that_goes_is_told(server, conversation, post):
+def test_a_poll_of_a_conversation_that_is_deleted_meanwhile_is_404(server, conversation, post):
     later = threading.Timer(0.3, lambda: server.delete(f"/api/conversations/{conversation}"))
     later.start()
 

@@ -1,14 +1,14 @@
-"""What the server says of itself, and of what it does not serve."""
+"""Health, readiness and information of the server, and paths that it does not serve."""
 
 import pytest
 
 
-def test_alive_and_health(client):
+def test_alive_and_health_respond(client):
     for path in ("/alive", "/health"):
         assert client.get(path).get_json() == {"status": "ok"}
 
 
-def test_ready_tells_of_the_store(client, redis_url):
+def test_ready_reports_the_store(client, redis_url):
     state = client.get("/ready").get_json()
 
     assert state["status"] == "ready"
@@ -17,7 +17,7 @@ def test_ready_tells_of_the_store(client, redis_url):
     assert state["store"]["kind"] in ("redis", "fakeredis")
 
 
-def test_server_info_has_what_clients_check(client):
+def test_server_info_has_the_members_that_clients_check(client):
     info = client.get("/server_info").get_json()
 
     assert tuple(int(part) for part in info["version"].split(".")) >= (1, 28, 0)
@@ -28,7 +28,7 @@ def test_server_info_has_what_clients_check(client):
 
 
 @pytest.mark.parametrize("path", ["/alive", "/health", "/ready", "/server_info"])
-def test_operations_are_only_read(client, path):
+def test_operations_accept_only_reads(client, path):
     assert client.head(path).status_code == 200
 
     response = client.post(path)
@@ -39,7 +39,7 @@ def test_operations_are_only_read(client, path):
 
 @pytest.mark.parametrize("path", ["/", "/nope", "/alive/", "/api/conversations/", "/api/v1/webhooks", "/api/v1//nope"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_what_is_not_served_is_404_in_json(client, path, method):
+def test_an_unknown_path_is_404_in_json(client, path, method):
     response = client.open(path, method=method)
 
     assert response.mimetype == "application/json"
@@ -47,7 +47,7 @@ def test_what_is_not_served_is_404_in_json(client, path, method):
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", ""), ("GET", "/ID"), ("GET", "/ID//events/count")])
-def test_a_slash_too_many_is_never_answered_with_an_html_page(client, conversation, method, path):
+def test_an_extra_slash_never_gets_an_html_page(client, conversation, method, path):
     response = client.open(f"/api//conversations{path.replace('ID', conversation)}", method=method)
 
     assert response.mimetype == "application/json"

@@ -1,4 +1,4 @@
-"""What a client hears of a pause or a deletion that its supervisor has not done. Source: docs/wire.md, 9."""
+"""Responses to a pause or a deletion that the supervisor has not done. Source: docs/wire.md, 9."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from blueprints import sandboxes as blueprint
 
 @pytest.fixture
 def sandbox(store, monkeypatch):
-    """A sandbox that runs on a host whose supervisor does nothing, and requests that wait a moment for it."""
+    """A sandbox that runs on a host whose supervisor does nothing; requests have a short timeout."""
     monkeypatch.setattr(blueprint, "DONE_TIMEOUT", 0.2)
     store.sandboxes.beat("idle-host", "supervisor")
     sandbox = store.sandboxes.start("spec")
@@ -23,7 +23,7 @@ def sandbox(store, monkeypatch):
 @pytest.mark.parametrize(
     ("method", "path", "said"), [("POST", "/pause", "not paused yet"), ("DELETE", "", "not deleted yet")]
 )
-def test_what_is_not_done_in_time_is_503_and_goes_on(client, store, sandbox, method, path, said):
+def test_a_request_that_exceeds_its_timeout_is_503_and_continues(client, store, sandbox, method, path, said):
     response = client.open(f"/api/v1/sandboxes/{sandbox.id}{path}", method=method)
 
     assert response.status_code == 503
@@ -32,7 +32,7 @@ def test_what_is_not_done_in_time_is_503_and_goes_on(client, store, sandbox, met
     assert store.sandboxes.get(sandbox.id).wanted in ("paused", "deleted")
 
 
-def test_a_deletion_that_fails_says_why_and_shows_an_error_without_a_key(client, store, sandbox):
+def test_a_failed_deletion_reports_its_reason_and_shows_an_error_without_a_key(client, store, sandbox):
     client.delete(f"/api/v1/sandboxes/{sandbox.id}")
     store.sandboxes.report(
         sandbox.id, "idle-host", "supervisor", "ERROR", detail="Its deletion fails and is retried: no way"

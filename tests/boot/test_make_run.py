@@ -23,7 +23,11 @@ def made(folder: Path, **environment: str):
     settings = {"REDIS_URL": "", "DATA_DIR": str(folder), "PORT": port, "WEB_CONCURRENCY": "2"}
     with (folder / "log").open("wb") as log, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
         process = subprocess.Popen(
-            [program("make"), "--old-file=.venv/run", "run"],  # what is installed here is not installed again
+            [
+                program("make"),
+                "--old-file=.venv/run",
+                "run",
+            ],  # packages that are installed here are not installed again
             cwd=PROJECT,
             env={**os.environ, **settings, "PATH": str(folder), **environment},  # no redis-server is on the PATH
             stdout=log,
@@ -45,22 +49,22 @@ def started_in(folder: Path) -> list[int]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             environment = process.environ()
-            places = (environment.get("DATA_DIR", ""), environment.get(MARK, ""))
-            if process.status() != psutil.STATUS_ZOMBIE and any(place.startswith(str(folder)) for place in places):
+            paths = (environment.get("DATA_DIR", ""), environment.get(MARK, ""))
+            if process.status() != psutil.STATUS_ZOMBIE and any(path.startswith(str(folder)) for path in paths):
                 found.append(process.pid)
     return found
 
 
 @pytest.fixture
 def without_sandboxes(tmp_path):
-    """Whatever a test leaves running is ended."""
+    """End every process that the test leaves."""
     yield
     for pid in started_in(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("leave", [False, True], ids=["by default", "STOP_SANDBOXES=0"])
-def test_ctrl_c_ends_sandboxes_unless_they_are_to_be_left(tmp_path, without_sandboxes, leave):
+def test_ctrl_c_ends_sandboxes_unless_settings_leave_them(tmp_path, without_sandboxes, leave):
     with made(tmp_path, **({"STOP_SANDBOXES": "0"} if leave else {})) as (client, process):
         assert client.get("/ready").json()["store"] == {"kind": "valkey", "durable": True}
         Api(client).running_sandbox()

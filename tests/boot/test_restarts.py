@@ -17,7 +17,7 @@ start = lambda: subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdi
 keep_running(start(), start, name="the child", steady=float(sys.argv[2]), grace=float(sys.argv[3]))
 """
 
-#: a child that notes when it began, and who it is
+#: a child that writes its start time and its process id
 NOTES = "import os, time; open({file!r}, 'a').write(f'{{time.monotonic()}} {{os.getpid()}}\\n'); "
 
 
@@ -40,7 +40,7 @@ def kept(file: Path, then: str, *, steady: float, grace: float = 5):
 
 
 def starts(file: Path) -> list[tuple[float, int]]:
-    """When each child began, and its process id."""
+    """The start time and the process id of each child."""
     lines = file.read_text().splitlines() if file.exists() else []
     return [(float(line.split()[0]), int(line.split()[1])) for line in lines]
 
@@ -80,7 +80,7 @@ def test_a_process_that_lived_for_long_is_restarted_after_the_shortest_delay(tmp
     assert delays == {b"restart in 0.1 s\n"}
 
 
-def test_a_process_ends_with_its_keeper_also_one_that_ignores_sigterm(tmp_path):
+def test_a_process_ends_with_its_keeper_even_if_it_ignores_sigterm(tmp_path):
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     with kept(tmp_path / "starts", ignoring, steady=1, grace=0.5):
         wait_until(lambda: starts(tmp_path / "starts"), "the start")

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from tests.conftest import message
-from tests.servers import PATIENCE, agent_server, fakeredis_server, wait_until
+from tests.servers import TIMEOUT, agent_server, fakeredis_server, wait_until
 
 PATH = "/api/v1/webhooks/events/0e7bd7c3-9f6c-4a4e-8e8f-0d4c7d3b7d11"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def running_server(tmp_path_factory):
     """The folder of a server, and a client for it."""
     folder = tmp_path_factory.mktemp("worker")
     settings = {
@@ -32,12 +32,12 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def server(place):
-    return place[1]
+def server(running_server):
+    return running_server[1]
 
 
 def connected(server: httpx.Client) -> socket.socket:
-    return socket.create_connection((server.base_url.host, server.base_url.port), PATIENCE)
+    return socket.create_connection((server.base_url.host, server.base_url.port), TIMEOUT)
 
 
 def head(*lines: str, path: str = PATH, method: str = "POST") -> bytes:
@@ -45,7 +45,7 @@ def head(*lines: str, path: str = PATH, method: str = "POST") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", *common, *lines, "", ""]).encode()
 
 
-def heard(connection: socket.socket) -> bytes:
+def received(connection: socket.socket) -> bytes:
     """Everything that the server sends until it closes the connection."""
     parts = []
     while part := connection.recv(65536):
@@ -53,60 +53,60 @@ def heard(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def one_answer(raw: bytes) -> tuple[int, str, dict]:
-    """Status, head and JSON body of a single response, behind which nothing stands."""
-    answer, _, body = raw.partition(b"\r\n\r\n")
+def one_response(raw: bytes) -> tuple[int, str, dict]:
+    """Status, headers and JSON body of a response; fails the test if there is a second one."""
+    headers, _, body = raw.partition(b"\r\n\r\n")
     assert b"HTTP/1.1" not in body
-    return int(answer.split()[1]), answer.decode(), json.loads(body)
+    return int(headers.split()[1]), headers.decode(), json.loads(body)
 
 
-def test_a_body_that_does_not_come_is_answered_408_and_its_connection_closed(server):
+def test_a_body_that_does_not_arrive_gets_408_and_its_connection_is_closed(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 100"))
 
-        status, answer, body = one_answer(heard(connection))
+        status, headers, body = one_response(received(connection))
 
     assert status == 408
-    assert "connection: close" in answer.lower()
+    assert "connection: close" in headers.lower()
     assert "within 3" in body["detail"]
 
 
-def test_a_body_that_drips_is_answered_408(place):
-    folder, _ = place
+def test_a_body_that_drips_gets_408(running_server):
+    folder, _ = running_server
     settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1000000"}
     with (
         fakeredis_server(folder) as (url, _),
         agent_server(folder / "drips", REDIS_URL=url, **settings) as (client, _),
         connected(client) as connection,
     ):
-        # When a client sends a byte now and then, far below the least rate
+        # When a client sends single bytes, far below the minimum rate
         connection.sendall(head("Content-Length: 300"))
         connection.settimeout(0.1)
-        answered = b""
+        response = b""
         for _ in range(299):
             connection.sendall(b" ")
             with suppress(TimeoutError):
-                answered = connection.recv(65536)
+                response = connection.recv(65536)
                 break
 
-    # Then it is told so before the body is complete
-    assert answered.startswith(b"HTTP/1.1 408 ")
+    # Then the client receives 408 before the body is complete
+    assert response.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_thousand_bodies_that_do_not_come_give_their_connections_back(server):
+def test_a_thousand_bodies_that_do_not_arrive_release_their_connections(server):
     # Given as many requests without their bodies as a worker takes connections
     with ExitStack() as stack:
         waiting = [stack.enter_context(connected(server)) for _ in range(1010)]
         for connection in waiting:
             connection.sendall(head("Content-Length: 100"))
 
-        # Then another client is served, and each of them was answered
-        wait_until(lambda: httpx.get(f"{server.base_url}/alive", timeout=PATIENCE).status_code == 200, "the worker")
-        assert {one_answer(heard(connection))[0] for connection in waiting} == {408}
+        # Then another client is served, and each connection received a response
+        wait_until(lambda: httpx.get(f"{server.base_url}/alive", timeout=TIMEOUT).status_code == 200, "the worker")
+        assert {one_response(received(connection))[0] for connection in waiting} == {408}
 
 
-def test_a_body_that_comes_at_the_least_rate_is_read(place):
-    folder, _ = place
+def test_a_body_at_the_minimum_rate_is_read(running_server):
+    folder, _ = running_server
     settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1"}
     body = json.dumps([message("slowly")]).encode()
     with (
@@ -118,25 +118,25 @@ def test_a_body_that_comes_at_the_least_rate_is_read(place):
         for byte in body:
             connection.sendall(bytes([byte]))
 
-        assert one_answer(heard(connection))[0] == 200
+        assert one_response(received(connection))[0] == 200
 
 
-def test_a_body_that_ends_too_early_is_answered_400(server):
+def test_a_truncated_body_gets_400(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 100") + b"[]")
         connection.shutdown(socket.SHUT_WR)
 
-        status, answer, body = one_answer(heard(connection))
+        status, headers, body = one_response(received(connection))
 
-    assert (status, "connection: close" in answer.lower()) == (400, True)
+    assert (status, "connection: close" in headers.lower()) == (400, True)
     assert body["detail"]
 
 
-def test_headers_that_do_not_come_end_their_connection(server):
+def test_headers_that_do_not_arrive_end_their_connection(server):
     with connected(server) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
 
-        assert heard(connection) == b""
+        assert received(connection) == b""
 
 
 @pytest.mark.parametrize(
@@ -150,68 +150,68 @@ def test_headers_that_do_not_come_end_their_connection(server):
         b"0\r\nbad\r\n\r\n",
     ],
 )
-def test_a_bad_chunk_is_answered_400_without_a_traceback(place, chunks):
-    folder, server = place
+def test_a_bad_chunk_gets_400_without_a_traceback(running_server, chunks):
+    folder, server = running_server
     with connected(server) as connection:
         connection.sendall(head("Transfer-Encoding: chunked") + chunks)
 
-        status, answer, body = one_answer(heard(connection))
+        status, headers, body = one_response(received(connection))
 
-    assert (status, "connection: close" in answer.lower()) == (400, True)
+    assert (status, "connection: close" in headers.lower()) == (400, True)
     assert body["detail"].startswith("The body cannot be read: ")
     assert "Traceback" not in (folder / "log").read_text()
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/alive", f"{PATH}?"])
-def test_a_bad_body_that_nobody_reads_gets_one_answer_and_its_connection_is_closed(place, path):
-    folder, server = place
+def test_an_unread_bad_body_gets_one_response_and_its_connection_is_closed(running_server, path):
+    folder, server = running_server
     with connected(server) as connection:
         connection.sendall(head("Transfer-Encoding: chunked", path=path, method="PUT") + b"xyz\r\n\r\n")
 
-        status, _, _ = one_answer(heard(connection))
+        status, _, _ = one_response(received(connection))
 
     assert status in (404, 405)
     assert "Traceback" not in (folder / "log").read_text()
 
 
-def test_a_body_that_nobody_reads_does_not_become_the_next_request(server):
+def test_an_unread_body_does_not_become_the_next_request(server):
     smuggled = b"GET /server_info HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(server) as connection:
         connection.sendall(head(f"Content-Length: {len(smuggled)}", path="/nowhere") + smuggled)
         connection.sendall(head("Connection: close", path="/alive", method="GET"))
 
-        answers = heard(connection)
+        responses = received(connection)
 
-    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"404", b"200"]
-    assert b"sdk_version" not in answers
+    assert re.findall(rb"HTTP/1.1 (\d+)", responses) == [b"404", b"200"]
+    assert b"sdk_version" not in responses
 
 
-def test_a_body_that_is_too_long_is_refused_however_much_of_it_is_sent(server):
+def test_a_body_that_is_too_long_is_refused_also_when_it_is_sent_whole(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 9000000"))
         connection.sendall(b" " * 9_000_000)
         connection.sendall(head("Connection: close", path="/alive", method="GET"))
 
-        assert re.findall(rb"HTTP/1.1 (\d+)", heard(connection)) == [b"413", b"200"]
+        assert re.findall(rb"HTTP/1.1 (\d+)", received(connection)) == [b"413", b"200"]
 
 
-def test_a_response_that_nobody_takes_is_given_up(place, conversation):
-    folder, server = place
+def test_the_server_gives_up_a_response_that_no_client_reads(running_server, conversation):
+    folder, server = running_server
     url = f"/api/v1/webhooks/events/{conversation}"
     for _ in range(4):
         server.post(url, json=[message("x" * 1_000_000)]).raise_for_status()
 
-    # Given a client that takes no byte of a page of 4 MB
+    # Given a client that reads no byte of a page of 4 MB
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(PATIENCE)
+        connection.settimeout(TIMEOUT)
         connection.connect((server.base_url.host, server.base_url.port))
         connection.sendall(head(path=f"/api/conversations/{conversation}/events/search", method="GET"))
 
-        # Then the server says so in its log, without a traceback, and the rest of the page never comes
+        # Then the server logs it without a traceback, and never sends the rest of the page
         wait_until(lambda: "took nothing of a response" in (folder / "log").read_text(), "the end of the response")
         try:
-            taken = len(heard(connection))
+            taken = len(received(connection))
         except ConnectionResetError:
             taken = 0
     assert taken < 4_000_000

@@ -20,7 +20,7 @@ ENTRYPOINT ["sh", "-c", "exec \\"$@\\" --protected-mode no", "--"]
 
 @pytest.fixture
 def compose(engine, image):
-    """Run docker-compose on a project of its own; what the test leaves of it is removed."""
+    """Run docker-compose on a project of the test alone, which is removed after the test."""
     program("docker-compose")
     server, redis = re.findall(r"^ +image: (\S+)$", (PROJECT / "compose.yaml").read_text(), re.M)
     project, port = f"tests{uuid4().hex[:8]}", free_port()
@@ -43,12 +43,12 @@ def up(compose) -> Api:
     return compose.api
 
 
-def test_nothing_is_lost_between_up_down_and_up(compose):
+def test_conversations_survive_compose_down_and_up(compose):
     api = up(compose)
     conversation = api.app_conversation(title="Composed")
     api.send(conversation["id"], "run: echo kept")
     api.until(conversation["id"], "waiting_for_confirmation")
-    api.answer(conversation["id"], True)
+    api.decide(conversation["id"], True)
     api.until(conversation["id"], "finished")
     events = api.events(conversation["id"])
 

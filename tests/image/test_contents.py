@@ -8,10 +8,10 @@ from docker.utils.build import exclude_paths
 from specs import BUNDLED
 from tests.servers import PROJECT
 
-#: what is started by name: by gunicorn, by the health check, by a command of the documentation, by `python -m` in ours
+#: modules that are started by name: by gunicorn, the health check, the documentation, or `python -m` in the project
 STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "runtimes.launch"}
 
-#: what is read without being imported
+#: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
 DATA += [path for path in (PROJECT / "assets").rglob("*") if path.is_file()]
 
@@ -23,7 +23,7 @@ def admitted() -> set[Path]:
 
 
 def files_of(module: str) -> list[Path]:
-    """The files of a module of ours and of the packages around it; none for any other module."""
+    """The files of a module of the project and of the packages around it; none for any other module."""
     if module == "gunicorn.conf":
         return [PROJECT / "gunicorn.conf.py"]
     path = PROJECT.joinpath(*module.split("."))
@@ -47,7 +47,7 @@ def mentioned(file: Path) -> set[str]:
 
 
 def needed() -> set[Path]:
-    """Every file of ours that is reached from what is started."""
+    """Every file of the project that the started modules reach."""
     files: set[Path] = set()
     modules, seen = set(STARTED), set()
     while modules:
@@ -59,7 +59,7 @@ def needed() -> set[Path]:
     return files | set(DATA)
 
 
-def test_the_walk_reaches_what_is_started_by_name_and_what_is_imported():
+def test_the_walk_reaches_modules_that_are_started_by_name_and_imported_modules():
     names = {str(file.relative_to(PROJECT)) for file in needed()}
 
     assert names >= {
@@ -84,7 +84,7 @@ def test_dockerignore_admits_no_tests_no_history_and_no_data():
     assert not [file for file in admitted() if "__pycache__" in file.parts]
 
 
-def test_the_dockerfile_copies_what_dockerignore_admits_and_names_no_file_of_its_own():
+def test_the_dockerfile_copies_the_admitted_files_and_names_no_other():
     copies = [line.split()[1:] for line in (PROJECT / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
 
     assert [words for words in copies if not words[0].startswith("--from=")] == [["requirements.txt", "/"], [".", "."]]

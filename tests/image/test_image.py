@@ -27,7 +27,7 @@ class Server:
 
 @contextlib.contextmanager
 def served(engine, image: str, **options) -> Iterator[Server]:
-    """A container of the image, whose server answers."""
+    """A container of the image, whose server responds."""
     container = engine.client.containers.run(image, detach=True, ports={"8000/tcp": ("127.0.0.1", None)}, **options)
     try:
         container.reload()
@@ -73,7 +73,7 @@ def test_the_images_health_check_turns_healthy(server):
     wait_until(lambda: status() == "healthy", "the health check")
 
 
-def test_the_readme_s_sandbox_lines_print_what_is_shown_also_from_the_image(server):
+def test_the_readmes_sandbox_commands_print_the_documented_output_from_the_image(server):
     check_the_sandbox_lines(str(server.client.base_url))
 
 

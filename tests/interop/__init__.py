@@ -1,1 +1,1 @@
-"""The published OpenHands agent server as a sandbox of ours: `make test-interop`."""
+"""The published OpenHands agent server as a sandbox of this server: `make test-interop`."""

@@ -1,9 +1,9 @@
-"""Runs the published agent server as a sandbox and compares what it has with what we have.
+"""Runs the published agent server as a sandbox and compares its events with those of this server.
 
     python -m tests.interop
 
-INTEROP_COMMAND is what starts it, before `--host … --port …`; unset: `agent-server`, which
-`pip install openhands-agent-server openhands-tools` puts on the PATH. Exit status 2: it is not there.
+INTEROP_COMMAND is the command before `--host … --port …`; unset: `agent-server`, which
+`pip install openhands-agent-server openhands-tools` puts on the PATH. Exit status 2: the command does not exist.
 """
 
 import json
@@ -79,13 +79,13 @@ def drive(api: Api) -> None:
     check("the start", (task["status"], task["detail"]), ("READY", None))
     conversation = task["app_conversation_id"]
     api.until(conversation, "waiting_for_confirmation")
-    check("to reject", api.answer(conversation, False, reason="not today"), {"success": True})
-    check("to reject again", api.answer(conversation, False), {"success": False})
+    check("to reject", api.decide(conversation, False, reason="not today"), {"success": True})
+    check("to reject again", api.decide(conversation, False), {"success": False})
     wait_until(lambda: api.count(conversation, kind="UserRejectObservation") == 1, "the rejection")
 
     api.send(conversation, "run: echo once more")
     api.until(conversation, "waiting_for_confirmation")
-    check("to accept", api.answer(conversation, True), {"success": True})
+    check("to accept", api.decide(conversation, True), {"success": True})
     api.until(conversation, "finished")
     observed = [event["observation"]["kind"] for event in api.events(conversation, kind__eq="ObservationEvent")]
     check("what was observed", observed, ["TerminalObservation", "FinishObservation"])
@@ -93,7 +93,7 @@ def drive(api: Api) -> None:
 
 
 def compare(api: Api, conversation: str) -> None:
-    """For every kind and source: its own count and ours."""
+    """For every kind and source: the count of the agent server and the count of this server."""
     state = api.conversation(conversation)
     with httpx.Client(headers={"X-Session-API-Key": state["session_api_key"]}) as agent:
         url = f"{state['conversation_url']}/events"

@@ -14,7 +14,7 @@ PRINTS_AND_STAYS = "import sys, time; print(*sys.argv[1:], sep='\\n', flush=True
 
 @pytest.fixture
 def host(engine, monkeypatch):
-    """The name of a host of its own; what the test leaves on it is removed."""
+    """The name of a host of this test alone, whose sandboxes are removed after the test."""
     monkeypatch.setenv("DOCKER_HOST", engine.url)
     name = f"tests-{uuid4().hex[:8]}"
     yield name

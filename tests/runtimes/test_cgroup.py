@@ -1,4 +1,4 @@
-"""No cgroup is left behind, however a sandbox ends. Needs a cgroup v2 below which others may be made."""
+"""No cgroup is left, however a sandbox ends. Needs a cgroup v2 below which others may be made."""
 
 import os
 import signal

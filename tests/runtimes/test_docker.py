@@ -18,11 +18,11 @@ def runtime(host):
 
 
 def ended_with(launch: Launch, text: str, **changes) -> Launch:
-    """That sandbox, but it runs this Python text."""
+    """The launch of that sandbox with this Python text as its command."""
     return replace(launch, command=("python", "-c", text), **changes)
 
 
-def test_a_started_container_has_what_its_launch_says(runtime, engine, host, launch):
+def test_a_started_container_has_the_settings_of_its_launch(runtime, engine, host, launch):
     handle = runtime.start(replace(launch, memory_bytes=1 << 28, cpus=0.5, processes=100))
 
     container = engine.container_of(handle)
@@ -64,7 +64,7 @@ def test_a_container_that_has_ended_is_replaced(runtime, engine, launch):
     assert runtime.observe(second).state is State.RUNNING
 
 
-def test_a_host_knows_its_own_containers_alone_ended_ones_too(runtime, engine, launch):
+def test_a_host_knows_its_own_containers_alone_including_ended_ones(runtime, engine, launch):
     handle = runtime.start(launch)
     other = DockerRuntime("tests-other")
     elsewhere = other.start(replace(launch, sandbox_id=f"other-{launch.sandbox_id}"))
@@ -96,12 +96,12 @@ def test_concurrent_pauses_all_succeed(runtime, launch):
 
 
 def until_gone(runtime, handle) -> str:
-    """How a container ended."""
+    """The final state of a container, once it has ended."""
     wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the container")
     return runtime.observe(handle).detail
 
 
-def test_a_container_that_ends_by_itself_tells_its_exit_code(runtime, launch):
+def test_a_container_that_ends_by_itself_reports_its_exit_code(runtime, launch):
     assert until_gone(runtime, runtime.start(ended_with(launch, "raise SystemExit(3)"))) == "exit code 3"
 
 
@@ -112,7 +112,7 @@ def test_a_container_that_is_killed_from_outside_is_gone(runtime, engine, launch
     assert until_gone(runtime, handle) == "exit code 137"
 
 
-def test_a_container_that_exceeds_its_memory_says_so(runtime, launch):
+def test_a_container_that_exceeds_its_memory_reports_it(runtime, launch):
     greedy = ended_with(launch, "x = bytearray(1 << 30)", memory_bytes=64 << 20)
 
     assert until_gone(runtime, runtime.start(greedy)) == "it needed more memory than it may have"
@@ -159,7 +159,7 @@ def test_stop_leaves_no_container_and_no_volume_and_may_be_repeated(runtime, eng
     assert not set(volumes) & {volume.name for volume in engine.client.volumes.list()}
 
 
-def test_logs_are_the_last_lines(runtime, launch):
+def test_a_log_of_a_container_holds_the_last_lines(runtime, launch):
     prints = r"import os, time; os.write(1, b'one\ntwo\nthr\xffee\n'); time.sleep(600)"
     handle = runtime.start(ended_with(launch, prints))
     wait_until(lambda: "ee" in runtime.logs(handle, 9), "the output")
@@ -177,14 +177,14 @@ def test_logs_are_the_last_lines(runtime, launch):
         ({"isolated": True}, "isolated is for processes"),
     ],
 )
-def test_a_start_that_the_engine_refuses_is_a_sentence_and_leaves_nothing(runtime, launch, changes, sentence):
+def test_a_start_that_the_engine_refuses_fails_with_a_sentence_and_leaves_nothing(runtime, launch, changes, sentence):
     with pytest.raises(RuntimeFailure, match=sentence):
         runtime.start(replace(launch, **changes))
 
     assert runtime.known() == []
 
 
-def test_without_an_engine_a_start_says_so(monkeypatch, tmp_path):
+def test_a_start_without_an_engine_reports_that(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     runtime = DockerRuntime("host-a")
     with pytest.raises(RuntimeFailure, match="no engine answers"):
@@ -192,7 +192,7 @@ def test_without_an_engine_a_start_says_so(monkeypatch, tmp_path):
     assert runtime.known() == []
 
 
-def test_without_the_package_a_start_says_what_to_install(monkeypatch):
+def test_a_start_without_the_package_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr(runtimes.docker, "docker", None)
     with pytest.raises(RuntimeFailure, match=r"requirements-docker\.txt"):
         DockerRuntime("host-a").start(Launch("box", ("true",), {}, ".", image="any"))

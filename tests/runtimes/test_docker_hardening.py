@@ -1,4 +1,4 @@
-"""What a container cannot do unless its spec says so, tried from inside real ones."""
+"""Operations that a container cannot do unless its spec allows them, tried inside real containers."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from runtimes import RuntimeFailure
 from runtimes.docker import METADATA, NETWORK, DockerRuntime
 from tests.servers import running, wait_until
 
-#: prints what one connection brought, or why there is none; from an address of its own or bound to a device, if named
+#: prints the data or the error of one connection, which has a source address or is bound to a device, if named
 CONNECT = """
 import socket, sys
 connection = socket.socket()
@@ -57,7 +57,7 @@ def started(runtime, engine, launch):
 
 @contextlib.contextmanager
 def listener(address: str):
-    """The port of a program of this machine that greets whoever connects to the address."""
+    """The port of a program of this machine that greets every client of the address."""
     with socket.create_server((address, 0)) as server:
 
         def greet():
@@ -72,7 +72,7 @@ def listener(address: str):
 
 @contextlib.contextmanager
 def address_of_this_machine(address: str):
-    """Give this machine an address for a while."""
+    """Give this machine an address within the block."""
     if os.geteuid():
         pytest.skip("only root can give this machine a link-local address")
     subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)

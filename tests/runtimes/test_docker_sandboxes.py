@@ -1,4 +1,4 @@
-"""Sandboxes as containers behind the whole server: gunicorn, a supervisor, a real Docker engine."""
+"""Sandboxes as containers of the whole server: gunicorn, a supervisor, a real Docker engine."""
 
 from uuid import uuid4
 
@@ -35,7 +35,7 @@ def server(engine, image, tmp_path_factory):
 
 @pytest.fixture
 def api(server, engine):
-    """Calls of that server; what a test has left is removed, and no container of it is left."""
+    """Calls of that server, whose sandboxes are deleted after the test, until no container is left."""
     api, _, host = server
     yield api
     api.clean()
@@ -54,7 +54,7 @@ def test_an_app_conversation_works_in_a_container(api, engine):
     conversation = api.app_conversation(title="In a container")
     api.send(conversation["id"], "run: pwd; id -u; echo kept > note && cat note")
     api.until(conversation["id"], "waiting_for_confirmation")
-    api.answer(conversation["id"], True)
+    api.decide(conversation["id"], True)
     api.until(conversation["id"], "finished")
 
     [observation] = api.events(conversation["id"], kind__eq="ObservationEvent")
@@ -78,7 +78,7 @@ def test_a_container_is_paused_and_resumed_and_its_log_can_be_read(api, engine):
     assert api.wait_for(sandbox["id"], "RUNNING") == sandbox
 
 
-def test_a_container_that_is_killed_from_outside_is_an_error_that_says_so(api, engine):
+def test_a_container_that_is_killed_from_outside_is_an_error_with_the_reason(api, engine):
     sandbox = api.running_sandbox()
 
     container_of(engine, sandbox["id"]).kill()

@@ -1,4 +1,4 @@
-"""A sandbox's folder can always be removed, whatever the sandbox has left in it, and nothing outside of it changes."""
+"""A sandbox's folder can always be removed with any content, and no file outside of it changes."""
 
 import fcntl
 import os
@@ -21,14 +21,14 @@ def folder(tmp_path):
 
 @pytest.fixture
 def outside(tmp_path):
-    """A directory of somebody else, which a sandbox may point to."""
+    """A directory outside of the sandbox, to which a symlink of the sandbox may point."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o750)
     (outside / "file").touch()
     return outside
 
 
-def test_a_symlink_to_a_directory_is_removed_and_what_it_points_to_is_not_touched(folder, outside):
+def test_a_symlink_to_a_directory_is_removed_and_its_target_is_not_touched(folder, outside):
     (folder / "work" / "lib64").symlink_to(outside)
     (folder / "work" / "dangling").symlink_to("/nowhere")
     (folder / "work" / "circle").symlink_to(folder)
@@ -50,7 +50,7 @@ def test_a_folder_that_became_a_symlink_is_not_followed(folder, outside):
     assert (outside / "file").exists()
 
 
-def test_what_a_sandbox_made_unreadable_is_removed(folder):
+def test_an_unreadable_directory_is_removed(folder):
     inner = folder / "work" / "outer" / "inner"
     inner.mkdir(parents=True)
     (inner / "file").touch(mode=0o000)
@@ -63,7 +63,7 @@ def test_what_a_sandbox_made_unreadable_is_removed(folder):
 
 
 def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_removed(folder):
-    # As a sandbox makes them: one step at a time, each from inside the one before.
+    # As a sandbox makes them: level by level, each from inside the previous one.
     script = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     subprocess.run([sys.executable, "-c", script], cwd=folder / "work", check=True)
 
@@ -72,13 +72,13 @@ def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_removed(
     assert not folder.exists()
 
 
-def test_a_folder_that_is_gone_is_removed_already(folder):
+def test_the_removal_of_a_missing_folder_succeeds(folder):
     remove(folder)
     remove(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("chattr"), reason="only root may make a file immutable")
-def test_what_cannot_be_removed_is_an_error_that_names_it(folder):
+def test_a_path_that_cannot_be_removed_is_named_in_the_error(folder):
     fixed = folder / "work" / "fixed"
     fixed.touch()
     if subprocess.run(["chattr", "+i", fixed], capture_output=True).returncode:

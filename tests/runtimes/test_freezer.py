@@ -1,4 +1,4 @@
-"""What a poll of a paused sandbox costs, and what a paused sandbox still prints."""
+"""The cost of a poll of a paused sandbox, and the late output of a paused sandbox."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def runtime(tmp_path):
 
 
 def opened(runtime, handle, monkeypatch) -> int:
-    """How many files and folders of /proc one poll of a sandbox reads."""
+    """The number of files and folders of /proc that one poll of a sandbox reads."""
     number = 0
 
     def counted(call, path, *args, **options):
@@ -44,7 +44,7 @@ def opened(runtime, handle, monkeypatch) -> int:
 
 
 @pytest.mark.skipif(not _CHILDREN.exists(), reason="this kernel does not list the children of a thread")
-def test_a_poll_of_a_paused_sandbox_reads_as_much_of_proc_whatever_else_runs(runtime, monkeypatch):
+def test_a_poll_of_a_paused_sandbox_reads_a_constant_part_of_proc(runtime, monkeypatch):
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & sleep 60 & wait"), {}, "."))
     runtime.pause(handle)
     alone = opened(runtime, handle, monkeypatch)
@@ -74,7 +74,7 @@ def test_a_poll_of_a_paused_sandbox_lists_no_processes_of_the_system(runtime, mo
         assert runtime.observe(handle).state is State.PAUSED
 
 
-def test_a_process_that_goes_on_by_itself_is_stopped_again_by_the_next_poll(runtime, tmp_path):
+def test_the_next_poll_stops_a_process_that_continued_by_itself(runtime, tmp_path):
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & setsid sleep 60 & wait"), {}, "."))
     wait_until(lambda: len([each for each in marked(tmp_path) if each.name() == "sleep"]) == 2, "both")
     runtime.pause(handle)
@@ -87,7 +87,7 @@ def test_a_process_that_goes_on_by_itself_is_stopped_again_by_the_next_poll(runt
     assert all(process.status() == psutil.STATUS_STOPPED for process in sleeping)
 
 
-def test_what_a_paused_sandbox_printed_before_comes_into_the_log_after_the_resume_or_the_end(runtime):
+def test_output_before_a_pause_reaches_the_log_after_the_resume_or_the_end(runtime):
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "while :; do echo line; done"), {}, "."))
     wait_until(lambda: runtime.logs(handle, 1), "it")
     runtime.pause(handle)
@@ -96,4 +96,4 @@ def test_what_a_paused_sandbox_printed_before_comes_into_the_log_after_the_resum
     assert runtime.logs(handle, 10**9) == before
 
     runtime.resume(handle)
-    wait_until(lambda: runtime.logs(handle, 10**9) != before, "what was resumed")
+    wait_until(lambda: runtime.logs(handle, 10**9) != before, "the resumed processes")

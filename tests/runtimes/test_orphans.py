@@ -77,15 +77,15 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
     assert not Path(handle["folder"]).exists()
 
 
-def test_a_sandbox_goes_on_while_its_supervisor_lives_whatever_the_supervisor_does(tmp_path, parent):
+def test_a_sandbox_runs_while_its_supervisor_lives_even_if_that_is_suspended(tmp_path, parent):
     with supervisor(tmp_path, parent) as (process, handle):
-        psutil.Process(process.pid).suspend()  # as one that waits for the store
+        psutil.Process(process.pid).suspend()  # as a supervisor that waits for the store
         time.sleep(2 * ORPHAN)
         assert found(handle["pid"], handle["started"])
     wait_until(lambda: not marked(tmp_path), "the end of the orphan")
 
 
-def test_a_supervisor_that_comes_in_time_adopts_the_sandbox(tmp_path, parent):
+def test_a_supervisor_within_the_timeout_adopts_the_sandbox(tmp_path, parent):
     with supervisor(tmp_path, parent) as (process, handle):
         process.kill()
         process.wait()
@@ -106,7 +106,7 @@ def test_a_folder_is_supervised_as_long_as_one_of_its_supervisors_lives(tmp_path
     assert not is_supervised(tmp_path)
 
 
-def test_an_absence_counts_anew_after_a_supervisor_was_seen(tmp_path, monkeypatch):
+def test_the_absence_restarts_from_zero_after_a_supervisor_was_seen(tmp_path, monkeypatch):
     now = 0.0
     monkeypatch.setattr("runtimes.orphans.time.monotonic", lambda: now)
     watch = OrphanWatch(tmp_path, 60.0)
@@ -124,12 +124,12 @@ def test_an_absence_counts_anew_after_a_supervisor_was_seen(tmp_path, monkeypatc
     assert not absent_for(1)
     os.close(held)
     assert not absent_for(59)
-    now += 100_000  # it stood still, or the machine did: one poll, whatever it missed
+    now += 100_000  # the launcher or the machine was stopped: one poll, however many it missed
     assert watch.is_orphan()
     assert not OrphanWatch(tmp_path, 60.0).is_orphan()
 
 
-def test_time_in_which_the_launcher_stood_still_is_no_absence(tmp_path, monkeypatch):
+def test_time_during_which_the_launcher_was_stopped_is_no_absence(tmp_path, monkeypatch):
     now = 0.0
     monkeypatch.setattr("runtimes.orphans.time.monotonic", lambda: now)
     watch = OrphanWatch(tmp_path, 60.0)

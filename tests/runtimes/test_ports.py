@@ -22,7 +22,7 @@ def ephemeral() -> range:
 
 
 def free_run(length: int) -> range:
-    """A few ports in a row that nobody uses now, below the kernel's own range."""
+    """A few consecutive ports that no process uses now, below the kernel's own range."""
     for start in range(15_000, 19_000, 50):
         try:
             for port in range(start, start + length):
@@ -48,14 +48,14 @@ def sleeping(sandbox_id: str = "box") -> Launch:
     return Launch(sandbox_id, ("/bin/sleep", "60"), {}, ".", ports=NAMES)
 
 
-def test_a_port_lies_outside_the_range_from_which_the_kernel_takes_ports(runtimes):
+def test_a_port_lies_outside_the_ephemeral_range_of_the_kernel(runtimes):
     handle = runtimes[0].start(sleeping())
 
     assert handle["ports"].keys() == NAMES.keys()
     assert not set(handle["ports"].values()) & set(ephemeral())
 
 
-def test_a_port_stays_its_sandboxs_while_it_lives_and_nobody_listens(tmp_path):
+def test_a_sandbox_keeps_its_port_while_no_process_listens_on_it(tmp_path):
     few = free_run(2)
     one, two = (ProcessRuntime(tmp_path / name, grace=0.5, ports=few) for name in ("one", "two"))
     handle = one.start(sleeping())
@@ -109,7 +109,7 @@ def _hold_some(few: range, number: int, given: "multiprocessing.Queue[list[int]]
         end.wait()
 
 
-def test_processes_that_choose_at_once_get_different_ports():
+def test_processes_that_choose_concurrently_get_different_ports():
     few, context = free_run(40), multiprocessing.get_context("spawn")
     given, end = context.Queue(), context.Event()
     processes = [context.Process(target=_hold_some, args=(few, 10, given, end)) for _ in range(4)]

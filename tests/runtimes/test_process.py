@@ -102,7 +102,7 @@ def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
 
         runtime.resume(handle)
         assert runtime.observe(handle).state is State.RUNNING
-        wait_until(partial(all_print, runtime, handle, len(before)), "what was resumed")
+        wait_until(partial(all_print, runtime, handle, len(before)), "the resumed processes")
 
 
 def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
@@ -120,11 +120,11 @@ def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
                 time.sleep(0.15)
                 assert len(printed(runtime, handle)) == before
             else:
-                wait_until(partial(prints_more, runtime, handle, before), "what goes on")
+                wait_until(partial(prints_more, runtime, handle, before), "the running processes")
 
     runtime.resume(handle)
     before = len(printed(runtime, handle))
-    wait_until(partial(prints_more, runtime, handle, before + 5), "what was resumed")
+    wait_until(partial(prints_more, runtime, handle, before + 5), "the resumed processes")
 
 
 def test_pause_and_resume_may_be_repeated(runtime):
@@ -153,7 +153,7 @@ time.sleep(60)
     runtime.pause(handle)
     runtime.resume(handle)
 
-    # A signal cannot tell who has stopped what: with those, a resume lets everything go on.
+    # Signals do not record which process stopped another: without a freezer, a resume continues every process.
     is_stopped = psutil.Process(int(printed(runtime, handle)[0])).status() == psutil.STATUS_STOPPED
     assert is_stopped == bool(handle["cgroup"])
     assert runtime.observe(handle).state is State.RUNNING
@@ -196,7 +196,7 @@ def test_a_reused_process_id_is_not_taken_for_the_sandbox(runtime):
     ("script", "detail"),
     [("raise SystemExit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "signal SIGKILL")],
 )
-def test_a_sandbox_that_ended_says_how_and_keeps_its_last_lines(runtime, script, detail):
+def test_an_ended_sandbox_reports_its_exit_and_keeps_its_last_lines(runtime, script, detail):
     handle = runtime.start(python(f"print('last words', flush=True)\n{script}"))
     wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
 
@@ -308,7 +308,7 @@ def test_the_log_is_bounded(tmp_path):
         (Launch("../box", ("/bin/true",), {}, "."), "cannot name"),
     ],
 )
-def test_a_sandbox_that_cannot_start_says_why_and_leaves_nothing(runtime, tmp_path, launch, sentence):
+def test_a_sandbox_that_cannot_start_reports_the_reason_and_leaves_nothing(runtime, tmp_path, launch, sentence):
     with pytest.raises(RuntimeFailure, match=sentence):
         runtime.start(launch)
 

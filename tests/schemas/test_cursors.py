@@ -1,4 +1,4 @@
-"""Cursors of listings: `page_id` is written and read back, whatever a title has."""
+"""Cursors of listings: `page_id` is written and read back with any title."""
 
 import pytest
 

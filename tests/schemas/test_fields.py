@@ -1,4 +1,4 @@
-"""Types of the wire: tables of what is accepted and what is refused, with the type of each refusal."""
+"""Types of the wire: tables of accepted values and of refused values, with the type of each refusal."""
 
 import pytest
 from marshmallow import ValidationError
@@ -35,7 +35,7 @@ ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
         (Text(), "\x00", "\x00"),
     ],
 )
-def test_accepted(field, value, loaded):
+def test_a_valid_value_is_accepted(field, value, loaded):
     assert field.deserialize(value) == loaded
 
 
@@ -67,14 +67,14 @@ def test_accepted(field, value, loaded):
         (Text(most=2), "abc", "string_too_long"),
     ],
 )
-def test_refused(field, value, type):
+def test_an_invalid_value_is_refused(field, value, type):
     with pytest.raises(ValidationError) as refusal:
         field.deserialize(value)
 
     assert [fault.type for fault in refusal.value.messages] == [type]
 
 
-def test_messages_become_a_list_that_names_the_place():
+def test_messages_become_a_list_with_the_location_of_each_fault():
     messages = {"a": {0: {"b": ["Unknown field."]}}, "_schema": ["Invalid input type."], "c": ["something of ours"]}
 
     assert validation_errors("body", messages) == [

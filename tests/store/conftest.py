@@ -1,4 +1,4 @@
-"""A store of sandboxes without any, for tests of sandboxes and of hosts; and how often Redis was asked."""
+"""An empty store of sandboxes, for tests of sandboxes and of hosts; and counters of round trips to Redis."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.conftest import store_of
 
 @pytest.fixture
 def sandboxes(redis_url):
-    """No sandbox, one living host "h"; three may run."""
+    """A store with no sandbox and one living host "h", on which three may run."""
     return fresh_sandboxes(redis_url)
 
 
@@ -51,7 +51,7 @@ def in_status(sandboxes, status: str):
 
 
 def silent_for(sandboxes, seconds: float, host: str = "h"):
-    """Let the last heartbeat of a host have been so long ago, by Redis' clock."""
+    """Set the last heartbeat of a host to so many seconds ago, by Redis' clock."""
     sandboxes._redis.zincrby("{sandboxes}:hosts", -round(seconds * 1e6), host)
 
 
@@ -76,7 +76,7 @@ def round_trips(redis, monkeypatch) -> Iterator[list[str]]:
 
 
 def hashes_read(redis) -> int | None:
-    """How many whole hashes a Redis has read so far; None where it does not count (fakeredis)."""
+    """The number of whole hashes that a Redis has read so far; None where it does not count them (fakeredis)."""
     try:
         stats = redis.info("commandstats")
     except ResponseError:

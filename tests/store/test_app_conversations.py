@@ -1,4 +1,4 @@
-"""App conversations in the store: order by title, filters that the index decides, batches, and what each costs."""
+"""App conversations in the store: order by title, filters that the index decides, batches, and the cost of each."""
 
 from uuid import uuid4
 
@@ -47,7 +47,7 @@ def searched(store, by="created", descending=False, limit=100, **filters):
 
 
 def in_order(store, ids):
-    """Ids by title, whatever its case, then by id."""
+    """Ids by title without regard to case, then by id."""
     states = store.conversations.get_many(ids)
     return [state["id"] for state in sorted(states, key=lambda one: (one["title"].casefold(), one["id"]))]
 
@@ -146,7 +146,7 @@ def test_a_sandbox_selects_with_children_or_without(store, make):
     assert searched(store, sandbox_id="box", title="child") == []
 
 
-# what it costs
+# costs
 
 
 def test_a_page_by_title_makes_as_many_round_trips_among_many_as_among_few(store, make):
@@ -163,17 +163,17 @@ def test_a_page_by_title_makes_as_many_round_trips_among_many_as_among_few(store
     assert trips() == few <= 4
 
 
-def test_a_search_for_a_title_looks_at_a_bounded_number_of_entries_and_reads_no_other_conversation(
+def test_a_search_for_a_title_examines_a_bounded_number_of_entries_and_reads_no_other_conversation(
     store, make, monkeypatch
 ):
-    # Given more conversations than one request looks at, the oldest of which matches
+    # Given more conversations than one request examines, the oldest of which matches
     monkeypatch.setattr(module, "SCAN_CHUNK", 10)
     monkeypatch.setattr(module, "MOST_SCANNED", 50)
     [match] = make("needle")
     make(*(f"hay {number}" for number in range(120)))
     searched(store, descending=True, title="needle")
 
-    # Then a page without a match is short and has a successor, which goes on where it ended
+    # Then a page without a match is short and has a successor, which continues after it
     pages, start = [], None
     while not pages or start:
         with counted() as trips:
@@ -213,7 +213,7 @@ def test_a_batch_is_read_in_a_constant_number_of_round_trips_whatever_the_number
     assert costs[0] == costs[1] <= 4
 
 
-def test_at_most_100_children_are_named_the_oldest_first(store, make):
+def test_the_oldest_100_children_are_named_in_order(store, make):
     [parent] = make("parent")
     children = make(*(str(number) for number in range(103)), parent_conversation_id=parent)
 
@@ -221,7 +221,7 @@ def test_at_most_100_children_are_named_the_oldest_first(store, make):
 
 
 @pytest.mark.parametrize("number", [1, 30])
-def test_whether_an_agent_runs_in_a_sandbox_is_asked_at_one_price(store, make, number):
+def test_the_query_whether_an_agent_runs_in_a_sandbox_has_a_constant_cost(store, make, number):
     made = make(*(str(one) for one in range(number)))
     assert not store.app_conversations.runs_in("box")
     store.conversations.change_status(made[0], "run")

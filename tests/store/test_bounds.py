@@ -1,4 +1,4 @@
-"""The bounds of one conversation: what no batch and no decision may make of it, or of the Redis that all share."""
+"""The bounds of one conversation: no batch and no decision exceeds its share of Redis."""
 
 import json
 from uuid import uuid4
@@ -25,7 +25,7 @@ def append(store, conversation):
 
 
 def thoughts(number: int) -> list[dict]:
-    """Actions that never wait, as no other one comes with the same response."""
+    """Actions that are never pending, as each is alone in its response."""
     return [action(action={"kind": "ThinkAction", "thought": "hm"}) for _ in range(number)]
 
 
@@ -83,7 +83,7 @@ def test_the_fourth_batch_of_actions_costs_the_commands_of_the_first(counted, co
         assert sum(cost.values()) <= 40
 
 
-def test_a_filter_by_source_asks_at_most_as_many_sorted_sets_as_there_may_be_pairs(counted, conversation):
+def test_a_filter_by_source_reads_at_most_one_sorted_set_per_allowed_pair(counted, conversation):
     store, count = counted
     for start in range(0, 1000, 100):
         batch = [event(f"Kind{number}", "user") for number in range(start, start + 100)]
@@ -117,10 +117,10 @@ def test_a_long_log_costs_no_more_commands_than_a_short_one(counted, conversatio
     assert sum(short.values()) <= 5
 
 
-# actions that wait
+# pending actions
 
 
-def test_a_batch_that_would_make_too_many_actions_wait_is_refused_and_writes_nothing(store, conversation, append):
+def test_a_batch_with_too_many_pending_actions_is_refused_and_writes_nothing(store, conversation, append):
     append(*(action() for _ in range(MOST)))
     before = store.conversations.get(conversation), pending_ids(store, conversation)
 
@@ -132,7 +132,7 @@ def test_a_batch_that_would_make_too_many_actions_wait_is_refused_and_writes_not
     assert store.events.count(conversation) == MOST + 1
 
 
-def test_one_batch_of_too_many_actions_is_refused_whole(store, conversation, append):
+def test_a_single_batch_of_too_many_actions_is_refused_whole(store, conversation, append):
     with pytest.raises(TooManyPending):
         append(*(action() for _ in range(MOST + 1)))
 
@@ -140,7 +140,7 @@ def test_one_batch_of_too_many_actions_is_refused_whole(store, conversation, app
     assert store.conversations.get(conversation)["execution_status"] == "idle"
 
 
-def test_a_refused_batch_is_accepted_once_the_actions_that_wait_are_answered(store, conversation, append):
+def test_a_refused_batch_is_accepted_after_the_pending_actions_are_decided(store, conversation, append):
     append(*(action() for _ in range(MOST)))
     more = action()
     with pytest.raises(TooManyPending):
@@ -162,7 +162,7 @@ def test_an_observation_in_the_same_batch_makes_room(store, conversation, append
     assert pending_ids(store, conversation) == ids([*others, more])
 
 
-def test_lone_thoughts_never_wait_so_that_the_oldest_are_forgotten(store, conversation, append):
+def test_lone_thoughts_are_never_pending_and_the_oldest_are_forgotten(store, conversation, append):
     batches = [thoughts(200) for _ in range(3)]
 
     for batch in batches:
@@ -172,7 +172,7 @@ def test_lone_thoughts_never_wait_so_that_the_oldest_are_forgotten(store, conver
     assert store.conversations.get(conversation)["execution_status"] == "idle"
 
 
-def test_an_action_that_waits_forgets_the_oldest_of_those_that_never_waited(store, conversation, append):
+def test_a_pending_action_forgets_the_oldest_action_that_was_never_pending(store, conversation, append):
     older = thoughts(MOST)
     append(*older)
     held = action()
@@ -211,7 +211,7 @@ def test_a_forgotten_action_that_is_observed_closes_no_other(store, conversation
     assert open_ids(store, conversation) == set(ids(actions[10:]))
 
 
-def test_one_error_closes_all_open_actions_of_its_tool_call(store, conversation, append):
+def test_an_error_closes_all_open_actions_of_its_tool_call(store, conversation, append):
     same = [action(tool_call_id="the same") for _ in range(5)]
     other = action()
     append(*same, other)
@@ -221,7 +221,7 @@ def test_one_error_closes_all_open_actions_of_its_tool_call(store, conversation,
     assert pending_ids(store, conversation) == [other["id"]]
 
 
-def test_a_thought_waits_beside_an_action_of_the_same_response_from_an_earlier_batch(store, conversation, append):
+def test_a_thought_is_pending_beside_an_action_of_the_same_response_from_an_earlier_batch(store, conversation, append):
     [thought], companion = thoughts(1), action(llm_response_id="r")
     store.confirmations.set_policy(conversation, NEVER)
     append(companion)
@@ -270,7 +270,7 @@ def test_pending_actions_of_many_megabytes_are_all_listed_in_log_order(store, co
 # reasons
 
 
-def test_a_rejection_of_all_that_may_wait_writes_less_than_two_megabytes(store, conversation, append):
+def test_a_rejection_of_the_most_pending_actions_writes_less_than_two_megabytes(store, conversation, append):
     append(*(action() for _ in range(MOST)))
 
     assert store.confirmations.decide(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
@@ -310,9 +310,9 @@ def test_a_batch_that_brings_too_many_pairs_is_refused_and_writes_nothing(store,
     assert append(event("Kind0", "user")) == (1, len(known) + 1)
 
 
-def test_events_that_we_write_need_no_room_among_the_pairs(store, conversation, append):
+def test_events_of_the_server_take_no_room_among_the_pairs(store, conversation, append):
     append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
-    assert store.events.count(conversation) == BOUNDS.event_kinds + 1  # it waits
+    assert store.events.count(conversation) == BOUNDS.event_kinds + 1  # the second action is pending
 
     store.events.send(conversation, content=[], run=True)
 

@@ -21,14 +21,14 @@ POLICIES = [
 
 def machine(store):
     class Confirmation(RuleBasedStateMachine):
-        """What the model knows: policy, status, the open unanswered actions, all events written about them."""
+        """The model has policy, status, the open undecided actions, and all events about them."""
 
         def __init__(self):
             super().__init__()
             self.id = str(uuid4())
             store.conversations.create(self.id)
-            self.policy, self.status, self.open, self.answered = POLICIES[0], "idle", [], []
-            self.expected = []  # what the log must hold, as (kind, status or action id)
+            self.policy, self.status, self.open, self.decided = POLICIES[0], "idle", [], []
+            self.expected = []  # the expected log, as (kind, status or action id)
 
         def append(self, *events):
             store.events.append(self.id, as_events(list(events)))
@@ -56,7 +56,7 @@ def machine(store):
 
         @rule(number=st.integers(0, 5), by_call=st.booleans())
         def observe(self, number, by_call):
-            known = self.open + self.answered
+            known = self.open + self.decided
             if not known:
                 return
             one = known[number % len(known)]
@@ -66,17 +66,17 @@ def machine(store):
             self.expected.append((seen["kind"], None if by_call else one["id"]))
 
         @rule(value=st.sampled_from(["running", "waiting_for_confirmation", "finished", "paused"]))
-        def agent_says(self, value):
+        def agent_reports(self, value):
             self.append(status(value))
             self.turn(value)
 
         @rule(accept=st.booleans())
-        def answer(self, accept):
+        def decide(self, accept):
             pending = self.open if self.status == "waiting_for_confirmation" else []
             assert store.confirmations.decide(self.id, accept=accept, reason="no") is bool(pending)
             if pending and accept:
                 self.turn("running")
-                self.answered, self.open = self.answered + pending, []
+                self.decided, self.open = self.decided + pending, []
             elif pending:
                 self.reject()
 
@@ -127,7 +127,7 @@ def described(written: dict):
     return (kind, written["id"] if kind == "ActionEvent" else written.get("action_id"))
 
 
-def test_a_conversation_is_what_the_model_says(store):
+def test_a_conversation_agrees_with_the_model(store):
     run_state_machine_as_test(
         machine(store),
         settings=settings(
@@ -137,7 +137,7 @@ def test_a_conversation_is_what_the_model_says(store):
 
 
 @pytest.mark.parametrize("policy", [{}, {"kind": "x"}, {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}, {"kind": 1}])
-def test_what_is_no_policy_is_refused(policy):
+def test_an_invalid_policy_is_refused(policy):
     with pytest.raises(ValueError, match="not a confirmation policy"):
         held_risks(policy)
 

@@ -1,4 +1,4 @@
-"""How a REDIS_URL is understood, on real servers: clusters that come later, bounds, and passwords of any characters."""
+"""REDIS_URL on real servers: clusters that start later, bounds, and passwords of any characters."""
 
 import contextlib
 import socket
@@ -32,14 +32,14 @@ def cluster_at(folder, port: int, *words: str):
         yield node
 
 
-def test_a_server_starts_while_its_cluster_is_away_and_serves_when_it_comes(tmp_path, conversation):
+def test_a_server_starts_without_its_cluster_and_serves_when_the_cluster_is_up(tmp_path, conversation):
     port = free_port()
     client = create_app(Config(redis_url=f"redis+cluster://127.0.0.1:{port}")).test_client()
     append = f"/api/v1/webhooks/events/{conversation}"
 
     refused = client.post(append, json=[message("early")])
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-    for _ in range(2):  # it comes, and comes again
+    for _ in range(2):  # the cluster starts, and restarts
         with cluster_at(tmp_path, port):
             wait_until(lambda: client.post(append, json=[message("once")]).status_code == 200, "the cluster")
             assert client.get("/ready").status_code == 200
@@ -47,8 +47,8 @@ def test_a_server_starts_while_its_cluster_is_away_and_serves_when_it_comes(tmp_
             assert client.get(path).status_code == 503
 
 
-def test_a_cluster_that_stands_still_costs_each_of_many_requests_a_bounded_time():
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # it takes connections, and answers none
+def test_a_stalled_cluster_delays_each_of_many_requests_for_a_bounded_time():
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the cluster accepts connections and sends no replies
         redis = connect(f"redis+cluster://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, max_connections=4)
         refused = []
 
@@ -78,7 +78,7 @@ def test_a_cluster_client_opens_no_more_connections_than_it_may(tmp_path):
         most = 0
         while any(thread.is_alive() for thread in threads):
             most = max(most, len(node.client_list()))
-        assert most <= 1 + 3  # the node's own client is one
+        assert most <= 1 + 3  # the node's own client has one connection
         assert commands.ping()
 
 
@@ -90,7 +90,7 @@ def test_a_password_of_a_cluster_is_percent_decoded(tmp_path):
 
 
 @pytest.mark.parametrize("user", ["default", "us@r:%"])
-def test_passwords_and_users_behind_sentinels_are_percent_decoded(tmp_path, user):
+def test_passwords_and_users_in_a_url_of_sentinels_are_percent_decoded(tmp_path, user):
     port, sentinel_port = free_port(), free_port()
     silent = {"stdout": subprocess.DEVNULL}
     settings = tmp_path / "sentinel.conf"

@@ -36,7 +36,7 @@ def decided(store, conversation, sandbox_id, *, accept=True, reason=""):
 
 
 def due_at(store, conversation):
-    """When the deliveries of a conversation are due, by id."""
+    """The due times of a conversation's deliveries, by id."""
     entries = store.events._redis.zrange(DUE, 0, -1, withscores=True)
     words = [(entry.decode().split(" "), at) for entry, at in entries]
     return {delivery_id: at for (delivery_id, of, _), at in words if of == conversation}
@@ -57,11 +57,11 @@ def test_a_decision_is_taken_once_and_changes_no_status(store, waiting, box, acc
     assert not later.is_of(outstanding)
     assert outstanding.id == delivery.id
     assert store.confirmations.pending(conversation) == []
-    assert store.events.count(conversation) == before  # what comes of it the agent says
+    assert store.events.count(conversation) == before  # the agent reports the next status
     assert store.conversations.get(conversation)["revision"] == known
 
 
-def test_of_many_decisions_one_takes_effect(store, waiting, box):
+def test_many_concurrent_decisions_have_one_winner(store, waiting, box):
     conversation, _ = waiting
 
     with ThreadPoolExecutor(8) as pool:
@@ -75,7 +75,7 @@ def test_of_many_decisions_one_takes_effect(store, waiting, box):
 
 
 def test_a_repeated_decision_that_took_effect_takes_effect_again(store, waiting, box):
-    # As when redis-py repeats a command that timed out.
+    # As when redis-py retries a command that timed out.
     conversation, _ = waiting
     claim, delivery = decided(store, conversation, box, reason="once")
 
@@ -88,7 +88,7 @@ def test_a_delivery_is_noted_before_its_decision_and_due_when_the_lease_of_its_w
     claim = store.deliveries.open(conversation, box, LEASE)
     assert list(due_at(store, conversation)) == [claim.delivery_id]
     store.deliveries.decide(claim, accept=True, reason="")
-    assert claimed(store, conversation) is None  # whoever decided it delivers it first
+    assert claimed(store, conversation) is None  # the worker of the decision delivers it first
 
     end_leases(store, conversation)  # the worker was killed
 
@@ -165,7 +165,7 @@ def test_an_agent_has_one_delivery_in_hand_and_others_are_claimed_meanwhile(stor
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_a_delivery_to_a_sandbox_that_does_not_run_yet_waits_without_a_claim(store, waiting, box, verb):
+def test_a_delivery_to_a_sandbox_that_does_not_run_yet_stays_unclaimed(store, waiting, box, verb):
     conversation, _ = waiting
     claim, _ = decided(store, conversation, box)
     store.sandboxes.ask(box, "pause")
@@ -208,10 +208,10 @@ def test_a_lease_that_has_ended_is_not_renewed(store, waiting, box):
     assert driver.delivery_id == claim.delivery_id
     assert not store.deliveries.renew(claim)
     store.deliveries.close(claim, again_in=0)
-    assert store.deliveries.renew(driver)  # what came late took nothing from it
+    assert store.deliveries.renew(driver)  # the late renewal took nothing from the newer claim
 
 
-def test_a_renewal_that_comes_late_brings_nothing_back(store, waiting, box):
+def test_a_late_renewal_revives_no_delivery(store, waiting, box):
     conversation, _ = waiting
     claim, delivery = decided(store, conversation, box)
     store.deliveries.settle(conversation, delivery)
@@ -241,7 +241,7 @@ def test_an_older_delivery_settles_no_newer_one(store, waiting, box):
     assert due_at(store, conversation) == {new.delivery_id: before}
 
 
-def test_nothing_pending_is_no_decision(store, conversation, box):
+def test_a_decision_without_pending_actions_has_no_effect(store, conversation, box):
     store.conversations.create(conversation, sandbox_id=box, app={})
     claim, delivery = decided(store, conversation, box)
     assert delivery is None
@@ -250,7 +250,7 @@ def test_nothing_pending_is_no_decision(store, conversation, box):
         decided(store, str(uuid4()), box)
 
 
-def test_a_decision_about_a_conversation_that_lives_elsewhere_by_now_finds_none(store, waiting, box):
+def test_a_decision_finds_no_conversation_of_another_sandbox(store, waiting, box):
     conversation, _ = waiting
     with pytest.raises(ConversationNotFound):
         decided(store, conversation, "another")
@@ -259,7 +259,7 @@ def test_a_decision_about_a_conversation_that_lives_elsewhere_by_now_finds_none(
     assert len(store.confirmations.pending(conversation)) == 1
 
 
-def test_what_the_agent_observed_meanwhile_is_decided_no_more(store, waiting, box):
+def test_an_action_that_the_agent_observed_meanwhile_can_not_be_decided(store, waiting, box):
     conversation, proposed = waiting
     store.events.append(conversation, as_events([observation(proposed)]), sandbox_id=box)
     _, delivery = decided(store, conversation, box)

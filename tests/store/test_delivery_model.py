@@ -23,7 +23,7 @@ LEASE = 3600.0
 
 
 class Machine(RuleBasedStateMachine):
-    """Workers and supervisors that stop at any point; a lease ends when the test says so.
+    """Workers and supervisors that stop at any point; a lease ends when the test ends it.
 
     A claim is held while its lease is: `held` has the claim of each agent, or None.
     """
@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claims)
     def a_worker_opens_again(self, claim):
-        # As redis-py repeats a command; also one that waits for its turn.
+        # As redis-py retries a command, also one that waits for its turn.
         if claim.delivery_id not in self.opened or claim.token in self.ended:
             return
         holder = self.held[claim.sandbox_id]
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(claim=claims, again=st.booleans())
     def a_driver_settles_and_closes(self, claim, again):
-        # Late and repeated as well: it touches its own delivery and lease alone.
+        # A late or repeated call as well: it touches its own delivery and lease alone.
         delivery = self.store.deliveries.get(claim.conversation_id)
         if delivery and claim.is_of(delivery) and not again:
             self.store.deliveries.settle(claim.conversation_id, delivery)
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1))
     def a_lease_ends(self, number):
-        # Whoever had it was killed, or stands still.
+        # The holder of the claim was killed, or is stalled.
         box = self.boxes[number]
         self._redis.delete(lease_key(box))
         if holder := self.held[box]:
@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
                 assert f"{delivery_id} {conversation} {self.conversations[conversation]}" in entries
 
     @invariant()
-    def what_is_outstanding_is_what_was_decided_last(self):
+    def the_last_decision_is_outstanding(self):
         for conversation, delivery_id in self.outstanding.items():
             delivery = self.store.deliveries.get(conversation)
             assert (delivery.id if delivery else None) == delivery_id
@@ -178,9 +178,9 @@ class Machine(RuleBasedStateMachine):
             self._redis.delete(lease_key(box))
 
 
-def test_deliveries_are_what_a_plain_model_says(store):
+def test_deliveries_agree_with_a_plain_model(store):
     with running_sandbox(store, "http://127.0.0.1:9") as one, running_sandbox(store, "http://127.0.0.1:9") as other:
-        store.events._redis.delete(DUE)  # what other tests have left
+        store.events._redis.delete(DUE)  # the deliveries of other tests
         machine = type("OfThisStore", (Machine,), {"store": store, "boxes": (one.id, other.id)})
         checks = list(HealthCheck)
         run_state_machine_as_test(

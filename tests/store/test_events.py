@@ -62,7 +62,7 @@ def passes(event: dict, *, kind=None, source=None, body=None, since=None, until=
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(logs(), st.lists(filters, min_size=1, max_size=6), st.integers(1, 7))
-def test_count_and_every_page_are_what_the_model_says(store, batches, questions, limit):
+def test_count_and_every_page_agree_with_the_model(store, batches, questions, limit):
     conversation = str(uuid4())
     store.conversations.create(conversation)
     log: list[dict] = []
@@ -109,7 +109,7 @@ def test_a_page_may_begin_at_any_event_of_the_conversation(store, batches, index
     cursor = log[index % len(log)]
     if descending:
         order.reverse()
-        # A reversed stable sort would reverse ties twice: equal times stand in reverse order of appending.
+        # A reversed stable sort would reverse ties twice: equal times are in reverse order of appending.
     following = order[order.index(cursor) :]
 
     events, _ = store.events.search(conversation, **question, page_id=cursor["id"], descending=descending, limit=100)
@@ -124,7 +124,7 @@ def test_times_beyond_exact_scores_still_page_without_loss(store, conversation, 
     events = [{**message(f"far {number}"), "timestamp": event_time(late + number)} for number in range(9)]
     store.events.append(conversation, as_events(events))
 
-    # Then they keep the order of appending where times cannot be told apart, and every page begins where it must
+    # Then events of equal scores keep the order of appending, and every page begins at its cursor
     expected = [event["id"] for event in events]
     assert walk(store, conversation, filters, 2, descending=False) == expected
     assert walk(store, conversation, filters, 2, descending=True) == expected[::-1]
@@ -183,7 +183,7 @@ word = st.tuples(st.sampled_from([spoken, finished]), instants, st.sampled_from(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(word, min_size=1, max_size=12), st.integers(1, 4))
-def test_the_final_response_is_the_agents_last_word_by_time_then_by_appending(store, spoken_words, size):
+def test_the_final_response_is_the_agents_last_message_by_time_then_by_appending(store, spoken_words, size):
     conversation = str(uuid4())
     log = [make(str(number), at, source) for number, (make, at, source) in enumerate(spoken_words)]
     for start in range(0, len(log), size):
@@ -212,7 +212,7 @@ def test_the_cursor_before_a_time_lies_less_than_a_thousand_events_before_the_fi
     for start in range(0, len(log), 500):
         store.events.append(conversation, as_events(log[start : start + 500]))
 
-    # Then every time that some event bears or exceeds has a cursor
+    # Then every time up to that of the last event has a cursor
     for since in (min(times) - 1, *times[::250], *(at + 1 for at in times[::250])):
         first = next((seq for seq, at in enumerate(times, 1) if at >= since), None)
         cursor = store.events.cursor_before(conversation, since)

@@ -1,4 +1,4 @@
-"""A fork that does not come to its end leaves nothing for long, and no reader sees half a copy."""
+"""The keys of an unfinished fork expire, and no reader sees half a copy."""
 
 from uuid import uuid4
 

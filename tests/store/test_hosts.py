@@ -1,4 +1,4 @@
-"""Hosts in the store: heartbeats, claims, what a lost host leaves, and that Redis' clock alone decides."""
+"""Hosts in the store: heartbeats, claims, sandboxes of a lost host, and the clock of Redis, which alone decides."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -39,7 +39,7 @@ def test_the_sandboxes_of_a_lost_host_are_missing_for_every_reader(sandboxes, re
     assert sandboxes.report(one.id, "h", "supervisor", "RUNNING", detail="")
 
 
-def test_a_sandbox_that_no_host_takes_in_time_fails(redis_url):
+def test_a_sandbox_that_no_host_claims_in_time_fails(redis_url):
     sandboxes = fresh_sandboxes(redis_url, start_seconds=1)
     started = sandboxes.start("spec")
     sandboxes._redis.zincrby("{sandboxes}:unclaimed", -2_000_000, started.id)
@@ -128,7 +128,7 @@ def test_a_supervisor_whose_clock_is_wrong_keeps_its_host_and_a_lost_host_is_fou
 
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
-def test_ages_are_told_by_the_clock_of_redis(sandboxes, monkeypatch, seconds):
+def test_ages_are_measured_by_the_clock_of_redis(sandboxes, monkeypatch, seconds):
     clock = wire.now
     monkeypatch.setattr(wire, "now", lambda: clock() + seconds * 1_000_000)
     sandbox = running_sandbox(sandboxes)

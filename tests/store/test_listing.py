@@ -1,5 +1,5 @@
-"""The listing of all conversations against a model in plain Python. Words about a conversation may come late, in
-disorder or not at all, as from workers that stall or are killed between a script and what they tell the listing."""
+"""The listing of all conversations against a model in plain Python. Notes of a conversation may be late,
+out of order or lost, as from workers that stall or are killed between a script and their note to the listing."""
 
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -21,8 +21,8 @@ BOX = "box"
 STATUSES = ("idle", "running", "paused", "finished")
 
 
-class Word(NamedTuple):
-    """What is noted in the listing about a conversation; its status is "" when the conversation is gone."""
+class Note(NamedTuple):
+    """A note to the listing about a conversation; the status is "" when the conversation is gone."""
 
     id: str
     revision: int
@@ -34,32 +34,32 @@ class Word(NamedTuple):
 
 
 def truth(store, conversation_id):
-    """What the listing should be told; None if there is no such conversation."""
+    """The current note of a conversation; None if there is no such conversation."""
     [state] = store.conversations.get_many([conversation_id])
     if state is None:
         return None
     times = (micros(state[name]) for name in ("created_at", "updated_at"))
-    return Word(
+    return Note(
         conversation_id, int(state["revision"]), state["execution_status"], *times, state["groups"], state["title"]
     )
 
 
-def hear(listing, word):
-    if word.status:
-        times = utc_time(word.created), utc_time(word.updated)
-        listing.note(word.id, word.revision, word.status, *times, word.groups, word.title)
+def deliver(listing, note):
+    if note.status:
+        times = utc_time(note.created), utc_time(note.updated)
+        listing.note(note.id, note.revision, note.status, *times, note.groups, note.title)
     else:
-        listing.forget(word.id, word.revision)
+        listing.forget(note.id, note.revision)
 
 
 @contextmanager
-def unheard(listing):
-    """What is told to the listing meanwhile, which does not hear it."""
-    words = []
-    listing.note = lambda *word: words.append(Word(*word[:3], *map(micros, word[3:5]), *word[5:]))
-    listing.forget = lambda *word: words.append(Word(*word, "", 0, 0))
+def undelivered(listing):
+    """The notes of the block, which do not reach the listing."""
+    notes = []
+    listing.note = lambda *note: notes.append(Note(*note[:3], *map(micros, note[3:5]), *note[5:]))
+    listing.forget = lambda *note: notes.append(Note(*note, "", 0, 0))
     try:
-        yield words
+        yield notes
     finally:
         del listing.note, listing.forget
 
@@ -78,7 +78,7 @@ def machine(store, monkeypatch):
     listing = store.conversations._listing
 
     class Listed(RuleBasedStateMachine):
-        """What the model knows: the word that stands for each conversation, and the words not heard yet."""
+        """The model has the standing note of each conversation, and the notes that are not delivered yet."""
 
         def __init__(self):
             super().__init__()
@@ -89,59 +89,59 @@ def machine(store, monkeypatch):
             self.lived, self.standing, self.late, self.complete = set(), {}, [], True
 
         @contextmanager
-        def telling(self, conversation_id, late, tie):
+        def change(self, conversation_id, late, tie):
             """A request that changes a conversation, at the same instant as the last one or later."""
             if not tie or (conversation_id in self.lived and not truth(store, conversation_id)):
                 self.now += 1_000_000
-            with unheard(listing) as words, suppress(ConversationNotFound, IllegalMove):
+            with undelivered(listing) as notes, suppress(ConversationNotFound, IllegalMove):
                 yield
-            if words and words[-1].status:
-                assert words[-1] == truth(store, conversation_id)
+            if notes and notes[-1].status:
+                assert notes[-1] == truth(store, conversation_id)
                 self.lived.add(conversation_id)
             if late:
-                self.late += words
+                self.late += notes
             else:
-                for word in words:
-                    self.hear(word)
+                for note in notes:
+                    self.deliver(note)
 
-        def hear(self, word):
-            hear(listing, word)
-            standing = self.standing.get(word.id)
-            if standing and standing.revision > word.revision:
+        def deliver(self, note):
+            deliver(listing, note)
+            standing = self.standing.get(note.id)
+            if standing and standing.revision > note.revision:
                 return
-            self.standing.pop(word.id, None)
-            if word.status:
-                self.standing[word.id] = word
+            self.standing.pop(note.id, None)
+            if note.status:
+                self.standing[note.id] = note
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans())
         def create(self, number, late, tie):
-            with self.telling(self.ids[number], late, tie):
+            with self.change(self.ids[number], late, tie):
                 store.conversations.create(self.ids[number], sandbox_id=BOX)
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), value=st.sampled_from(STATUSES))
         def append(self, number, late, tie, value):
-            with self.telling(self.ids[number], late, tie):
+            with self.change(self.ids[number], late, tie):
                 store.events.append(self.ids[number], as_events([status(value)]), sandbox_id=BOX)
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), title=st.sampled_from("aB\0ß"))
         def rename(self, number, late, tie, title):
-            with self.telling(self.ids[number], late, tie):
+            with self.change(self.ids[number], late, tie):
                 store.conversations.update(self.ids[number], title=title)
 
         @rule(number=st.integers(0, 2), late=st.booleans(), tie=st.booleans(), verb=st.sampled_from(["run", "pause"]))
         def change_status(self, number, late, tie, verb):
-            with self.telling(self.ids[number], late, tie):
+            with self.change(self.ids[number], late, tie):
                 store.conversations.change_status(self.ids[number], verb)
 
         @rule(number=st.integers(0, 2), late=st.booleans())
         def delete(self, number, late):
-            with self.telling(self.ids[number], late, tie=True):
+            with self.change(self.ids[number], late, tie=True):
                 store.conversations.delete(self.ids[number])
 
         @precondition(lambda self: self.late)
         @rule(number=st.integers(0, 9))
-        def hear_at_last(self, number):
-            self.hear(self.late.pop(number % len(self.late)))
+        def deliver_late(self, number):
+            self.deliver(self.late.pop(number % len(self.late)))
 
         @precondition(lambda self: self.late)
         @rule(number=st.integers(0, 9))
@@ -152,44 +152,44 @@ def machine(store, monkeypatch):
         @rule(order=st.sampled_from(ORDERS), wanted=st.sampled_from([None, *STATUSES]), limit=st.integers(1, 3))
         def search(self, order, wanted, limit):
             by, descending = order
-            words = [word for word in self.standing.values() if wanted in (None, word.status)]
-            place = (lambda word: module.folded(word.title)) if by == "title" else (lambda word: getattr(word, by))
-            words.sort(key=lambda word: (place(word), word.id), reverse=descending)
-            now = {word.id: truth(store, word.id) for word in words}
+            notes = [note for note in self.standing.values() if wanted in (None, note.status)]
+            sort_key = (lambda note: module.folded(note.title)) if by == "title" else (lambda note: getattr(note, by))
+            notes.sort(key=lambda note: (sort_key(note), note.id), reverse=descending)
+            now = {note.id: truth(store, note.id) for note in notes}
 
             group = "app" if by == "title" else None
             found = searched(store, status=wanted, group=group, by=by, descending=descending, limit=limit)
 
-            # what is corrected while the pages are read may stand at its new place too
+            # an entry that is corrected while the pages are read may be at its new position too
             found = found if by == "created" else list(dict.fromkeys(found))
-            assert found == [word.id for word in words if now[word.id] and wanted in (None, now[word.id].status)]
-            for word in words:
-                self.put_right(word, now[word.id], wanted)
+            assert found == [note.id for note in notes if now[note.id] and wanted in (None, now[note.id].status)]
+            for note in notes:
+                self.put_right(note, now[note.id], wanted)
 
-        def put_right(self, word, now, wanted):
-            """What a search leaves of an entry that it has read: the gone and those of another status it must mend."""
+        def put_right(self, note, now, wanted):
+            """Correct an entry as a search does that read it: a deleted conversation, or one of another status."""
             if now is None:
-                del self.standing[word.id]
+                del self.standing[note.id]
             elif wanted not in (None, now.status) or self.is_entered(now):
-                self.standing[word.id] = now
+                self.standing[note.id] = now
 
-        def is_entered(self, word):
+        def is_entered(self, note):
             entries, _ = listing.page(module.Filter(), by="created", descending=False, limit=10, start=None)
-            return (word.id, word.revision) in [(entry.id, entry.revision) for entry in entries]
+            return (note.id, note.revision) in [(entry.id, entry.revision) for entry in entries]
 
         @invariant()
-        def the_counts_are_those_of_the_words_that_stand(self):
+        def counts_agree_with_the_standing_notes(self):
             for value in (None, *STATUSES):
-                expected = sum(value in (None, word.status) for word in self.standing.values())
+                expected = sum(value in (None, note.status) for note in self.standing.values())
                 assert store.conversations.count(status=value) == expected
 
         def teardown(self):
-            # When all that was not lost is heard, the newest first, and everything is read once
+            # When all late notes are delivered, the newest first, and everything is read once
             while self.late:
-                self.hear(self.late.pop())
+                self.deliver(self.late.pop())
             self.search(("created", False), None, 3)
 
-            # Then, if nothing was lost, the listing is as if every word had been heard in time
+            # Then, if no note was lost, the listing is as if every note had been delivered in time
             expected = [now for now in (truth(store, one) for one in self.ids) if now]
             if self.complete:
                 assert sorted(self.standing.values()) == sorted(expected)
@@ -199,7 +199,7 @@ def machine(store, monkeypatch):
     return Listed
 
 
-def test_the_listing_is_what_the_model_says(request, store, monkeypatch):
+def test_the_listing_agrees_with_the_model(request, store, monkeypatch):
     examples = 8 if "fakeredis" in request.node.name else 100  # a script takes fakeredis a hundred times as long
     run_state_machine_as_test(
         machine(store, monkeypatch),
@@ -236,26 +236,26 @@ def counts(store):
 def test_a_late_note_never_wins(store, listing, make):
     # Given a conversation that has run and paused since it began
     [one] = make(1)
-    words = [truth(store, one)]
+    notes = [truth(store, one)]
     for verb in ("run", "pause"):
         store.conversations.change_status(one, verb)
-        words.append(truth(store, one))
+        notes.append(truth(store, one))
 
-    # When older words come again, also that it is gone
-    for late in (words[1], words[0], Word(one, words[1].revision, "", 0, 0)):
-        hear(listing, late)
+    # When older notes are delivered again, also a note of the deletion
+    for late in (notes[1], notes[0], Note(one, notes[1].revision, "", 0, 0)):
+        deliver(listing, late)
 
-    # Then it stands as it is
+    # Then the entry is unchanged
     assert counts(store) == {"paused": 1}
     assert searched(store, status="paused", by="updated") == [one]
     [entry], _ = listing.page(module.Filter(), by="updated", descending=True, limit=9, start=None)
-    assert entry == (one, words[2].updated, words[2].revision)
+    assert entry == (one, notes[2].updated, notes[2].revision)
 
 
 def test_a_repeated_note_changes_nothing(store, listing, make):
     first, second = make(2)
-    for word in (truth(store, first), truth(store, first)):
-        hear(listing, word)
+    for note in (truth(store, first), truth(store, first)):
+        deliver(listing, note)
 
     assert searched(store, by="created", descending=False) == [first, second]
     assert counts(store) == {"idle": 2}
@@ -268,9 +268,9 @@ def test_a_repeated_note_changes_nothing(store, listing, make):
 
 @pytest.mark.parametrize("query", [{}, {"status": "idle"}, {"by": "updated", "descending": False}])
 def test_a_search_drops_the_entry_of_a_deleted_conversation(store, listing, make, query):
-    # Given a conversation whose worker was killed behind its deletion
+    # Given a conversation whose worker was killed after its deletion
     gone, other = make(2)
-    with unheard(listing):
+    with undelivered(listing):
         store.conversations.delete(gone)
     assert store.conversations.count() == 2
 
@@ -282,7 +282,7 @@ def test_a_search_drops_the_entry_of_a_deleted_conversation(store, listing, make
 
 def test_a_page_with_a_deleted_conversation_is_shorter_and_not_the_last(store, listing, make):
     gone, *others = make(3)
-    with unheard(listing):
+    with undelivered(listing):
         store.conversations.delete(gone)
 
     items, (_, following) = store.conversations.search(by="created", descending=False, limit=1)
@@ -293,9 +293,9 @@ def test_a_page_with_a_deleted_conversation_is_shorter_and_not_the_last(store, l
 
 @pytest.mark.parametrize("by", ["created", "updated"])
 def test_a_search_for_a_status_corrects_a_stale_one(store, listing, make, by):
-    # Given a conversation whose worker was killed behind a run
+    # Given a conversation whose worker was killed after a run
     stale, _ = make(2)
-    with unheard(listing):
+    with undelivered(listing):
         store.conversations.change_status(stale, "run")
     assert stale not in searched(store, status="running", by=by)
 
@@ -308,7 +308,7 @@ def test_a_search_for_a_status_corrects_a_stale_one(store, listing, make, by):
 @pytest.mark.parametrize("by", ["created", "updated"])
 def test_any_search_corrects_a_stale_status_that_it_reads(store, listing, make, by):
     stale, _ = make(2)
-    with unheard(listing):
+    with undelivered(listing):
         store.conversations.change_status(stale, "run")
 
     assert stale in searched(store, by=by)
@@ -317,16 +317,16 @@ def test_any_search_corrects_a_stale_status_that_it_reads(store, listing, make, 
     assert counts(store) == {"idle": 1, "running": 1}
 
 
-def test_the_clients_repeat_lists_a_change_that_was_not_acknowledged(store, listing):
+def test_a_retry_of_the_client_lists_a_change_that_was_not_acknowledged(store, listing):
     one = str(uuid4())
-    with unheard(listing):
+    with undelivered(listing):
         store.conversations.create(one)
     assert searched(store) == []
 
     assert store.conversations.create(one) is False
     assert searched(store) == [one]
 
-    with unheard(listing):
+    with undelivered(listing):
         store.conversations.change_status(one, "run")
     with pytest.raises(IllegalMove):
         store.conversations.change_status(one, "run")
@@ -334,24 +334,24 @@ def test_the_clients_repeat_lists_a_change_that_was_not_acknowledged(store, list
 
 
 @pytest.mark.parametrize("value", ["idle", "paused"])
-def test_an_id_that_is_started_again_is_at_its_new_place_whether_its_deletion_was_noted_or_not(
+def test_an_id_that_is_started_again_has_its_new_position_whether_its_deletion_was_stored_or_not(
     store, listing, make, value
 ):
-    # Given a conversation that was deleted, which the listing is told late
-    anew, other = make(2)
-    with unheard(listing) as words:
-        store.conversations.delete(anew)
+    # Given a deleted conversation, whose note reaches the listing late
+    again, other = make(2)
+    with undelivered(listing) as notes:
+        store.conversations.delete(again)
 
-    # When one of its id begins, of the same status or another, and then the word comes
-    store.events.append(anew, as_events([status(value)]))
-    hear(listing, *words)
+    # When a conversation of its id begins, of the same status or another, and then the note is delivered
+    store.events.append(again, as_events([status(value)]))
+    deliver(listing, *notes)
 
-    # Then it stands behind what was there before, in either order
+    # Then it is listed after the older conversation, in either order
     for by in ("created", "updated"):
-        assert searched(store, by=by, descending=False) == [other, anew]
-        assert searched(store, by=by, status=value)[0] == anew
+        assert searched(store, by=by, descending=False) == [other, again]
+        assert searched(store, by=by, status=value)[0] == again
     [*_, entry], _ = listing.page(module.Filter(status=value), by="created", descending=False, limit=9, start=None)
-    assert entry.at == truth(store, anew).created
+    assert entry.at == truth(store, again).created
 
 
 def test_a_late_note_of_a_deleted_conversation_does_not_touch_a_new_one_of_its_id(store, listing, make):
@@ -361,8 +361,8 @@ def test_a_late_note_of_a_deleted_conversation_does_not_touch_a_new_one_of_its_i
     store.conversations.create(one)
     store.conversations.change_status(one, "run")
 
-    for late in (former, Word(one, former.revision, "", 0, 0)):
-        hear(listing, late)
+    for late in (former, Note(one, former.revision, "", 0, 0)):
+        deliver(listing, late)
 
     assert searched(store, status="running") == [one]
     assert counts(store) == {"running": 1}

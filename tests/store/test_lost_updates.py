@@ -32,7 +32,7 @@ def model(name):
 
 @pytest.fixture
 def meanwhile(store, monkeypatch):
-    """Lets another writer finish between what a writer reads and what it writes."""
+    """Lets another writer finish between the read and the write of a writer."""
     write, creation = store.conversations._listing.write, store.conversations._scripts.create_conversation
     others = []
 
@@ -54,7 +54,7 @@ def test_a_change_keeps_the_model_that_is_reported_meanwhile(store, app_conversa
     assert state["agent"] == model("new")
 
 
-def test_a_report_keeps_what_is_changed_meanwhile(store, app_conversation, meanwhile):
+def test_a_report_keeps_concurrent_changes(store, app_conversation, meanwhile):
     changes = {"app": {"public": True, "selected_branch": "other"}, "title": "Mine", "tags": {"new": "2"}}
     meanwhile(lambda: change(store, app_conversation, **changes))
     report(store, app_conversation, agent=model("new"), title="Theirs", tags={"theirs": "3"})
@@ -64,7 +64,7 @@ def test_a_report_keeps_what_is_changed_meanwhile(store, app_conversation, meanw
     assert (state["title"], state["tags"]) == ("Mine", {"new": "2", "theirs": "3"})
 
 
-def test_of_two_reports_at_once_both_tags_are_kept(store, app_conversation, meanwhile):
+def test_the_tags_of_two_concurrent_reports_are_both_kept(store, app_conversation, meanwhile):
     meanwhile(lambda: report(store, app_conversation, tags={"a": "1"}))
     report(store, app_conversation, tags={"b": "2"}, agent=model("m"))
 
@@ -111,14 +111,14 @@ def test_a_title_of_an_agent_is_cut_at_200_characters(store, app_conversation):
     "tags",
     [{"a": "1"}, {"ä": "ö 😀 \n \x00 /"}, {"quote": '"\\'}, {f"t{number}": "x" for number in range(50)}],
 )
-def test_reported_tags_come_back_as_they_were(store, app_conversation, tags):
+def test_reported_tags_are_returned_unchanged(store, app_conversation, tags):
     for _ in range(2):
         report(store, app_conversation, tags=tags)
 
     assert store.app_conversations.get(app_conversation)["tags"] == {"mine": "1", **tags}
 
 
-def test_a_tag_that_is_no_text_of_utf_8_is_left_out(store, app_conversation):
+def test_a_tag_that_is_not_utf_8_is_left_out(store, app_conversation):
     report(store, app_conversation, tags={"a": "\ud800", "\udc00": "b", "c": "d"})
 
     assert store.app_conversations.get(app_conversation)["tags"] == {"mine": "1", "c": "d"}
@@ -142,7 +142,7 @@ def test_a_report_of_another_sandbox_changes_nothing(store, app_conversation):
     assert store.app_conversations.get(app_conversation)["title"] is None
 
 
-def test_a_report_of_a_deletion_that_begins_changes_and_creates_nothing(store, app_conversation):
+def test_a_report_of_a_starting_deletion_changes_and_creates_nothing(store, app_conversation):
     state = store.app_conversations.get(app_conversation)
     unknown = str(uuid4())
     for one in (app_conversation, unknown):

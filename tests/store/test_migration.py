@@ -1,7 +1,7 @@
 """Data that an older release wrote: a store of version 0, with one of everything, is migrated and loses nothing.
 
-`tests/recorded/version_0/` is the folder of an embedded store as release e309848 left it when it was killed, and what
-its server had answered (`facts.json`).
+`tests/recorded/version_0/` is the folder of an embedded store as release e309848 left it when it was killed, and the
+responses of its server (`facts.json`).
 """
 
 import json
@@ -56,7 +56,7 @@ def get(client, path, **query):
     return response.get_json()
 
 
-def test_every_count_page_and_state_is_what_it_was(client):
+def test_every_count_page_and_state_is_unchanged(client):
     for conversation, count in FACTS["counts"].items():
         assert get(client, f"/conversations/{conversation}/events/count") == count
     for conversation, items in FACTS["pages"].items():
@@ -80,7 +80,7 @@ def test_pending_actions_are_pending_and_can_be_decided(client):
     ]
 
 
-def test_open_actions_that_were_never_held_can_be_observed_and_others_appended(client):
+def test_open_actions_that_were_never_pending_can_be_observed_and_others_appended(client):
     webhook = f"/api/v1/webhooks/events/{FREE}"
     assert client.post(webhook, json=[action(id="free-3")]).status_code == 200
     assert (
@@ -110,7 +110,7 @@ def test_app_conversations_keep_their_members_and_are_found_by_title(client):
 
 
 def volatile(one: dict) -> dict:
-    """The members that say what the sandbox is now: its host is lost."""
+    """The members that change because the host of the sandbox is lost."""
     return {name: one[name] for name in ("sandbox_status", "session_api_key", "conversation_url", "execution_status")}
 
 
@@ -157,7 +157,7 @@ def test_a_migration_that_was_interrupted_is_repeated_and_writes_the_same(client
 
 
 def everything(redis) -> dict:
-    """Every key and its value. What a reader notes of lost hosts is not the migration's."""
+    """Every key and its value, without the notes of readers about lost hosts."""
     readers = {
         b"string": redis.get,
         b"hash": redis.hgetall,
@@ -183,7 +183,7 @@ def test_the_server_migrates_the_folder_of_an_older_start(tmp_path):
     assert "of version 1" in (tmp_path / "log").read_text()
 
 
-def test_a_newer_store_is_refused_with_a_sentence_and_stays_as_it_is(tmp_path):
+def test_a_newer_store_is_refused_with_a_sentence_and_stays_unchanged(tmp_path):
     with redis_server(tmp_path) as (url, _):
         redis = Redis.from_url(url)
         redis.set("data_version", VERSION + 1)

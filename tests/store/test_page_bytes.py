@@ -37,7 +37,7 @@ def pages(store, conversation, **query):
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("query", [{}, {"body": ""}, {"kind": "MessageEvent"}])
-def test_a_search_ends_its_page_early_and_goes_on_where_it_ended(store, conversation, long_log, query, descending):
+def test_a_search_ends_its_page_early_and_continues_from_there(store, conversation, long_log, query, descending):
     found = list(pages(store, conversation, **query, descending=descending, limit=100))
 
     assert list(chain(*found)) == (long_log[::-1] if descending else long_log)
@@ -52,7 +52,7 @@ def test_a_search_by_text_ends_its_page_early_too(store, conversation, long_log)
 
 
 def test_events_far_apart_make_a_page(store, conversation):
-    # Given wanted events with fifty others between any two of them
+    # Given matching events with fifty others between any two of them
     wanted = [event("Rare") for _ in range(20)]
     for one in wanted:
         store.events.append(conversation, as_events([one, *(event() for _ in range(50))]))
@@ -63,7 +63,7 @@ def test_events_far_apart_make_a_page(store, conversation):
     assert following is None
 
 
-def test_a_reading_after_a_seq_ends_its_page_early(store, conversation, long_log):
+def test_a_read_after_a_seq_ends_its_page_early(store, conversation, long_log):
     found, seq = store.followers.read(conversation, 0, wait=0, limit=100)
     rest, last = store.followers.read(conversation, seq, wait=0, limit=100)
 
@@ -80,15 +80,17 @@ def test_a_batch_of_ids_whose_events_are_too_long_together_is_refused(store, con
         store.events.get_many(conversation, long_log[:6])
 
 
-@pytest.mark.parametrize("place", ["query", "body"])
-def test_the_refusal_of_such_a_batch_names_the_place_and_the_bound(client, conversation, long_log, place):
+@pytest.mark.parametrize("location", ["query", "body"])
+def test_the_refusal_of_a_batch_that_is_too_long_names_the_location_and_the_bound(
+    client, conversation, long_log, location
+):
     url = f"/api/conversations/{conversation}/events"
 
     response = (
-        client.get(url, json=long_log) if place == "body" else client.get(url, query_string={"event_ids": long_log})
+        client.get(url, json=long_log) if location == "body" else client.get(url, query_string={"event_ids": long_log})
     )
 
     assert response.status_code == 422
     [fault] = response.get_json()["detail"]
-    assert fault["loc"] == (["body"] if place == "body" else ["query", "event_ids"])
+    assert fault["loc"] == (["body"] if location == "body" else ["query", "event_ids"])
     assert str(PAGE_BYTES) in fault["msg"]

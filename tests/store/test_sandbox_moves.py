@@ -1,4 +1,4 @@
-"""The state machine of sandboxes: what may be asked in which status, what a supervisor may see, indexes that agree."""
+"""The state machine of sandboxes: requests and reports by status, and indexes that agree."""
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings, stateful
@@ -9,7 +9,7 @@ from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.sandboxes import SandboxId
 from tests.store.conftest import fresh_sandboxes, in_status
 
-#: what a client may ask in which status, and what it then is; None: refused
+#: the status after a client's request, by the status before; None: refused
 MOVES = {
     "pause": {"STARTING": None, "RUNNING": "RUNNING", "PAUSED": "PAUSED", "ERROR": None, "MISSING": None},
     "resume": {"STARTING": "STARTING", "RUNNING": "RUNNING", "PAUSED": "STARTING", "ERROR": None, "MISSING": None},
@@ -19,7 +19,7 @@ MOVES = {
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("verb", MOVES)
-def test_a_verb_is_taken_or_refused_by_status(sandboxes, verb, status):
+def test_a_request_is_accepted_or_refused_by_status(sandboxes, verb, status):
     sandbox = in_status(sandboxes, status)
     following = MOVES[verb][status]
 
@@ -28,9 +28,9 @@ def test_a_verb_is_taken_or_refused_by_status(sandboxes, verb, status):
             sandboxes.ask(sandbox.id, verb)
         assert sandboxes.get(sandbox.id) == sandbox
         return
-    for _ in range(2):  # asked again it is wanted still
+    for _ in range(2):  # the repeated request does not change the wanted status
         sandboxes.ask(sandbox.id, verb)
-        if verb == "delete" and status == "MISSING":  # nobody is there who could end it
+        if verb == "delete" and status == "MISSING":  # no host is there to end the sandbox
             assert sandboxes.get_many([sandbox.id]) == [None]
             return
     now = sandboxes.get(sandbox.id)
@@ -39,7 +39,7 @@ def test_a_verb_is_taken_or_refused_by_status(sandboxes, verb, status):
         assert now.status == following
 
 
-#: what a supervisor may see after a status
+#: the statuses that a supervisor may report after a status
 SEEN = {
     "STARTING": {"RUNNING", "ERROR", "MISSING"},
     "RUNNING": {"PAUSED", "STARTING", "ERROR", "MISSING"},
@@ -50,25 +50,25 @@ SEEN = {
 
 
 def seen_as(sandbox, seen: str) -> str:
-    """What is made of a report: one that is paused, and wanted to run, is on its way to run."""
+    """The status that a report leads to: a paused sandbox that should run is on its way to RUNNING."""
     overtaken = seen == "PAUSED" and sandbox.wanted == "running" and sandbox.status != "STARTING"
     return "STARTING" if overtaken else seen
 
 
 @pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("seen", STATUSES)
-def test_a_report_is_noted_or_passed_over_by_status(sandboxes, status, seen):
+def test_a_report_is_stored_or_ignored_by_status(sandboxes, status, seen):
     sandbox = in_status(sandboxes, status)
 
     noted = sandboxes.report(sandbox.id, "h", "supervisor", seen)
 
-    told = seen_as(sandbox, seen)
-    assert noted == (told == status or told in SEEN[status])
-    assert sandboxes.get(sandbox.id).status == (told if told in SEEN[status] else status)
+    reported = seen_as(sandbox, seen)
+    assert noted == (reported == status or reported in SEEN[status])
+    assert sandboxes.get(sandbox.id).status == (reported if reported in SEEN[status] else status)
 
 
 class Machine(stateful.RuleBasedStateMachine):
-    """Any order of what clients ask, supervisors see and hosts do: listings and indexes agree with the sandboxes."""
+    """Requests, reports and heartbeats in any order: listings and indexes agree with the sandboxes."""
 
     store = None
     ids = stateful.Bundle("ids")
@@ -113,8 +113,8 @@ class Machine(stateful.RuleBasedStateMachine):
         elif seen == "GONE":
             assert self.store.get_many([identity]) == [None]
         else:
-            told = seen_as(present, seen)
-            assert noted == (told == present.status or told in SEEN[present.status])
+            reported = seen_as(present, seen)
+            assert noted == (reported == present.status or reported in SEEN[present.status])
 
     @stateful.invariant()
     def listings_agree(self):

@@ -1,4 +1,4 @@
-"""Sandboxes in the store: what is asked of them, their use, their keys, caps, pages and logs."""
+"""Sandboxes in the store: requests, use, keys, caps, pages and logs."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,7 +25,7 @@ def test_a_new_sandbox_waits_for_a_host_and_its_key_opens_it(sandboxes):
     assert [one.id for one in sandboxes.of_host("h")] == [started.id]
 
 
-def test_two_starts_of_one_id_make_one_sandbox(sandboxes):
+def test_two_starts_of_one_id_create_one_sandbox(sandboxes):
     first = sandboxes.start("spec", SandboxId("mine"))
     second = sandboxes.start("other", SandboxId("mine"))
 
@@ -100,7 +100,7 @@ def test_use_within_a_second_is_written_once(sandboxes):
     assert sandboxes.use(sandbox.id).active_at == first - 500_000
 
 
-def test_use_of_an_unknown_or_deleted_sandbox_makes_none(sandboxes):
+def test_use_of_an_unknown_or_deleted_sandbox_creates_none(sandboxes):
     sandbox = running_sandbox(sandboxes)
     sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
 
@@ -190,7 +190,7 @@ def test_a_page_reads_no_more_sandboxes_than_it_shows(redis_url):
         assert hashes_read(sandboxes._redis) - before == 3  # the third one is the next page's first
 
 
-def test_concurrent_starts_do_not_pass_the_cap(sandboxes):
+def test_concurrent_starts_do_not_exceed_the_cap(sandboxes):
     def start(_):
         try:
             return sandboxes.start("spec").id
@@ -217,7 +217,7 @@ def test_a_paused_sandbox_makes_room_and_needs_room_to_resume(sandboxes):
     sandboxes.ask(first.id, "resume")
 
 
-def test_the_longest_idle_sandbox_is_paused_for_a_new_one_where_settings_say_so(redis_url):
+def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(redis_url):
     sandboxes = fresh_sandboxes(redis_url, pause_idlest=True, most=2)
     first, second = running_sandbox(sandboxes), running_sandbox(sandboxes)
     unused_for_a_minute(sandboxes, second)
@@ -231,7 +231,7 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one_where_settings_say_so(
     assert sandboxes.claim("h") == third.id
 
 
-def test_the_log_of_a_failed_sandbox_is_kept_and_of_others_asked_of_their_host(sandboxes):
+def test_the_log_of_a_failed_sandbox_is_kept_and_logs_of_others_are_requested_from_their_host(sandboxes):
     sandbox = running_sandbox(sandboxes)
     with pytest.raises(NoSupervisor):
         sandboxes.log(sandbox.id, 5)

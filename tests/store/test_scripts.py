@@ -1,4 +1,4 @@
-"""The scripts' contracts: every head says what it must, and no script leaves its conversation."""
+"""The scripts' contracts: every head is complete, and no script touches keys of another conversation."""
 
 import re
 
@@ -13,7 +13,7 @@ SCRIPTS = sources()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_head_is_a_contract(name):
+def test_every_script_head_is_a_contract(name):
     text = (FOLDER / f"{name}.lua").read_text()
     head = text[: re.search(r"^(?!--)", text, re.MULTILINE).start()]
 
@@ -49,12 +49,12 @@ def test_scripts_stay_short():
         assert len(code) <= 90, path.name
 
 
-def test_names_that_look_like_keys_stand_alone(store, conversation):
+def test_events_whose_names_look_like_keys_are_counted_apart(store, conversation):
     # Given names that look like keys
     odd = [event("a:b", "c"), event("a", "b:c"), event("{x}", "*"), event("%3A", "{conv}")]
     store.events.append(conversation, as_events(odd))
 
-    # Then each stands alone
+    # Then each name is counted apart
     for one in odd:
         assert store.events.count(conversation, kind=one["kind"], source=one["source"]) == 1
     assert store.events.count(conversation, kind="*") == 0

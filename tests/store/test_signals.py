@@ -1,4 +1,4 @@
-"""The subscriber of a process receives signals again after its Redis was away; watchers learn of what they may miss."""
+"""The subscriber of a process receives signals again after its Redis was away; watchers learn of possible gaps."""
 
 import queue
 
@@ -13,25 +13,25 @@ from tests.store.test_connection import cluster_at
 CHANNEL = "a channel"
 
 
-def heard(received: queue.Queue, signal: bytes) -> bool:
+def is_received(received: queue.Queue, signal: bytes) -> bool:
     while not received.empty():
         if received.get() == signal:
             return True
     return False
 
 
-def sent_and_heard(redis, received: queue.Queue) -> bool:
+def sent_and_received(redis, received: queue.Queue) -> bool:
     redis.publish(CHANNEL, b"news")
     return received.get(timeout=0.5) == b"news"
 
 
-def test_a_watcher_receives_what_is_published_and_first_that_it_may_have_missed_something(redis_url):
+def test_a_watcher_receives_published_signals_after_a_first_signal_of_possible_gaps(redis_url):
     clients, received = connect(redis_url, timeout=5, max_connections=4), queue.Queue()
     signals = Signals(clients.commands, clients.signals)
 
     signals.watch(CHANNEL, received.put)
     assert received.get(timeout=20) == MAYBE_MISSED
-    wait_until(lambda: sent_and_heard(clients.commands, received), "a signal")
+    wait_until(lambda: sent_and_received(clients.commands, received), "a signal")
 
 
 @pytest.mark.parametrize("topology", ["server", "cluster"])
@@ -44,15 +44,15 @@ def test_a_watcher_receives_signals_again_after_redis_was_away(tmp_path, topolog
     clients, received = connect(url, timeout=1, max_connections=4), queue.Queue()
     signals = Signals(clients.commands, clients.signals)
 
-    signals.watch(CHANNEL, received.put)  # before Redis has come at all
+    signals.watch(CHANNEL, received.put)  # before the first start of Redis
     for _ in range(2):
         with begin():
-            wait_until(lambda: sent_and_heard(clients.commands, received), "a signal")
-        wait_until(lambda: heard(received, MAYBE_MISSED), "word that signals are lost")
+            wait_until(lambda: sent_and_received(clients.commands, received), "a signal")
+        wait_until(lambda: is_received(received, MAYBE_MISSED), "the signal of lost signals")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_supervisor_is_woken_by_requests_for_logs_and_by_nothing_else(tmp_path, backend):
+def test_only_requests_for_logs_wake_a_supervisor(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _):
         clients = connect(url, timeout=5, max_connections=4)
         wakeups = Wakeups(clients.signals)

@@ -1,4 +1,4 @@
-"""Start tasks under claims, renewals, advances and ends that come late, twice and in any order: an end is final."""
+"""Start tasks under claims, renewals, advances and ends that are late, repeated and in any order: an end is final."""
 
 from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
@@ -84,7 +84,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self.model[claim[0]]["status"] = end
 
     @stateful.rule(identity=st.one_of(ids, st.just("nothing")))
-    def put_back_what_is_finished_or_gone(self, identity):
+    def put_back_finished_or_missing_tasks(self, identity):
         if identity not in self.model or self.model[identity]["status"] in FINISHED:
             self.redis.zadd("{starts}:due", {identity: 0})
 
@@ -101,7 +101,7 @@ class Machine(stateful.RuleBasedStateMachine):
         self.model.pop(identity)
 
     @stateful.invariant()
-    def what_is_stored_is_what_the_model_says(self):
+    def stored_start_tasks_agree_with_the_model(self):
         found = self.store.start_tasks.get_many(list(self.model))
         assert [one and one.status for one in found] == [known["status"] for known in self.model.values()]
         failed = {identity.decode() for identity in self.redis.zrange("{starts}:failed", 0, -1)}

@@ -40,7 +40,7 @@ def made(store, **request):
 
 
 def let_pass(store, start, seconds=LEASE + 1, queue="due"):
-    """Let a start task have been in a queue, or unchanged, for so much longer."""
+    """Make a start task older, in its queue or in its last change, by so much time."""
     store.start_tasks._redis.zincrby(f"{{starts}}:{queue}", -round(seconds * 1e6), start.id)
 
 
@@ -113,14 +113,14 @@ def test_a_late_renewal_or_advance_of_a_finished_start_task_changes_nothing(stor
 
 
 @pytest.mark.parametrize("end", ["READY", "ERROR"])
-def test_a_repeat_of_the_finishing_call_is_told_success_and_changes_nothing(store, end):
+def test_a_repeated_finish_returns_success_and_changes_nothing(store, end):
     start, lease = finished(store, end)
     assert store.start_tasks.finish(start.id, lease, end, "another reason")
     assert store.start_tasks.get_many([start.id]) == [start]
 
 
 @pytest.mark.parametrize("end", ["READY", "ERROR"])
-def test_a_claim_takes_the_id_of_a_finished_start_task_out_of_the_queue(store, end):
+def test_a_claim_removes_the_id_of_a_finished_start_task_from_the_queue(store, end):
     start, _ = finished(store, end)
     store.start_tasks._redis.zadd("{starts}:due", {start.id: 0})
 
@@ -130,7 +130,7 @@ def test_a_claim_takes_the_id_of_a_finished_start_task_out_of_the_queue(store, e
     assert store.start_tasks.get_many([start.id]) == [start]
 
 
-def test_a_claim_passes_over_ids_without_a_start_task_and_takes_them_out_of_the_queue(store):
+def test_a_claim_skips_ids_without_a_start_task_and_removes_them_from_the_queue(store):
     store.start_tasks._redis.zadd("{starts}:due", {"nothing": 0, "a ghost": 1})
     store.start_tasks._redis.hset("{starts}:task:a ghost", "lease", "old")
     start = made(store)
@@ -169,7 +169,7 @@ def test_a_start_task_that_is_claimed_too_often_fails(store):
 
 
 @pytest.mark.parametrize("read", ["get_many", "search"])
-def test_a_start_task_that_no_supervisor_goes_on_with_fails_for_every_reader(store, read):
+def test_a_start_task_without_a_supervisor_fails_for_every_reader(store, read):
     start, other = made(store), made(store)
     let_pass(store, start, 121)
 
@@ -184,7 +184,7 @@ def test_a_start_task_that_no_supervisor_goes_on_with_fails_for_every_reader(sto
     assert store.start_tasks.claim_failed().id == start.id
 
 
-def test_a_failed_start_task_is_cleared_by_one_driver_at_a_time_until_one_has_done_it(store):
+def test_a_failed_start_task_is_cleared_by_a_single_driver_at_a_time_until_it_succeeds(store):
     finished(store, "READY")
     start, _ = finished(store, "ERROR")
 
@@ -280,7 +280,7 @@ def test_pages_reach_each_start_task_once(store, by, descending, equal_times):
         assert seen == sorted(times, key=times.get, reverse=descending)
 
 
-def test_filters(store):
+def test_a_search_filters_start_tasks(store):
     conversation = str(uuid4())
     mine, other = made(store, conversation_id=conversation), made(store)
     _, lease = store.start_tasks.claim()
@@ -294,7 +294,7 @@ def test_filters(store):
         return [one.id for one in store.start_tasks.search(limit=9, **filters)[0]]
 
     assert found(by="created", descending=True, conversation_id=conversation) == [mine.id]
-    for descending in (True, False):  # mine has changed since then, but was made before
+    for descending in (True, False):  # the start task has changed since then, but was created before
         assert found(by="updated", descending=descending, since=other.created_at) == [other.id]
     assert found(by="updated", descending=True, since=mine.created_at) == [mine.id, other.id]
 

@@ -40,7 +40,7 @@ def post(store, conversation, sandbox):
 
 
 def let_a_minute_pass(store, conversation):
-    """A repeat of the deletion is known for a minute."""
+    """Let the minute pass for which a repeat of the deletion is known."""
     assert 0 < store.conversations._redis.ttl(ConversationKeys(conversation).deleted) <= 60
     store.conversations._redis.delete(ConversationKeys(conversation).deleted)
 
@@ -51,7 +51,7 @@ def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conv
     store.conversations.delete(conversation)
     let_a_minute_pass(store, conversation)
 
-    # Then what its agent sends at last is refused, and nothing is created
+    # Then the last batch of its agent is refused, and no conversation is created
     for late in (post, lambda *_: store.app_conversations.report(sandbox, conversation, {"title": "x"})):
         with pytest.raises(ConversationNotFound):
             late(store, conversation, sandbox)
@@ -91,7 +91,7 @@ def test_tombstones_end_with_their_sandbox(store, conversation, start):
     assert not store.conversations._redis.exists(key)
 
 
-def test_what_is_deleted_after_its_sandbox_leaves_no_tombstone(store, conversation, start):
+def test_a_conversation_that_is_deleted_after_its_sandbox_leaves_no_tombstone(store, conversation, start):
     sandbox = start()
     post(store, conversation, sandbox)
     start.end(sandbox)
@@ -113,7 +113,7 @@ def test_a_sandbox_has_a_bounded_number_of_tombstones_the_oldest_are_forgotten(s
     assert [one.decode() for one in kept] == ids[2:]
 
 
-def test_a_worker_that_was_killed_before_it_deleted_leaves_a_conversation_that_goes_on(store, conversation, sandbox):
+def test_a_worker_that_was_killed_before_a_deletion_leaves_a_working_conversation(store, conversation, sandbox):
     post(store, conversation, sandbox)
     store.conversations._bury(conversation, sandbox)
 
@@ -123,7 +123,7 @@ def test_a_worker_that_was_killed_before_it_deleted_leaves_a_conversation_that_g
 
 
 def test_the_repeat_of_a_deletion_takes_the_conversation_off_the_list(store, conversation, monkeypatch):
-    # Given a worker that was killed after it had deleted, before it took the conversation off the list
+    # Given a worker that was killed after the deletion, before it removed the conversation from the listing
     store.conversations.create(conversation)
     listed = store.conversations.count()
     with monkeypatch.context() as killed:
@@ -137,7 +137,7 @@ def test_the_repeat_of_a_deletion_takes_the_conversation_off_the_list(store, con
     assert store.conversations.count() == listed - 1
 
 
-def test_a_detached_conversation_begins_again_when_something_is_posted_to_it(store, conversation):
+def test_a_post_to_a_deleted_detached_conversation_creates_it_again(store, conversation):
     store.conversations.create(conversation)
     store.conversations.delete(conversation)
 

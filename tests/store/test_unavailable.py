@@ -1,4 +1,4 @@
-"""What Redis refuses for now is 503 with Retry-After, whatever the reason; afterwards requests succeed again."""
+"""A temporary refusal of Redis is 503 with Retry-After for every reason; afterwards requests succeed again."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""A supervisor's deliveries: many agents at once, each given up when it never receives what was decided."""
+"""A supervisor's deliveries: many agents at once, each given up when it never receives its decision."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ def commands(store):
 
 
 def decided(store, agent, sandbox_id, conversation=None, *, accept=False) -> str:
-    """A conversation of which the agent has not received what was decided."""
+    """A conversation whose agent has not received the decision."""
     conversation = conversation or str(uuid4())
     agent.latest = propose(store, conversation, sandbox_id)["id"]
     claim = store.deliveries.open(conversation, sandbox_id, 30)
@@ -53,7 +53,7 @@ def errors(store, conversation) -> list[dict]:
 
 
 def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for: float):
-    """Let a decision be so many seconds old, and the sandbox have run for so many."""
+    """Make a decision so many seconds old, and let the sandbox have run for so many seconds."""
     redis = store.events._redis
     for key, field, seconds in (
         (ConversationKeys(conversation).root, "delivery_at", decided_for),
@@ -62,14 +62,14 @@ def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for
         redis.hset(key, field, int(redis.hget(key, field)) - round(seconds * 1e6))
 
 
-def test_an_agent_that_hangs_holds_up_no_other(store):
+def test_a_hanging_agent_delays_no_other(store):
     commands, go_on = Commands(store, http_client(60)), threading.Event()
     with scripted_agent() as hung, scripted_agent() as quick, running_sandbox(store, hung.url) as box:
-        hung.when_asked = lambda _: go_on.wait(60)
+        hung.on_request = lambda _: go_on.wait(60)
         stuck = [decided(store, hung, box.id) for _ in range(3)]
         driver = DeliveryDriver(store, commands)
         driver.drive_due()
-        wait_until(lambda: hung.asked, "the call of the agent that hangs")
+        wait_until(lambda: hung.requests, "the call of the agent that hangs")
 
         for _ in range(5):
             with running_sandbox(store, quick.url) as other:
@@ -78,7 +78,7 @@ def test_an_agent_that_hangs_holds_up_no_other(store):
                 wait_until(lambda one=conversation: store.deliveries.get(one) is None, "a delivery meanwhile")
 
         assert len(quick.decisions) == 5
-        assert len(hung.asked) == 1  # its other deliveries wait for the first
+        assert len(hung.requests) == 1  # its other deliveries wait for the first
         go_on.set()
         for conversation in stuck:
 
@@ -91,22 +91,22 @@ def test_an_agent_that_hangs_holds_up_no_other(store):
             wait_until(is_settled, "the deliveries of the agent that hung")
 
 
-def test_as_many_agents_are_called_at_once_as_may(store, monkeypatch):
+def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(store, monkeypatch):
     monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
     commands, go_on = Commands(store, http_client(60)), threading.Event()
     with scripted_agent() as hung, ExitStack() as stack:
-        hung.when_asked = lambda _: go_on.wait(60)
+        hung.on_request = lambda _: go_on.wait(60)
         boxes = [stack.enter_context(running_sandbox(store, hung.url)) for _ in range(3)]
         conversations = [decided(store, hung, box.id) for box in boxes]
         driver = DeliveryDriver(store, commands)
 
-        wait_until(lambda: driver.drive_due() or len(hung.asked) == 2, "the calls of two agents")
+        wait_until(lambda: driver.drive_due() or len(hung.requests) == 2, "the calls of two agents")
         for _ in range(5):
             driver.drive_due()
-        assert len(hung.asked) == 2
+        assert len(hung.requests) == 2
 
         go_on.set()
-        hung.state = {"execution_status": "running"}  # they have moved
+        hung.state = {"execution_status": "running"}  # the agents have left the status
 
         def are_settled():
             driver.drive_due()
@@ -115,9 +115,9 @@ def test_as_many_agents_are_called_at_once_as_may(store, monkeypatch):
         wait_until(are_settled, "the deliveries of all three")
 
 
-def test_a_delivery_that_another_supervisor_died_with_is_driven_when_its_lease_ends(store, commands, agent, sandbox):
+def test_a_delivery_of_a_dead_supervisor_is_driven_when_its_lease_ends(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id)
-    assert claimed(store, conversation) is not None  # by the one that died
+    assert claimed(store, conversation) is not None  # by the dead supervisor
 
     drive(store, commands, conversation)
 
@@ -142,7 +142,7 @@ def test_two_supervisors_deliver_a_decision_once(store, commands, agent, sandbox
         assert len(agent.decisions) == number
 
 
-def test_an_agent_that_goes_on_to_wait_is_given_up_and_the_log_says_so(store, commands, agent, sandbox):
+def test_the_supervisor_gives_up_an_agent_that_keeps_waiting_and_logs_it(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
     let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
 
@@ -154,7 +154,7 @@ def test_an_agent_that_goes_on_to_wait_is_given_up_and_the_log_says_so(store, co
     assert "goes on to wait" in error["detail"]
 
 
-def test_the_time_in_which_the_sandbox_was_paused_is_no_silence(store, commands, agent, sandbox):
+def test_paused_time_does_not_count_as_silence_of_the_agent(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
     let_pass(store, conversation, sandbox.id, decided_for=100_000, running_for=0)
 
@@ -166,7 +166,7 @@ def test_the_time_in_which_the_sandbox_was_paused_is_no_silence(store, commands,
 
 
 @pytest.mark.parametrize("why", ["refused", "gone", "forgotten"])
-def test_a_decision_that_can_never_be_delivered_is_told_in_the_log(store, commands, agent, sandbox, why):
+def test_a_decision_that_can_never_be_delivered_is_logged(store, commands, agent, sandbox, why):
     conversation = decided(store, agent, sandbox.id, accept=True)
     if why == "refused":
         agent.statuses = [404]
@@ -183,7 +183,7 @@ def test_a_decision_that_can_never_be_delivered_is_told_in_the_log(store, comman
     assert "accepted" in error["detail"]
 
 
-def test_a_fault_of_ours_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
+def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
     conversation = decided(store, agent, sandbox.id)
     monkeypatch.setattr(commands, "redeliver", lambda *_: {}["absent"])
 
@@ -202,5 +202,5 @@ def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, com
 
     drive(store, commands, conversation)
 
-    assert agent.asked == []
+    assert agent.requests == []
     assert claimed(store, conversation) is None

@@ -1,4 +1,4 @@
-"""One line per record, whatever is in it."""
+"""One line of the log per record, with any text."""
 
 import logging
 import sys
@@ -16,7 +16,7 @@ def test_a_message_with_line_ends_and_escape_codes_is_one_plain_line():
     assert line == "[7] [supervisor] said: [1] [supervisor] forged red"
 
 
-def test_no_line_of_a_traceback_passes_for_a_record():
+def test_no_line_of_a_traceback_looks_like_a_log_record():
     try:
         raise ValueError("oh\n[1] [supervisor] forged\x1b[31m")
     except ValueError:

@@ -1,4 +1,4 @@
-"""A supervisor goes on after whatever goes wrong in a round, on a real server."""
+"""A supervisor continues after any error in a round, on a real server."""
 
 import threading
 from contextlib import suppress
@@ -21,7 +21,7 @@ def last_heartbeat(redis: Redis) -> float:
     return redis.zscore("{sandboxes}:hosts", "twin") or 0
 
 
-def test_an_unforeseen_error_in_every_round_neither_ends_a_supervisor_nor_stops_its_heartbeat(redis, tmp_path):
+def test_an_unexpected_error_in_every_round_neither_ends_a_supervisor_nor_stops_its_heartbeat(redis, tmp_path):
     with supervisor(redis, tmp_path / "a") as (process, log):
         wait_until(lambda: last_heartbeat(redis), "the first heartbeat")
         redis.set("{starts}:due", "no sorted set")

@@ -1,4 +1,4 @@
-"""What a supervisor makes of failures: it says why, retries with backoff, and never calls gone what is there."""
+"""Failures of a runtime: a supervisor reports the reason, retries with backoff, never calls a live sandbox gone."""
 
 import logging
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ SPEC = Spec(
 
 
 class Scripted:
-    """A runtime that does as the test says: `failures` has what a call raises, `called` what was called."""
+    """A runtime that a test scripts: `failures` has the exception of each call, `called` the calls."""
 
     def __init__(self) -> None:
         self.failures: dict[str, Exception] = {}
@@ -90,7 +90,7 @@ def handle(sandbox_id: str) -> Handle:
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """Seconds that pass when the test adds them."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -101,7 +101,7 @@ class Clock:
 
 @pytest.fixture
 def sandboxes(redis_url):
-    """The sandboxes of a store in which none is, and of which one may run."""
+    """The sandboxes of an empty store, of which one may run."""
     store = store_of(redis_url, Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60))
     redis = store.sandboxes._redis
     for key in redis.scan_iter("{sandboxes}*"):
@@ -144,7 +144,7 @@ FAILURES = [RuntimeFailure("its folder cannot be removed"), NotImplementedError(
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
-def test_a_deletion_that_fails_is_an_error_that_says_why_shows_no_key_and_takes_no_room(
+def test_a_failed_deletion_is_an_error_with_its_reason_that_shows_no_key_and_takes_no_room(
     sandboxes, runtime, reconciler, running, failure
 ):
     runtime.failures["stop"] = failure
@@ -184,9 +184,7 @@ def test_a_deletion_that_fails_is_retried_with_backoff_until_it_is_done(
     assert runtime.known_ids == []
 
 
-def test_an_unforeseen_error_has_one_traceback_however_often_it_is_repeated(
-    sandboxes, runtime, reconciler, clock, running, caplog
-):
+def test_a_repeated_unexpected_error_logs_one_traceback(sandboxes, runtime, reconciler, clock, running, caplog):
     runtime.failures["observe"] = KeyError("nobody foresaw this")
 
     with caplog.at_level(logging.WARNING, "supervisor"):
@@ -213,7 +211,7 @@ def test_another_request_is_served_at_once_while_an_earlier_one_waits_for_its_re
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
-def test_a_start_that_fails_is_an_error_that_says_why(sandboxes, runtime, reconciler, failure):
+def test_a_failed_start_is_an_error_with_its_reason(sandboxes, runtime, reconciler, failure):
     runtime.failures["start"] = failure
     started = sandboxes.start("spec")
     sandboxes.claim("h")
@@ -231,15 +229,13 @@ def test_a_sandbox_that_became_another_supervisors_during_its_start_is_ended_her
     sandboxes._redis.zincrby("{sandboxes}:hosts", -4_000_000, "h")
     assert sandboxes.beat("h", "another")
 
-    reconciler.look_at(sandboxes.get(started.id))
+    reconciler.reconcile(sandboxes.get(started.id))
 
     assert runtime.called == [("start", started.id), ("stop", started.id)]
     assert (sandboxes.get(started.id).status, sandboxes.get(started.id).handle) == ("STARTING", None)
 
 
-def test_what_is_left_of_a_sandbox_that_ended_is_cleared_away_later_if_not_at_once(
-    sandboxes, runtime, reconciler, clock, running
-):
+def test_the_removal_of_an_ended_sandbox_is_retried_until_it_succeeds(sandboxes, runtime, reconciler, clock, running):
     runtime.state, runtime.failures["stop"] = State.GONE, RuntimeFailure("its folder cannot be removed")
     reconciler.reconcile(running)
     ended = sandboxes.get(running.id)
@@ -266,7 +262,7 @@ def test_a_status_detail_is_plain_text_and_the_log_stays_as_it_was_printed(sandb
     assert sandboxes.log(running.id, 100) == "\n".join(runtime.printed.splitlines()[-100:])
 
 
-def test_one_unknown_sandbox_that_cannot_be_ended_does_not_keep_others(runtime, reconciler):
+def test_an_unknown_sandbox_that_cannot_be_ended_does_not_block_others(runtime, reconciler):
     runtime.known_ids = ["first", "second", "third"]
     runtime.failures["stop first"] = NotImplementedError()
     runtime.failures["stop second"] = RuntimeFailure("its folder cannot be removed")
@@ -276,9 +272,7 @@ def test_one_unknown_sandbox_that_cannot_be_ended_does_not_keep_others(runtime, 
     assert runtime.known_ids == ["first", "second"]
 
 
-def test_a_deletion_finds_what_was_started_although_nobody_lived_to_store_its_handle(
-    sandboxes, runtime, reconciler, clock
-):
+def test_a_deletion_finds_a_process_whose_handle_was_never_stored(sandboxes, runtime, reconciler, clock):
     started = sandboxes.start("spec")
     sandboxes.claim("h")
     runtime.known_ids.append(started.id)
@@ -297,14 +291,14 @@ def test_a_deletion_finds_what_was_started_although_nobody_lived_to_store_its_ha
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
-def test_at_the_end_of_a_supervisor_one_failure_does_not_keep_the_others(
+def test_a_failure_at_the_end_of_a_supervisor_does_not_block_other_sandboxes(
     sandboxes, runtime, reconciler, running, failure
 ):
     runtime.failures["stop"] = failure
 
     reconciler.end_all()
 
-    assert sandboxes.get(running.id).status == "RUNNING"  # what was not ended is not said to be
+    assert sandboxes.get(running.id).status == "RUNNING"  # a sandbox that was not ended is not reported as ended
 
     runtime.failures.clear()
     reconciler.end_all()

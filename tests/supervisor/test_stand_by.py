@@ -1,4 +1,4 @@
-"""Two supervisors of one host name on one Redis: one is active, the other stands by, takes over, and ends when told."""
+"""Two supervisors of one host name on one Redis: one is active, the other stands by, takes over, ends on SIGTERM."""
 
 import signal
 import threading
@@ -26,7 +26,7 @@ def redis(tmp_path):
 
 @contextmanager
 def another_supervisor(redis: Redis):
-    """This process speaks for the host `twin` within the block, once a second as a supervisor does."""
+    """This process sends heartbeats for the host `twin` within the block, once a second as a supervisor does."""
     limits = Limits(most=1, pause_idlest=False, host_seconds=10, start_seconds=60)
     url = f"unix://{redis.get_connection_kwargs()['path']}"
     sandboxes, ended = store_of(url, limits).sandboxes, threading.Event()
@@ -49,7 +49,7 @@ def scripts_called(redis: Redis) -> int:
     return redis.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
 
 
-def test_a_supervisor_that_stands_by_opens_no_connection_in_later_rounds(redis, tmp_path):
+def test_a_standby_supervisor_opens_no_connection_in_later_rounds(redis, tmp_path):
     with another_supervisor(redis), supervisor(redis, tmp_path / "b", "--stand-by") as (_, log):
         wait_until(lambda: says(log, "standing by"), "the one that stands by")
         first, opened = scripts_called(redis), redis.info("stats")["total_connections_received"]
@@ -59,7 +59,7 @@ def test_a_supervisor_that_stands_by_opens_no_connection_in_later_rounds(redis, 
         assert redis.info("stats")["total_connections_received"] == opened
 
 
-def test_a_supervisor_that_stands_by_ends_on_sigterm_and_leaves_no_trace(redis, tmp_path):
+def test_a_standby_supervisor_ends_on_sigterm_and_leaves_no_trace(redis, tmp_path):
     with another_supervisor(redis), supervisor(redis, tmp_path / "b", "--stand-by") as (process, log):
         wait_until(lambda: says(log, "standing by"), "the one that stands by")
         process.terminate()
@@ -68,7 +68,7 @@ def test_a_supervisor_that_stands_by_ends_on_sigterm_and_leaves_no_trace(redis, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_when_the_active_supervisor_ends_the_other_takes_over(redis, tmp_path, number):
+def test_a_standby_supervisor_takes_over_when_the_active_one_ends(redis, tmp_path, number):
     with (
         supervisor(redis, tmp_path / "a", "--stand-by") as (active, log_a),
         supervisor(redis, tmp_path / "b", "--stand-by") as (other, log_b),

@@ -1,4 +1,4 @@
-"""The driver of start tasks, on a real store with a host of threads: what is READY stays, what fails leaves nothing."""
+"""The driver of start tasks, on a real store with a host of threads: a READY one stays, a failed one leaves nothing."""
 
 import logging
 import threading
@@ -39,7 +39,7 @@ agent = "none"
 
 
 class Agent(BaseHTTPRequestHandler):
-    """An agent server that takes every request."""
+    """An agent server that accepts every request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -68,7 +68,7 @@ def agent():
 
 @pytest.fixture
 def store(redis_url, monkeypatch, agent):
-    """A store without sandboxes and start tasks, and a host that runs what is started and ends what is deleted."""
+    """A store without sandboxes and start tasks, and a host that runs started sandboxes and ends deleted ones."""
     monkeypatch.setattr(start_tasks, "LEASE", LEASE)
     store = store_of(redis_url, LIMITS, "a key for tests only")
     for pattern in ("{starts}*", "{sandboxes}*"):
@@ -118,7 +118,7 @@ def until_gone(store, sandbox_id):
 
 
 def is_whole(store, task) -> bool:
-    """Whether the conversation and the sandbox of a start task are there for their client."""
+    """Whether the conversation and the sandbox of a start task exist."""
     sandbox = store.sandboxes.get(SandboxId(task.sandbox_id))
     conversation = store.conversations.get(task.conversation_id)
     return (sandbox.status, sandbox.wanted) == ("RUNNING", "running") and conversation["sandbox_id"] == sandbox.id
@@ -138,7 +138,7 @@ def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation
     assert is_whole(store, ready)
 
 
-def test_a_driver_that_was_late_leaves_what_another_one_has_made_ready(store, driver):
+def test_a_late_driver_leaves_the_sandbox_and_conversation_of_a_ready_start_task(store, driver):
     task = store.start_tasks.create({}, echo={})
     late = store.start_tasks.claim()
     store.start_tasks._redis.zadd("{starts}:due", {task.id: 0})
@@ -152,7 +152,7 @@ def test_a_driver_that_was_late_leaves_what_another_one_has_made_ready(store, dr
     assert is_whole(store, ready)
 
 
-def test_what_a_late_driver_makes_of_a_failed_start_task_is_removed(store, driver):
+def test_the_sandbox_of_a_late_driver_of_a_failed_start_task_is_removed(store, driver):
     task = store.start_tasks.create({}, echo={})
     late, lease = store.start_tasks.claim()
     sandbox_id = f"{task.id[:10]}late"
@@ -169,7 +169,7 @@ def test_what_a_late_driver_makes_of_a_failed_start_task_is_removed(store, drive
     assert read(store, task).detail == "the second driver says so"
 
 
-def test_a_start_task_that_fails_says_why_and_leaves_neither_sandbox_nor_conversation(store, driver, agent):
+def test_a_failed_start_task_reports_its_reason_and_leaves_neither_sandbox_nor_conversation(store, driver, agent):
     agent.status = 418
 
     failed = started(store, driver)
@@ -181,7 +181,7 @@ def test_a_start_task_that_fails_says_why_and_leaves_neither_sandbox_nor_convers
     assert store.start_tasks.claim_failed() is None
 
 
-def test_what_a_failed_start_task_left_when_its_driver_died_is_removed_by_another_driver(store, driver):
+def test_another_driver_removes_the_leftovers_of_a_failed_start_task_whose_driver_died(store, driver):
     task = store.start_tasks.create({}, echo={})
     _, lease = store.start_tasks.claim()
     sandbox = store.sandboxes.start("good")
@@ -217,7 +217,7 @@ def test_an_id_that_is_taken_fails_and_leaves_its_conversation(store, driver):
     assert is_whole(store, ready)
 
 
-def test_an_unforeseen_error_is_logged_retried_with_backoff_and_then_ends_the_start_task(store, driver, caplog):
+def test_an_unexpected_error_is_logged_retried_with_backoff_and_then_ends_the_start_task(store, driver, caplog):
     task = store.start_tasks.create({"sandbox_spec_id": "unforeseen"}, echo={})
     due = []
     with caplog.at_level(logging.ERROR, "supervisor"):
@@ -239,7 +239,7 @@ def test_an_unforeseen_error_is_logged_retried_with_backoff_and_then_ends_the_st
     until_gone(store, failed.sandbox_id)
 
 
-def test_a_failure_without_a_text_is_told_by_its_kind(store, driver, monkeypatch, caplog):
+def test_a_failure_without_a_text_is_reported_by_its_kind(store, driver, monkeypatch, caplog):
     class Wordless(StoreError):
         pass
 
@@ -254,7 +254,7 @@ def test_a_failure_without_a_text_is_told_by_its_kind(store, driver, monkeypatch
     assert f"start task {failed.id}: Wordless" in caplog.text
 
 
-def test_renewals_beside_the_work_never_bring_a_finished_start_task_back(store, driver, monkeypatch):
+def test_concurrent_renewals_never_revive_a_finished_start_task(store, driver, monkeypatch):
     monkeypatch.setattr("supervisor.start_tasks.LEASE", 0.003)  # a renewal every millisecond
     ids = []
     for _ in range(10):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import httpx
 
-from tests.servers import PATIENCE, wait_until
+from tests.servers import TIMEOUT, wait_until
 
 
 class Api:
@@ -16,8 +16,8 @@ class Api:
         self.client = client
 
     def call(self, method: str, path: str, *, status: int = 200, **options: Any) -> Any:
-        """The JSON of a response that has that status; where another one says so, the call is repeated."""
-        deadline = time.monotonic() + PATIENCE
+        """The JSON of a response that has that status; a call is retried after a response with Retry-After."""
+        deadline = time.monotonic() + TIMEOUT
         while True:
             response = self.client.request(method, f"/api{path}", **options)
             if response.status_code == status or "Retry-After" not in response.headers or time.monotonic() > deadline:
@@ -57,7 +57,7 @@ class Api:
         return found
 
     def app_conversation(self, **request: Any) -> dict[str, Any]:
-        """A conversation whose start is READY."""
+        """A conversation whose start task is READY."""
         task = self.finished(self.start_task(**request)["id"])
         assert task["status"] == "READY", task
         return self.conversation(task["app_conversation_id"])
@@ -67,7 +67,7 @@ class Api:
         path = f"/v1/app-conversations/{conversation_id}/send-message"
         return self.call("POST", path, status=status, json=body)
 
-    def answer(self, conversation_id: str, accept: bool, **members: Any) -> Any:
+    def decide(self, conversation_id: str, accept: bool, **members: Any) -> Any:
         path = f"/conversations/{UUID(conversation_id)}/events/respond_to_confirmation"
         return self.call("POST", path, json={"accept": accept, **members})
 

@@ -18,7 +18,7 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def impatient(tmp_path, specs):
+def brief_api(tmp_path, specs):
     """Calls of a server whose sandboxes must start within 5 s."""
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, SANDBOX_START_SECONDS="5") as (client, _):
         yield Api(client)
@@ -26,7 +26,7 @@ def impatient(tmp_path, specs):
 
 @pytest.fixture
 def api(server):
-    """Calls of the server; what a test has left is removed."""
+    """Calls of the server, whose sandboxes are deleted after the test."""
     api = Api(server)
     yield api
     api.clean()

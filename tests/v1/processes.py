@@ -1,4 +1,4 @@
-"""The processes of a whole server under test: its supervisor, and what runs in its sandboxes."""
+"""The processes of a whole server under test: its supervisor, and the processes in its sandboxes."""
 
 import contextlib
 from pathlib import Path
@@ -32,7 +32,7 @@ def in_sandboxes(folder: Path) -> list[psutil.Process]:
 
 
 def stands_still(url: str, seconds: float = 0.5) -> bool:
-    """Whether an agent server takes connections, as the kernel does for it, but answers none."""
+    """Whether an agent server's port accepts connections, as the kernel does for it, but sends no response."""
     try:
         httpx.get(url, timeout=seconds)
     except httpx.ReadTimeout:

@@ -37,11 +37,11 @@ CONVERSATION = {
 TEXT = {"content": [{"type": "text", "text": "run: uname -a"}]}
 
 
-def test_the_whole_loop(api):
+def test_an_app_conversation_goes_through_the_whole_loop(api):
     conversation = api.app_conversation(initial_message=TEXT)["id"]
     api.until(conversation, "waiting_for_confirmation")
-    assert api.answer(conversation, False, reason="not yet") == {"success": True}
-    assert api.answer(conversation, True) == {"success": False}
+    assert api.decide(conversation, False, reason="not yet") == {"success": True}
+    assert api.decide(conversation, True) == {"success": False}
     wait_until(lambda: api.count(conversation, kind="UserRejectObservation") == 1, "the rejection")
 
     assert api.send(conversation, "run: echo it is $((40 + 2))") == {
@@ -50,7 +50,7 @@ def test_the_whole_loop(api):
         "message": None,
     }
     api.until(conversation, "waiting_for_confirmation")
-    assert api.answer(conversation, True) == {"success": True}
+    assert api.decide(conversation, True) == {"success": True}
 
     wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "the observation")
     [seen] = api.events(conversation, kind__eq="ObservationEvent")
@@ -61,7 +61,7 @@ def test_the_whole_loop(api):
     ]
 
 
-def test_a_message_never_approves_what_waits(api):
+def test_a_message_never_approves_pending_actions(api):
     conversation = api.app_conversation(initial_message=TEXT)["id"]
     api.until(conversation, "waiting_for_confirmation")
 
@@ -71,7 +71,7 @@ def test_a_message_never_approves_what_waits(api):
     assert api.count(conversation, kind="ObservationEvent") == 0
 
 
-def test_the_policy_is_the_agents_too(api):
+def test_a_policy_reaches_the_agent(api):
     conversation = api.app_conversation()["id"]
     api.call(
         "POST",
@@ -95,7 +95,7 @@ def test_pause_and_interrupt_reach_the_agent(api):
     api.until(conversation, "finished")
 
 
-def test_secrets_reach_the_agent_and_are_shown_to_nobody(api):
+def test_secrets_reach_the_agent_and_no_response_shows_them(api):
     task = api.start_task(sandbox_spec_id="free", secrets={"TOKEN": "hidden-value"})
     assert task["request"]["secrets"] == {"TOKEN": "**********"}
     conversation = api.finished(task["id"])["app_conversation_id"]
@@ -120,10 +120,12 @@ def test_a_paused_sandbox_hides_its_url_and_keeps_its_events(api):
     assert paused["conversation_url"] is paused["session_api_key"] is paused["execution_status"] is None
     assert api.count(conversation) == number
     assert "PAUSED" in api.send(conversation, "hello", status=409)["detail"]
-    assert api.answer(conversation, True) == {"success": True}
+    assert api.decide(conversation, True) == {"success": True}
 
     api.call("POST", f"/v1/sandboxes/{sandbox}/resume")
-    wait_until(lambda: api.count(conversation, kind="ObservationEvent") == 1, "what was accepted while it was paused")
+    wait_until(
+        lambda: api.count(conversation, kind="ObservationEvent") == 1, "the action that was accepted during the pause"
+    )
 
 
 def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
@@ -136,7 +138,7 @@ def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
     assert conversation["sandbox_status"] == "RUNNING"
 
 
-def test_a_child_lives_where_its_parent_does(api):
+def test_a_child_lives_in_the_sandbox_of_its_parent(api):
     parent = api.app_conversation(selected_repository="owner/name", llm_model="m")
     child = api.app_conversation(parent_conversation_id=parent["id"])
 
@@ -156,7 +158,7 @@ def test_a_child_lives_where_its_parent_does(api):
     wait_until(lambda: api.sandbox(parent["sandbox_id"]) is None, "the end of the sandbox")
 
 
-def test_delete_takes_the_start_and_the_sandbox_too(api):
+def test_a_deletion_removes_the_start_task_and_the_sandbox_too(api):
     task = api.finished(api.start_task()["id"])
     conversation = task["app_conversation_id"]
 
@@ -182,10 +184,10 @@ def test_a_sandbox_that_serves_another_conversation_stays(api):
 
     assert api.conversation(two["id"])["sandbox_status"] == "RUNNING"
     api.send(two["id"], "still there?")
-    wait_until(lambda: api.count(two["id"], kind="MessageEvent", source="agent") == 1, "an answer")
+    wait_until(lambda: api.count(two["id"], kind="MessageEvent", source="agent") == 1, "a message of the agent")
 
 
-def test_a_conversation_whose_sandbox_is_gone_can_be_read_but_not_told(api):
+def test_a_conversation_whose_sandbox_is_gone_can_be_read_and_takes_no_message(api):
     conversation = api.app_conversation(initial_message=TEXT)
     api.until(conversation["id"], "waiting_for_confirmation")
     api.call("DELETE", f"/v1/sandboxes/{conversation['sandbox_id']}")
@@ -193,21 +195,21 @@ def test_a_conversation_whose_sandbox_is_gone_can_be_read_but_not_told(api):
     assert api.conversation(conversation["id"])["sandbox_status"] == "MISSING"
     assert api.count(conversation["id"], kind="ActionEvent") == 1
     assert "MISSING" in api.send(conversation["id"], "hello", status=410)["detail"]
-    assert api.answer(conversation["id"], True) == {"success": True}
+    assert api.decide(conversation["id"], True) == {"success": True}
     wait_until(lambda: api.count(conversation["id"], kind="ConversationErrorEvent") == 1, "that it was not delivered")
 
 
-def test_a_conversation_whose_sandbox_failed_is_503_and_says_so(api):
+def test_a_message_to_a_conversation_whose_sandbox_failed_is_503_with_the_reason(api):
     conversation, _ = api.failed_sandbox()
 
     assert api.conversation(conversation["id"])["sandbox_status"] == "ERROR"
     assert "ERROR" in api.send(conversation["id"], "hello", status=503)["detail"]
 
 
-def test_an_agent_server_that_refuses_or_does_not_answer_is_502(api):
+def test_an_agent_server_that_refuses_or_does_not_respond_is_502(api):
     conversation = api.app_conversation()
     key = {"X-Session-API-Key": conversation["session_api_key"]}
-    # The agent forgets it, as one does that was started again.
+    # The agent forgets the conversation, as a restarted agent does.
     assert httpx.delete(conversation["conversation_url"], headers=key).status_code == 200
 
     detail = api.send(conversation["id"], "hello", status=502)["detail"]
@@ -215,7 +217,7 @@ def test_an_agent_server_that_refuses_or_does_not_answer_is_502(api):
     assert detail == "The agent server answered 404: Conversation not found"
 
 
-def test_patch_changes_what_it_names(api):
+def test_a_patch_changes_the_members_that_it_names(api):
     conversation = api.app_conversation(selected_branch="main")
     path = f"/v1/app-conversations/{conversation['id']}"
 
@@ -232,7 +234,7 @@ def test_patch_changes_what_it_names(api):
     api.call("PATCH", f"/v1/app-conversations/{uuid4()}", json={"title": "x"}, status=404)
 
 
-def test_get_without_ids_is_the_newest_page(api):
+def test_a_get_without_ids_returns_the_newest_page(api):
     sandbox = api.running_sandbox()["id"]
     ids = [api.app_conversation(sandbox_id=sandbox, title=f"t{n}")["id"] for n in range(3)]
 
@@ -249,7 +251,7 @@ def test_get_without_ids_is_the_newest_page(api):
     api.call("GET", "/v1/app-conversations", params={"ids": [uuid4().hex] * 101}, status=422)
 
 
-def test_search_orders_filters_and_pages(api):
+def test_a_search_orders_filters_and_pages(api):
     sandbox = api.running_sandbox()["id"]
     titles = ["beta", "Alpha", "gamma"]
     ids = {title: api.app_conversation(sandbox_id=sandbox, title=title)["id"] for title in titles}
@@ -299,12 +301,12 @@ def test_search_orders_filters_and_pages(api):
         ("start-tasks/count", {"created_at__gte": "x"}, "created_at__gte"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_422(api, path, query, member):
+def test_an_invalid_search_is_422(api, path, query, member):
     [fault] = api.call("GET", f"/v1/app-conversations/{path}", params=query, status=422)["detail"]
     assert fault["loc"] == ["query", member]
 
 
-def test_events_are_read_under_the_v1_path_too(api):
+def test_events_can_be_read_under_the_v1_path_too(api):
     conversation = api.app_conversation(initial_message=TEXT)["id"]
     api.until(conversation, "waiting_for_confirmation")
 
@@ -322,7 +324,7 @@ def test_events_are_read_under_the_v1_path_too(api):
     api.call("GET", f"/v1/conversation/{conversation}/events/search", params={"limit": 0}, status=422)
 
 
-def test_send_message_checks_what_it_is_given(api):
+def test_send_message_validates_its_body(api):
     conversation = api.app_conversation()["id"]
     path = f"/v1/app-conversations/{conversation}/send-message"
     api.call("POST", path, json={"content": []}, status=422)

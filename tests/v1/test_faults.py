@@ -1,4 +1,4 @@
-"""Workers, agents, Redis or the whole server are killed: what is told becomes true again by itself."""
+"""Workers, agents, Redis or the whole server are killed: reported statuses become true again by themselves."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_a_killed_worker_harms_no_start_task_and_no_conversation(supervised):
 
 @pytest.mark.parametrize("paused", [False, True])
 @pytest.mark.parametrize("victim", ["agent", "launcher"])
-def test_a_sandbox_whose_process_is_killed_becomes_an_error_that_says_so(supervised, paused, victim):
+def test_a_sandbox_whose_process_is_killed_becomes_an_error_with_the_reason(supervised, paused, victim):
     api, _, folder = supervised
     sandbox = api.running_sandbox()
     if paused:
@@ -43,10 +43,10 @@ def test_a_sandbox_whose_process_is_killed_becomes_an_error_that_says_so(supervi
     said = api.sandbox(sandbox["id"])["status_detail"]
     assert ("SIGKILL" if victim == "agent" else "killed from outside") in said
     assert "serving on" in said
-    wait_until(lambda: not in_sandboxes(folder), "the end of what was left")
+    wait_until(lambda: not in_sandboxes(folder), "the end of leftover processes")
 
 
-def test_a_killed_redis_comes_back_with_its_file(tmp_path, specs):
+def test_a_killed_redis_restarts_with_its_data(tmp_path, specs):
     # The embedded store restarts its redis-server.
     settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "DATA_DIR": str(tmp_path), "SANDBOX_SPECS": specs}
     with agent_server(tmp_path / "log", REDIS_URL="", **settings) as (client, master):
@@ -70,7 +70,7 @@ def test_a_killed_redis_comes_back_with_its_file(tmp_path, specs):
     assert not in_sandboxes(tmp_path)
 
 
-def test_a_server_that_is_killed_whole_finds_its_sandboxes_again(tmp_path, specs):
+def test_a_server_whose_processes_are_all_killed_finds_its_sandboxes_again(tmp_path, specs):
     settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0"}
     with redis_server(tmp_path) as (url, _):
         with supervised_server(tmp_path, REDIS_URL=url, **settings) as (client, master):
@@ -94,17 +94,17 @@ def test_a_server_that_is_killed_whole_finds_its_sandboxes_again(tmp_path, specs
     assert not in_sandboxes(tmp_path)
 
 
-def test_concurrent_decisions_have_one_winner_which_reaches_the_agent(supervised):
+def test_concurrent_decisions_have_a_single_winner_that_reaches_the_agent(supervised):
     api, _, _ = supervised
     conversation = api.app_conversation(initial_message={"content": [{"type": "text", "text": "run: echo once"}]})["id"]
     api.until(conversation, "waiting_for_confirmation")
 
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda n: (n % 2 == 0, api.answer(conversation, n % 2 == 0)), range(16)))
+        decisions = list(pool.map(lambda n: (n % 2 == 0, api.decide(conversation, n % 2 == 0)), range(16)))
 
-    [accepted] = [accept for accept, said in answers if said == {"success": True}]
+    [accepted] = [accept for accept, said in decisions if said == {"success": True}]
     kind = "ObservationEvent" if accepted else "UserRejectObservation"
-    wait_until(lambda: api.count(conversation, kind=kind) == 1, "what was decided")
+    wait_until(lambda: api.count(conversation, kind=kind) == 1, "the decided event")
     assert api.count(conversation, kind="ObservationEvent") + api.count(conversation, kind="UserRejectObservation") == 1
 
 
@@ -117,7 +117,7 @@ def test_concurrent_decisions_have_one_winner_which_reaches_the_agent(supervised
         ("", "spec"),
     ],
 )
-def test_a_wrong_file_of_specs_stops_the_server_with_a_sentence(tmp_path, text, sentence):
+def test_an_invalid_specs_file_stops_the_server_with_a_sentence(tmp_path, text, sentence):
     path = tmp_path / "mine.toml"
     path.write_text(text)
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]

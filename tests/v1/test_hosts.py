@@ -26,7 +26,7 @@ def two_hosts(folder: Path, **settings: str):
 def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
     with two_hosts(tmp_path, SANDBOX_SPECS=specs) as [(client_a, master_a, a), (client_b, master_b, b)]:
         api_a, api_b = Api(client_a), Api(client_b)
-        supervisor_of(master_a).suspend()  # so that host b takes the next one
+        supervisor_of(master_a).suspend()  # so that host b claims the next sandbox
         conversation = api_a.app_conversation(initial_message={"content": [{"type": "text", "text": "run: echo on b"}]})
         supervisor_of(master_a).resume()
         assert len(agents(b)) == 1
@@ -40,10 +40,10 @@ def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
         api_a.call("POST", f"/v1/sandboxes/{conversation['sandbox_id']}/resume")
         api_b.wait_for(conversation["sandbox_id"], "RUNNING")
         assert "serving on" in api_a.call("GET", f"/v1/sandboxes/{conversation['sandbox_id']}/logs")["log"]
-        assert api_a.answer(conversation["id"], True) == {"success": True}
+        assert api_a.decide(conversation["id"], True) == {"success": True}
         wait_until(lambda: api_b.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")
 
-        # The other host is lost, and comes again.
+        # The other host is lost, and restarts.
         keeper = supervisor_of(master_b).parent()
         keeper.suspend()
         supervisor_of(master_b).kill()
@@ -78,7 +78,7 @@ def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
         assert "3" in task["detail"]
 
 
-def test_the_longest_idle_sandbox_is_paused_for_a_new_one_where_settings_say_so(tmp_path, specs):
+def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(tmp_path, specs):
     settings = {"SANDBOX_SPECS": specs, "MAX_SANDBOXES": "2", "SANDBOX_OVERFLOW": "pause"}
     with supervised_server(tmp_path, **settings) as (client, _):
         api = Api(client)
@@ -92,7 +92,7 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one_where_settings_say_so(
         assert third["status"] == "RUNNING"
 
 
-def test_one_sandbox_serves_several_conversations_where_settings_say_so(tmp_path, specs):
+def test_a_sandbox_serves_several_conversations_if_so_configured(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, SANDBOX_SHARING="shared") as (client, _):
         api = Api(client)
         conversations = [api.app_conversation(title=f"t{n}") for n in range(3)]
@@ -102,7 +102,7 @@ def test_one_sandbox_serves_several_conversations_where_settings_say_so(tmp_path
         for number, one in enumerate(conversations):
             api.send(one["id"], f"run: echo {number}")
             api.until(one["id"], "waiting_for_confirmation")
-            assert api.answer(one["id"], True) == {"success": True}
+            assert api.decide(one["id"], True) == {"success": True}
         for number, one in enumerate(conversations):
             wait_until(lambda one=one: api.count(one["id"], kind="ObservationEvent") == 1, "the observation")
             [seen] = api.events(one["id"], kind__eq="ObservationEvent")

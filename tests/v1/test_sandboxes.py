@@ -44,7 +44,7 @@ def test_a_new_sandbox_starts_and_runs(api):
     assert httpx.get(f"{url['url']}/api/conversations/{UNKNOWN}").status_code == 401
 
 
-def test_the_spec_can_be_named(api):
+def test_a_start_request_can_name_the_spec(api):
     assert api.start_sandbox("free")["sandbox_spec_id"] == "free"
 
 
@@ -52,7 +52,7 @@ def test_an_unknown_spec_is_404(api):
     api.call("POST", "/v1/sandboxes", params={"sandbox_spec_id": "nope"}, status=404)
 
 
-def test_pause_and_resume(api):
+def test_a_sandbox_pauses_and_resumes(api):
     sandbox = api.running_sandbox()
 
     assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause") == {"success": True}
@@ -72,7 +72,7 @@ def test_pause_and_resume(api):
     assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume") == {"success": True}
 
 
-def test_a_verb_that_the_status_refuses_is_409_and_names_the_status(api):
+def test_an_operation_that_the_status_forbids_is_409_and_names_the_status(api):
     broken = api.start_sandbox("broken")
     api.wait_for(broken["id"], "ERROR")
     silent = api.start_sandbox("silent")
@@ -92,7 +92,7 @@ def test_an_unknown_sandbox_is_404(api, method, path, unknown):
     assert isinstance(response.json()["detail"], str)
 
 
-def test_delete_ends_a_sandbox_and_forgets_it(api):
+def test_a_deletion_ends_a_sandbox_and_forgets_it(api):
     sandbox = api.running_sandbox()
 
     assert api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}", params={"sandbox_id": sandbox["id"]}) == {
@@ -105,7 +105,7 @@ def test_delete_ends_a_sandbox_and_forgets_it(api):
     api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}", status=404)
 
 
-def test_delete_refuses_a_second_id_that_differs(api):
+def test_a_deletion_with_two_different_ids_is_refused(api):
     sandbox = api.start_sandbox("silent")
     fault = api.call("DELETE", f"/v1/sandboxes/{sandbox['id']}", params={"sandbox_id": "other"}, status=422)["detail"][
         0
@@ -127,7 +127,7 @@ def test_a_sandbox_can_be_deleted_in_every_status(api, spec):
         assert api.sandbox(paused["id"]) is None
 
 
-def test_a_start_that_fails_says_why_with_its_last_lines(api):
+def test_a_failed_start_reports_its_reason_and_its_last_lines(api):
     broken, absent = (api.start_sandbox(spec)["id"] for spec in ("broken", "absent"))
 
     detail = api.wait_for(broken, "ERROR")["status_detail"]
@@ -141,14 +141,14 @@ def test_a_start_that_fails_says_why_with_its_last_lines(api):
     assert api.sandbox(broken) is None
 
 
-def test_a_sandbox_that_does_not_answer_in_time_fails_with_its_last_lines(impatient):
-    detail = impatient.wait_for(impatient.start_sandbox("silent")["id"], "ERROR")["status_detail"]
+def test_a_sandbox_that_misses_the_start_timeout_fails_with_its_last_lines(brief_api):
+    detail = brief_api.wait_for(brief_api.start_sandbox("silent")["id"], "ERROR")["status_detail"]
     assert "did not answer within 5 s" in detail
     assert detail.endswith("begins")
 
 
-def test_a_start_task_whose_sandbox_does_not_answer_in_time_is_an_error_that_says_so(impatient):
-    task = impatient.finished(impatient.start_task(sandbox_spec_id="silent")["id"])
+def test_a_start_task_whose_sandbox_misses_the_start_timeout_is_an_error_with_the_reason(brief_api):
+    task = brief_api.finished(brief_api.start_task(sandbox_spec_id="silent")["id"])
     assert task["status"] == "ERROR"
     assert "did not answer" in task["detail"]
 
@@ -167,7 +167,7 @@ def test_a_batch_needs_ids_and_takes_a_hundred(api):
     assert api.call("GET", "/v1/sandboxes", params={"id": ["a"] * 101}, status=422)
 
 
-def test_search_has_the_newest_first_and_pages(api):
+def test_a_search_pages_from_the_newest_sandbox(api):
     ids = [api.start_sandbox("silent")["id"] for _ in range(5)]
     seen, cursor = [], None
     for _ in range(3):
@@ -179,7 +179,7 @@ def test_search_has_the_newest_first_and_pages(api):
     assert cursor is None
 
 
-def test_search_filters_by_status_and_spec(api):
+def test_a_search_filters_by_status_and_spec(api):
     silent, running = api.start_sandbox("silent")["id"], api.running_sandbox("free")["id"]
 
     def found(**filters):
@@ -202,12 +202,12 @@ def test_search_filters_by_status_and_spec(api):
         ({"status__eq": "SLEEPING"}, "status__eq"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_422(api, query, member):
+def test_an_invalid_search_is_422(api, query, member):
     [fault] = api.call("GET", "/v1/sandboxes/search", params=query, status=422)["detail"]
     assert fault["loc"] == ["query", member]
 
 
-def test_a_log_has_the_last_lines(api):
+def test_a_log_holds_the_last_lines(api):
     sandbox = api.running_sandbox()
     log = api.call("GET", f"/v1/sandboxes/{sandbox['id']}/logs")["log"]
     assert "serving on 127.0.0.1" in log
@@ -236,7 +236,7 @@ def test_an_agent_at_work_is_not_idle(api):
     api.wait_for(conversation["sandbox_id"], "PAUSED")
 
 
-def test_a_sandbox_ends_when_its_time_is_over(api):
+def test_a_sandbox_ends_at_its_maximum_age(api):
     assert "1.5 s are over" in api.wait_for(api.start_sandbox("brief")["id"], "ERROR")["status_detail"]
 
 

@@ -1,4 +1,4 @@
-"""Starts of app conversations over HTTP: the task that answers at once, its ends, its lists, its stream."""
+"""Starts of app conversations over HTTP: the task that is returned at once, its ends, its lists, its stream."""
 
 import json
 import re
@@ -23,7 +23,7 @@ TASK = {
 }
 
 
-def test_a_start_answers_at_once_with_a_task(api):
+def test_a_start_returns_its_task_at_once(api):
     task = api.start_task(title="Kernel")
 
     assert set(task) == TASK
@@ -34,11 +34,11 @@ def test_a_start_answers_at_once_with_a_task(api):
     assert task["request"]["title"] == "Kernel"
     assert task["request"]["agent_type"] == "default"
     assert task["request"]["pr_number"] == []
-    for _ in range(10):  # whichever worker answers
+    for _ in range(10):  # from either worker
         assert api.task(task["id"]) is not None
 
 
-def test_an_empty_start_request_is_enough(api):
+def test_an_empty_start_request_is_valid(api):
     response = api.client.post("/api/v1/app-conversations")
     assert response.status_code == 200
     assert api.finished(response.json()["id"])["status"] == "READY"
@@ -67,7 +67,7 @@ def test_a_ready_task_names_its_conversation_and_sandbox(api):
     assert conversation["created_at"].endswith("Z")
 
 
-def test_what_the_request_says_is_kept(api):
+def test_the_members_of_a_start_request_are_kept(api):
     given = {
         "title": "Fix it",
         "llm_model": "some/model",
@@ -101,7 +101,7 @@ def test_what_the_request_says_is_kept(api):
         ({"public": "yes"}, "public"),
     ],
 )
-def test_a_start_request_that_makes_no_sense_is_422(api, request_, member):
+def test_an_invalid_start_request_is_422(api, request_, member):
     [fault] = api.call("POST", "/v1/app-conversations", json=request_, status=422)["detail"]
     assert fault["loc"][:2] == ["body", member]
 
@@ -115,7 +115,7 @@ def test_a_start_request_that_makes_no_sense_is_422(api, request_, member):
         ({"parent_conversation_id": str(uuid4())}, "parent"),
     ],
 )
-def test_a_start_that_fails_says_why_and_leaves_nothing(api, request_, sentence):
+def test_a_failed_start_reports_its_reason_and_leaves_nothing(api, request_, sentence):
     task = api.finished(api.start_task(**request_)["id"])
 
     assert task["status"] == "ERROR"
@@ -160,7 +160,7 @@ def test_start_tasks_are_listed_counted_and_fetched(api):
     api.call("GET", "/v1/app-conversations/start-tasks", status=422)
 
 
-def test_stream_start_tells_every_state(api):
+def test_stream_start_sends_every_state(api):
     with api.client.stream("POST", "/api/v1/app-conversations/stream-start", json={"title": "Streamed"}) as response:
         assert response.status_code == 200
         assert response.headers["Content-Type"] == "application/json"

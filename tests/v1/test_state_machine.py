@@ -1,4 +1,4 @@
-"""Start, pause, resume, delete and kill, in any order, against a model: what is told is what is."""
+"""Start, pause, resume, delete and kill, in any order, against a model: reported statuses become true."""
 
 import pytest
 from hypothesis import HealthCheck, settings, stateful
@@ -11,7 +11,7 @@ from tests.v1.processes import agents, in_sandboxes, supervisor_of
 
 
 class Sandboxes(stateful.RuleBasedStateMachine):
-    """The model: what each sandbox must become. One that lives has exactly one agent server."""
+    """The model has the final status of each sandbox. A live sandbox has exactly one agent server."""
 
     server: tuple
 
@@ -72,14 +72,14 @@ class Sandboxes(stateful.RuleBasedStateMachine):
         supervisor_of(self.master).kill()
 
     @stateful.invariant()
-    def what_is_told_is_what_is(self):
-        wait_until(lambda: self.told() == self.model, f"the truth, which is {self.model}")
+    def reported_statuses_become_true(self):
+        wait_until(lambda: self.reported() == self.model, f"the truth, which is {self.model}")
         living = {one for one, status in self.model.items() if status != "ERROR"}
         wait_until(lambda: len(agents(self.folder)) == len(living), "one agent each")
         for one in living:
             self.agent_of(one)
 
-    def told(self) -> dict[str, str]:
+    def reported(self) -> dict[str, str]:
         return {one["id"]: one["status"] for one in self.api.call("GET", "/v1/sandboxes/search")["items"]}
 
     def teardown(self):
@@ -97,7 +97,7 @@ def whole_server(tmp_path_factory):
         yield Api(client), master, folder
 
 
-def test_any_order_of_start_pause_resume_delete_and_kill(whole_server):
+def test_reported_statuses_become_true_after_any_order_of_start_pause_resume_delete_and_kill(whole_server):
     Sandboxes.server = whole_server
     stateful.run_state_machine_as_test(
         Sandboxes,

@@ -1,4 +1,4 @@
-"""Supervisors that are killed, stopped, suspended or absent: the next one goes on, and nothing is started twice."""
+"""Supervisors that are killed, stopped, suspended or absent: the next one continues, and starts no sandbox twice."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ from tests.v1 import Api
 from tests.v1.processes import agents, in_sandboxes, supervisor_of
 
 
-def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_sandboxes(supervised):
+def test_the_supervisor_after_a_killed_one_adopts_its_sandboxes(supervised):
     api, master, folder = supervised
     running, paused = api.running_sandbox(), api.running_sandbox()
     api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
@@ -44,7 +44,7 @@ def test_a_sandbox_that_is_deleted_while_no_supervisor_lives_is_ended_by_the_nex
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.15, 0.3, 0.5, 0.8])
-def test_a_supervisor_that_is_killed_while_it_starts_sandboxes_starts_none_twice(supervised, delay):
+def test_no_sandbox_starts_twice_when_a_supervisor_is_killed_during_starts(supervised, delay):
     api, master, folder = supervised
     ids = [api.start_sandbox()["id"] for _ in range(4)]
     time.sleep(delay)
@@ -75,8 +75,8 @@ def test_a_decision_on_a_paused_sandbox_reaches_its_agent_after_the_supervisors_
     api.until(conversation["id"], "waiting_for_confirmation")
     path = f"/v1/sandboxes/{conversation['sandbox_id']}"
     api.call("POST", f"{path}/pause")
-    assert api.answer(conversation["id"], True) == {"success": True}
-    assert api.answer(conversation["id"], False) == {"success": False}
+    assert api.decide(conversation["id"], True) == {"success": True}
+    assert api.decide(conversation["id"], False) == {"success": False}
 
     supervisor_of(master).kill()
     api.call("POST", f"{path}/resume")
@@ -99,7 +99,7 @@ def test_a_second_supervisor_on_a_host_is_refused(supervised):
     assert api.running_sandbox()["status"] == "RUNNING"
 
 
-def test_a_start_without_a_supervisor_is_503_and_says_so(tmp_path):
+def test_a_start_without_a_supervisor_is_503_with_the_reason(tmp_path):
     with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         for path in ("sandboxes", "app-conversations", "app-conversations/stream-start"):
             response = client.post(f"/api/v1/{path}")
@@ -108,7 +108,7 @@ def test_a_start_without_a_supervisor_is_503_and_says_so(tmp_path):
             assert response.headers["Retry-After"]
 
 
-def test_a_start_task_that_no_supervisor_goes_on_with_fails_and_is_cleared_away_later(tmp_path, specs):
+def test_a_start_task_without_a_supervisor_fails_and_is_removed_later(tmp_path, specs):
     settings = {"SANDBOX_SPECS": specs, "SANDBOX_START_SECONDS": "2", "HOST_SECONDS": "2"}
     with supervised_server(tmp_path, **settings) as (client, master):
         api = Api(client)
@@ -125,7 +125,7 @@ def test_a_start_task_that_no_supervisor_goes_on_with_fails_and_is_cleared_away_
         assert api.call("GET", "/v1/sandboxes/search")["items"] == []
 
 
-def test_sigterm_leaves_sandboxes_unless_settings_say_otherwise(tmp_path, specs):
+def test_sigterm_leaves_sandboxes_unless_configured_otherwise(tmp_path, specs):
     with redis_server(tmp_path) as (url, _):
         with supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, STOP_SANDBOXES="0") as (client, _):
             sandbox = Api(client).running_sandbox()
@@ -137,7 +137,7 @@ def test_sigterm_leaves_sandboxes_unless_settings_say_otherwise(tmp_path, specs)
             wait_until(lambda: Api(client).sandbox(sandbox["id"])["status"] in ("MISSING", "ERROR"), "the truth")
 
 
-def test_a_supervisor_that_is_stopped_by_sigterm_is_followed_by_another_one(supervised):
+def test_a_supervisor_that_sigterm_stopped_is_replaced(supervised):
     api, master, _ = supervised
     sandbox = api.running_sandbox()
     supervisor_of(master).send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What agents post back, and who may. Source: docs/wire.md, 11."""
+"""Webhooks of agents, and the keys that open them. Source: docs/wire.md, 11."""
 
 from uuid import UUID, uuid4
 
@@ -57,8 +57,8 @@ def test_the_key_of_a_sandbox_that_failed_opens_nothing(api):
     post(api, f"/events/{conversation['id']}", [event()], conversation["session_api_key"], status=401)
 
 
-def test_an_unknown_conversation_becomes_the_senders(api, sandbox):
-    """An agent server may tell of a conversation before the start has noted it."""
+def test_an_unknown_conversation_goes_to_the_sandbox_that_posts_it(api, sandbox):
+    """An agent server may post events of a conversation before its start task has stored it."""
     unknown = uuid4()
     post(api, f"/events/{unknown}", [message("first", "agent")], sandbox["session_api_key"])
 
@@ -77,7 +77,7 @@ def test_a_detached_conversation_takes_no_key_and_is_no_app_conversation(api, sa
     api.call("DELETE", f"/conversations/{detached}")
 
 
-def test_status_follows_what_the_agent_says(api, sandbox):
+def test_the_status_follows_the_reports_of_the_agent(api, sandbox):
     conversation = api.app_conversation(sandbox_id=sandbox["id"])["id"]
     for value in ("running", "stuck"):
         post(api, f"/events/{conversation}", [status(value)], sandbox["session_api_key"])
@@ -85,11 +85,11 @@ def test_status_follows_what_the_agent_says(api, sandbox):
 
 
 @pytest.mark.parametrize("prefix", ["", "/{sandbox}"])
-def test_the_state_that_an_agent_server_posts_of_a_conversation_is_kept(api, sandbox, prefix):
+def test_the_state_of_a_conversation_that_an_agent_server_posts_is_kept(api, sandbox, prefix):
     conversation = api.app_conversation(sandbox_id=sandbox["id"], title="mine", tags={"a": "1"})["id"]
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
     metrics = {"model_name": "m", "accumulated_cost": 0.5, "accumulated_token_usage": usage}
-    told = {
+    report = {
         "id": str(UUID(conversation)),
         "title": "theirs",
         "tags": {"b": "2"},
@@ -100,7 +100,7 @@ def test_the_state_that_an_agent_server_posts_of_a_conversation_is_kept(api, san
     }
     path = f"{prefix.format(sandbox=sandbox['id'])}/conversations"
 
-    assert post(api, path, told, sandbox["session_api_key"]) == {"success": True}
+    assert post(api, path, report, sandbox["session_api_key"]) == {"success": True}
 
     found = api.conversation(conversation)
     assert found["title"] == "mine"
@@ -108,21 +108,21 @@ def test_the_state_that_an_agent_server_posts_of_a_conversation_is_kept(api, san
     assert found["llm_model"] == "their/model"
     assert found["metrics"]["accumulated_cost"] == 0.5
     assert found["metrics"]["accumulated_token_usage"]["prompt_tokens"] == 10
-    post(api, path, told, status=401)
-    post(api, path, {**told, "id": "x"}, sandbox["session_api_key"], status=422)
+    post(api, path, report, status=401)
+    post(api, path, {**report, "id": "x"}, sandbox["session_api_key"], status=422)
 
 
-def test_word_that_a_conversation_is_being_deleted_deletes_nothing(api, sandbox):
+def test_a_report_of_a_deletion_deletes_nothing(api, sandbox):
     conversation = api.app_conversation(sandbox_id=sandbox["id"])["id"]
-    told = {"id": conversation, "execution_status": "deleting"}
-    assert post(api, "/conversations", told, sandbox["session_api_key"]) == {"success": True}
+    report = {"id": conversation, "execution_status": "deleting"}
+    assert post(api, "/conversations", report, sandbox["session_api_key"]) == {"success": True}
     assert api.conversation(conversation) is not None
 
 
 def test_posted_events_reach_followers(api, sandbox):
     conversation = api.app_conversation(sandbox_id=sandbox["id"])["id"]
     api.send(conversation, "hello")
-    wait_until(lambda: api.count(conversation, kind="MessageEvent", source="agent") == 1, "the answer")
+    wait_until(lambda: api.count(conversation, kind="MessageEvent", source="agent") == 1, "the message of the agent")
     query = {"kind": "MessageEvent", "source": "agent", "after_seq": "0", "wait": "5"}
     found = api.call("GET", f"/conversations/{UUID(conversation)}/events/search", params=query)["items"]
     assert [part["text"] for one in found for part in one["llm_message"]["content"]] == ["You said: hello"]

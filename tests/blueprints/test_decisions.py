@@ -1,4 +1,4 @@
-"""Answers to pending actions over HTTP: the one that wins, and the events that it leads to."""
+"""Decisions on pending actions over HTTP: the one that wins, and the events that it causes."""
 
 import pytest
 
@@ -10,12 +10,12 @@ def test_an_accepted_conversation_runs_and_is_not_accepted_twice(agent):
     held = action()
     agent.posts(held)
 
-    assert agent.answer(True) is True
+    assert agent.decide(True) is True
 
     assert (agent.status, agent.pending) == ("running", [])
     before = agent.log
-    assert agent.answer(True) is False
-    assert agent.answer(False) is False
+    assert agent.decide(True) is False
+    assert agent.decide(False) is False
     assert agent.log == before
     assert agent.states == ["waiting_for_confirmation", "running"]
 
@@ -24,7 +24,7 @@ def test_a_rejection_writes_idle_and_then_one_observation_per_action_in_order(ag
     held = [action(f"step {number}") for number in range(3)]
     agent.posts(*held)
 
-    assert agent.answer(False, reason="Not now.") is True
+    assert agent.decide(False, reason="Not now.") is True
 
     assert agent.status == "idle"
     written = agent.log[-4:]
@@ -42,15 +42,15 @@ def test_a_rejection_writes_idle_and_then_one_observation_per_action_in_order(ag
             "rejection_source": "user",
             "kind": "UserRejectObservation",
         }
-    assert agent.answer(False) is False
+    assert agent.decide(False) is False
     assert len(agent.rejections) == 3
 
 
 @pytest.mark.parametrize("reason", ['"quoted" \\ /', "line\nbreak", "\x00", "😀 部署", ""])
-def test_a_reason_comes_out_as_it_went_in(agent, reason):
+def test_a_reason_is_returned_unchanged(agent, reason):
     agent.posts(action(tool_name='odd "name"\n', tool_call_id="call\\1"))
 
-    agent.answer(False, reason=reason)
+    agent.decide(False, reason=reason)
 
     [rejection] = agent.rejections
     assert rejection["rejection_reason"] == reason
@@ -60,16 +60,16 @@ def test_a_reason_comes_out_as_it_went_in(agent, reason):
 def test_the_reason_has_a_default(agent):
     agent.posts(action())
 
-    agent.answer(False)
+    agent.decide(False)
 
     assert agent.rejections[0]["rejection_reason"] == "User rejected the action."
 
 
-def test_an_answer_with_nothing_pending_changes_nothing(agent):
+def test_a_decision_without_pending_actions_changes_nothing(agent):
     agent.posts(message("hello"))
 
     for accept in (True, False):
-        assert agent.answer(accept) is False
+        assert agent.decide(accept) is False
 
     assert (agent.status, len(agent.log)) == ("idle", 1)
 
@@ -77,7 +77,7 @@ def test_an_answer_with_nothing_pending_changes_nothing(agent):
 @pytest.mark.parametrize(
     "body", [{}, *({"accept": wrong} for wrong in (None, "yes", "true", "", 1, 0, 1.0, [], {})), [], "x", 1, None]
 )
-def test_an_answer_must_be_a_boolean(agent, body):
+def test_a_decision_must_be_a_boolean(agent, body):
     agent.posts(action())
 
     response = agent.client.post(f"{agent.url}/events/respond_to_confirmation", json=body)
@@ -94,25 +94,25 @@ def test_a_reason_must_be_text(agent, reason):
     assert response.get_json()["detail"][0]["loc"] == ["body", "reason"]
 
 
-def test_an_action_sent_again_after_its_answer_does_not_wait_again(agent):
+def test_an_action_that_is_sent_again_after_its_decision_is_not_pending_again(agent):
     held = action()
     agent.posts(held)
-    agent.answer(True)
+    agent.decide(True)
 
     agent.posts(held)
 
     assert (agent.status, agent.pending, len(agent.log)) == ("running", [], 3)
 
 
-def test_an_accepted_action_is_not_answered_again_with_a_later_one(agent):
+def test_an_accepted_action_is_not_decided_again_with_a_later_one(agent):
     accepted, following = action(), action()
     agent.posts(accepted)
-    agent.answer(True)
+    agent.decide(True)
 
     agent.posts(following)
 
     assert agent.pending == [following["id"]]
-    assert agent.answer(False) is True
+    assert agent.decide(False) is True
     assert [one["action_id"] for one in agent.rejections] == [following["id"]]
 
 
@@ -132,14 +132,14 @@ def test_a_message_rejects_pending_actions_and_never_approves(agent, run):
     assert agent.rejections[0]["rejection_reason"] == "Superseded by a new user message."
     assert agent.status == ("running" if run else "idle")
     assert agent.states == ["waiting_for_confirmation", "idle", *(["running"] if run else [])]
-    assert agent.answer(True) is False
+    assert agent.decide(True) is False
 
 
-def test_our_events_never_bear_an_earlier_time_than_their_action(agent):
+def test_events_of_the_server_are_never_earlier_than_their_action(agent):
     # Given an agent whose clock is years ahead
     agent.posts(action(timestamp="2099-01-01T00:00:00"))
 
-    agent.answer(False)
+    agent.decide(False)
 
     assert [one["kind"] for one in agent.log] == [
         "ActionEvent",
@@ -149,27 +149,27 @@ def test_our_events_never_bear_an_earlier_time_than_their_action(agent):
     ]
 
 
-def test_a_message_is_counted_by_the_time_that_it_bears(agent):
+def test_a_message_is_counted_by_its_own_timestamp(agent):
     # Given an action of an agent whose clock is years ahead, and a message that supersedes it
     agent.posts(action(timestamp="2099-01-01T00:00:00"))
     agent.client.post(f"{agent.url}/events", json={"content": [{"type": "text", "text": "hello"}]})
     [sent] = agent.client.get(f"{agent.url}/events/search?kind=MessageEvent").get_json()["items"]
 
-    # Then the filters by time find it where its own timestamp says, whatever else is asked for
+    # Then the filters by time find the message by its own timestamp, alone and with other filters
     moment = {"timestamp__gte": sent["timestamp"], "timestamp__lt": event_time(micros(sent["timestamp"]) + 1)}
     for filters in ({"kind": "MessageEvent"}, {"body": ""}, {"body": "hello"}):
         found = agent.client.get(f"{agent.url}/events/count", query_string={**filters, **moment})
         assert found.get_json() == 1, filters
 
 
-def test_a_message_comes_after_the_rejections_that_it_causes(agent):
+def test_a_message_is_logged_after_the_rejections_that_it_causes(agent):
     # Given an action of an agent whose clock is years ahead
     agent.posts(action(timestamp="2099-01-01T00:00:00"))
 
     # When a message supersedes it
     agent.client.post(f"{agent.url}/events", json={"run": True})
 
-    # Then it is told of after what it caused
+    # Then the log has the message after the rejection that it caused
     assert [one["kind"] for one in agent.log][-3:] == [
         "UserRejectObservation",
         "MessageEvent",
@@ -177,10 +177,10 @@ def test_a_message_comes_after_the_rejections_that_it_causes(agent):
     ]
 
 
-def test_an_odd_id_of_an_action_comes_back_in_its_rejection(agent):
+def test_a_rejection_names_an_action_with_an_odd_id(agent):
     odd = 'a "quoted"\nid \x00 😀'
     agent.posts({**action(), "id": odd})
 
     assert agent.pending == [odd]
-    agent.answer(False)
+    agent.decide(False)
     assert agent.rejections[0]["action_id"] == odd
