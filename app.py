@@ -1,5 +1,7 @@
 """The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
 
+from contextlib import suppress
+
 from flask import Flask, request
 
 from agents.commands import Commands
@@ -18,6 +20,7 @@ from blueprints.sandboxes import sandboxes
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
 from specs import Specs
+from store.errors import UNAVAILABLE
 from wiring import open_store_of
 
 BLUEPRINTS = (events, stream, conversations, app_conversations, app_events, sandboxes, specs, webhooks, operations)
@@ -67,6 +70,10 @@ def create_app(config: Config | None = None) -> Flask:
 
 
 def _ensure_data_version() -> None:
-    """Before the first request that reads data: the store may have been away when the server started."""
+    """Before the first request that reads data: the store may have been away when the server started.
+
+    A store that is still away fails the request itself, where it is asked; bad input is refused before that.
+    """
     if request.blueprint in _READ_DATA:
-        current_store.data_version.ensure()
+        with suppress(*UNAVAILABLE):
+            current_store.data_version.ensure()

@@ -22,6 +22,7 @@ to an address other than loopback. Rules of the host's firewall for the bridge (
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +58,10 @@ _JOINS = "com.docker.network.bridge.enable_icc"
 
 #: bytes of each of the two files in which the engine keeps a container's output
 _LOG_BYTES = 1 << 20
+
+
+#: seconds in which a container whose name is taken must show itself, and between two polls of it
+_CONFLICT_TIMEOUT, _CONFLICT_POLL = 10.0, 0.05
 
 
 class DockerRuntime:
@@ -148,12 +153,20 @@ class DockerRuntime:
                     raise
 
     def _create(self, engine: "docker.DockerClient", launch: Launch, name: str) -> "Container":
-        try:
-            return engine.containers.create(**self._settings(engine, launch, name))
-        except APIError as error:
-            if error.status_code != 409:
-                raise
-            return engine.containers.get(name)  # another one was faster
+        settings, deadline = self._settings(engine, launch, name), time.monotonic() + _CONFLICT_TIMEOUT
+        while True:
+            try:
+                return engine.containers.create(**settings)
+            except APIError as error:
+                if error.status_code != 409:
+                    raise
+            with contextlib.suppress(
+                NotFound
+            ):  # another start was faster, and has the name before it has the container
+                return engine.containers.get(name)
+            if time.monotonic() > deadline:
+                raise RuntimeFailure(f"another container has had the name {name} for {_CONFLICT_TIMEOUT:g} s")
+            time.sleep(_CONFLICT_POLL)
 
     def _settings(self, engine: "docker.DockerClient", launch: Launch, name: str) -> dict[str, Any]:
         if launch.isolated:

@@ -66,7 +66,7 @@ def open_store(
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
-        data_version=DataVersion(clients.commands, listing),
+        data_version=DataVersion(clients.commands, clients.health, listing),
         conversations=conversations,
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,

@@ -7,7 +7,6 @@ A delivery that is given up leaves an event in its conversation.
 import json
 import logging
 import threading
-from uuid import uuid4
 
 import wire
 from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands, NotReachable
@@ -82,7 +81,7 @@ def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> Non
     """Append an event that says that the agent never received the decision, and settle the delivery."""
     verb = "accepted" if delivery.accept else "rejected"
     fields = {
-        "id": str(uuid4()),
+        "id": f"{delivery.id}{0:012x}",  # a repeat appends nothing; scripts number their events from 1
         "timestamp": wire.event_time(wire.now()),
         "source": "environment",
         "code": "AnswerNotDelivered",  # clients know it by this name. Source: docs/wire.md, 11

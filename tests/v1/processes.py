@@ -12,13 +12,15 @@ from tests.servers import wait_until
 
 def supervisor_of(master) -> psutil.Process:
     """The supervisor that a server has now."""
-    wait_until(lambda: _supervisors(master), "the supervisor")
-    return _supervisors(master)[0]
+    found: list[psutil.Process] = []
 
+    def is_there() -> bool:
+        children = psutil.Process(master.pid).children(recursive=True)
+        found[:] = [child for child in children if "--stand-by" in child.cmdline()]
+        return bool(found)
 
-def _supervisors(master) -> list[psutil.Process]:
-    children = psutil.Process(master.pid).children(recursive=True)
-    return [child for child in children if "--stand-by" in child.cmdline()]
+    wait_until(is_there, "the supervisor")
+    return found[0]
 
 
 def in_sandboxes(folder: Path) -> list[psutil.Process]:
