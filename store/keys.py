@@ -43,7 +43,7 @@
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
-| {sandboxes}:supervisors  | hash       | host → who speaks for it                          | one per host         |
+| {sandboxes}:supervisors  | hash       | host → who speaks for it, until the host is lost  | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
 |                          |            | next attempt is due, or when its lease ends, µs   |                      |
