@@ -43,7 +43,8 @@
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
-| {sandboxes}:supervisors  | hash       | host → identity of its supervisor                 | one per host         |
+| {sandboxes}:supervisors  | hash       | host → identity of its supervisor, until the host | one per host         |
+|                          |            | is lost                                           |                      |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
 |                          |            | next attempt is due, or when its lease ends, µs   |                      |
