@@ -26,3 +26,4 @@ def test_a_supervisor_that_drives_a_start_task_for_minutes_ends_on_sigterm(tmp_p
         supervisor.terminate()
         psutil.wait_procs([supervisor], END_TIMEOUT)
         assert not supervisor.is_running()
+        api.clean()
