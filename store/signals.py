@@ -46,6 +46,7 @@ class Signals:
         self._lock = threading.Lock()
         self._watched: dict[str, Watcher] = {}
         self._thread: threading.Thread | None = None
+        self._lost = False  #: whether the loss of the connection has been logged
 
     def watch(self, channel: str, watcher: Watcher) -> None:
         """Pass every signal of a channel to `watcher`, and `MAYBE_MISSED` first. A channel has one watcher."""
@@ -76,7 +77,9 @@ class Signals:
             try:
                 self._subscribe()
             except Exception as error:  # no other thread restarts this one
-                _log.warning("signals are lost, polling: %s: %s", type(error).__name__, error)
+                if not self._lost:
+                    _log.warning("signals are lost, polling: %s: %s", type(error).__name__, error)
+                self._lost = True
                 self._pass_to_all()
                 time.sleep(_RETRY_DELAY)
 
@@ -98,7 +101,7 @@ class Signals:
                 message = pubsub.get_message(timeout=POLL_SECONDS)
                 now = time.monotonic()
                 if message is not None:
-                    received = now
+                    received, self._lost = now, False
                     self._pass_on(message)
                 elif now - received > _SILENCE_TIMEOUT:
                     raise ConnectionError("the subscriber's connection is silent")
