@@ -1,4 +1,4 @@
-"""App conversations and their start tasks. Source: the app-server wire."""
+"""App conversations and their starts. Source: the app-server wire."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, canonical_id, refusal
 from schemas.sandboxes import STATUSES, is_sandbox_id, running
-from wire import MOST_TITLE, utc_time
+from wire import utc_time
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
 _TRIGGERS = (
@@ -54,31 +54,30 @@ class SandboxName(Text):
 
 
 class InitialMessage(SendMessageRequest):
-    """The first message of a conversation; the agent starts at once unless `run` is false."""
+    """The first message of a conversation; unless it says otherwise the agent begins at once."""
 
     run = StrictBoolean(load_default=True)
 
 
 class AppConversationStartRequest(BaseSchema):
-    """What to start; every member is optional, and unknown members are ignored."""
+    """What to start; everything is optional, and what is not named here is passed over."""
 
     body_optional = True
 
-    sandbox_id = SandboxName(allow_none=True, metadata={"description": "An existing sandbox; absent: a new one."})
-    sandbox_spec_id = Text(allow_none=True, metadata={"description": "Spec of a new sandbox; absent: the first spec."})
+    sandbox_id = SandboxName(allow_none=True, metadata={"description": "One that there is; absent: a new one."})
+    sandbox_spec_id = Text(allow_none=True, metadata={"description": "Of the new one; absent: the first spec."})
     conversation_id = Id(allow_none=True)
     initial_message = fields.Nested(InitialMessage, allow_none=True)
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Text(allow_none=True, least=1, most=200)
     tags = Tags(allow_none=True)
-    llm_model = Text(allow_none=True, most=256, metadata={"description": "Replaces the spec's model."})
+    llm_model = Text(allow_none=True, most=256, metadata={"description": "Takes the place of the spec's model."})
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     trigger = Choice(*_TRIGGERS, allow_none=True)
     pr_number = fields.List(fields.Integer(strict=True), load_default=list)
     parent_conversation_id = Id(
-        allow_none=True,
-        metadata={"description": "The defaults for sandbox, repository and model are its own."},
+        allow_none=True, metadata={"description": "Its sandbox, repository and model hold where none is named here."}
     )
     agent_type = Choice("default", "plan", load_default="default")
     public = StrictBoolean(allow_none=True)
@@ -86,14 +85,14 @@ class AppConversationStartRequest(BaseSchema):
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
-    """A start request as responses show it: secrets are redacted."""
+    """A start request as clients are shown it: no secret."""
     secrets = request.get("secrets")
     shown = {name: request.get(name) for name in AppConversationStartRequest().fields if name != "secrets"}
     return shown | {"secrets": dict.fromkeys(secrets, REDACTED) if secrets else None}
 
 
 class AppConversationStartTask(BaseSchema):
-    """The start task of an app conversation, which goes on by itself until it is READY or ERROR."""
+    """The start of an app conversation, which goes on by itself until it is READY or ERROR."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
@@ -113,7 +112,7 @@ class AppConversationStartTaskPage(BaseSchema):
 
 
 class _Order(Choice):
-    """An order; loaded as (member, whether it descends)."""
+    """Loaded as (what by, whether it descends)."""
 
     def __init__(self, *names: str) -> None:
         orders = [f"{name}{end}" for name in names for end in ("", "_DESC")]
@@ -127,13 +126,13 @@ class _Order(Choice):
 
 
 class _PageStart(fields.String):
-    """A cursor: a time in µs, or a folded title in hexadecimal, and an id; loaded as that pair."""
+    """Where a page begins: a time in µs, or a title in hexadecimal, and an id; loaded as that pair."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         match = re.fullmatch(r"([0-9]{1,16}|t[0-9a-f]*)-([0-9a-f]{32})", value)
         try:
             if match and match[1].startswith("t"):
-                return bytes.fromhex(match[1][1:]).decode("utf-8", "surrogatepass"), canonical_id(match[2])
+                return bytes.fromhex(match[1][1:]).decode(), canonical_id(match[2])
             if match:
                 return int(match[1]), canonical_id(match[2])
         except ValueError:
@@ -141,13 +140,12 @@ class _PageStart(fields.String):
         raise refusal("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
 
 
-def page_id(cursor: tuple[Any, str] | None) -> str | None:
-    """The `page_id` of a cursor: a time in µs or a folded title, and an id."""
-    if cursor is None:
+def page_id(place: tuple[Any, str] | None) -> str | None:
+    """The `page_id` of a place."""
+    if place is None:
         return None
-    at, identity = cursor
-    place = f"t{at.encode('utf-8', 'surrogatepass').hex()}" if isinstance(at, str) else at
-    return f"{place}-{UUID(identity).hex}"
+    at, identity = place
+    return f"{'t' + at.encode().hex() if isinstance(at, str) else at}-{UUID(identity).hex}"
 
 
 class StartTaskFilter(BaseSchema):
@@ -184,9 +182,9 @@ class AppConversationSearch(AppConversationFilter):
 
 
 class UpdateAppConversationRequest(BaseSchema):
-    """The members that can be changed; an absent member stays, null removes it."""
+    """What can be changed; what is absent stays, null takes away."""
 
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Text(allow_none=True, least=1, most=200)
     public = StrictBoolean(allow_none=True)
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)
@@ -195,7 +193,7 @@ class UpdateAppConversationRequest(BaseSchema):
 
 
 class SendAppMessageRequest(SendMessageRequest):
-    """A message for the agent, which starts unless `run` is false."""
+    """A message for the agent; unless it says otherwise the agent starts."""
 
     content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
     run = StrictBoolean(load_default=True)
@@ -264,7 +262,7 @@ def _url(state: dict[str, Any]) -> str | None:
 
 
 def metrics(stats: dict[str, Any]) -> dict[str, Any] | None:
-    """The costs of an agent's models in all; None while no model has reported any."""
+    """What all of an agent's models have cost together; None while nothing is known."""
     each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
     if not each:
         return None
@@ -284,7 +282,7 @@ class AppConversationPage(BaseSchema):
 
 
 class AppEventFilter(EventFilter):
-    """The filters of events, also under the names of the app-server wire."""
+    """The filters of events under the names that the app-server wire has for them; the others hold too."""
 
     kind__eq = fields.String()
 

@@ -1,4 +1,4 @@
-"""Conversations: the requests that start and change one, and its state in responses."""
+"""Conversations: the request that starts one, and what is told of it."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
-from wire import EXECUTION_STATUSES, MOST_TITLE
+from wire import EXECUTION_STATUSES
 
 #: members of settings that are never kept: what is not stored cannot leak
 _SECRET_NAMES = (
@@ -84,7 +84,7 @@ class Secrets(fields.Dict):
 
 
 class Settings(fields.Dict):
-    """Settings of an agent or a part of it, kept as they came; members that look like secrets are redacted."""
+    """Settings of an agent or a part of it, kept as they came but without what looks like a secret."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
@@ -105,12 +105,12 @@ def _redacted(value: Any, hidden: bool = False) -> Any:
 
 
 class StartConversationRequest(BaseSchema):
-    """What to start; every member is optional, and unknown members are ignored. Source: the agent-server wire."""
+    """Everything is optional; what is not named here is passed over. Source: the agent-server wire."""
 
     body_optional = True
 
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Text(allow_none=True, least=1, most=200)
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
     tags = Tags()
     initial_message = fields.Nested(
@@ -138,9 +138,9 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(BaseSchema):
-    """The members that can be changed; an absent member stays."""
+    """What can be changed; what is absent stays."""
 
-    title = Text(least=1, most=MOST_TITLE)
+    title = Text(least=1, most=200)
     tags = Tags(metadata={"description": "Replaces all tags."})
 
     @pre_load
@@ -159,12 +159,12 @@ class UpdateSecrets(BaseSchema):
 
 
 class ForkRequest(BaseSchema):
-    """The members of a fork that differ from its source; every one is optional. Source: the agent-server wire."""
+    """What the copy is to be; everything is optional. Source: the agent-server wire."""
 
     body_optional = True
 
     id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Text(allow_none=True, least=1, most=200)
     tags = Tags(allow_none=True)
     reset_metrics = StrictBoolean(load_default=True)
     from_event_id = Text(allow_none=True, metadata={"description": "The last event to copy; absent: all events."})
@@ -175,7 +175,7 @@ class FinalResponse(BaseSchema):
 
 
 class ConversationOrder(Choice):
-    """An order; loaded as (`created` or `updated`, whether it descends)."""
+    """By creation or last change; loaded as (`created` or `updated`, whether it descends)."""
 
     def __init__(self, **kwargs: Any) -> None:
         orders = ("CREATED_AT", "UPDATED_AT", "CREATED_AT_DESC", "UPDATED_AT_DESC")
@@ -187,7 +187,7 @@ class ConversationOrder(Choice):
 
 
 class PageStart(fields.String):
-    """A cursor: a time in µs and an id; loaded as that pair."""
+    """Where a page of conversations begins: a time in µs and an id; loaded as that pair."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         match = re.fullmatch(r"([0-9]{1,16})-([0-9a-f]{32})", value)
@@ -212,7 +212,7 @@ class ConversationSearch(ConversationFilter):
 
 
 class ConversationInfo(BaseSchema):
-    """A conversation with every member that clients require. Source: the agent-server wire."""
+    """A conversation with every member that clients look for. Source: the agent-server wire."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(dump_default=None, allow_none=True)
@@ -261,7 +261,7 @@ class ConversationPage(BaseSchema):
 
 
 def read_conversation_ids(ids: list[str]) -> list[str]:
-    """The ids of a batch get, dashed. Raises ValidationError, by the index of a malformed id."""
+    """The ids of a batch get, dashed. Raises ValidationError, by index where one is none."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     if len(ids) > MOST_IDS:
