@@ -250,10 +250,10 @@ def _words(pairs: Mapping[str, Any]) -> list[Any]:
 
 def _state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
     texts = {name.decode(): value.decode() for name, value in stored.items()}
-    app = {name: texts.pop(name) for name in [*texts] if name.startswith(APP_FIELD)}
+    app = {name.removeprefix(APP_FIELD): texts.pop(name) for name in [*texts] if name.startswith(APP_FIELD)}
+    agent = texts.pop("agent", None)  # as its agent server reported it last
     state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
-    if "agent" in texts:  # as its agent server reported it last
-        state["info"] = {**state["info"], "agent": json.loads(texts.pop("agent"))}
-        del state["agent"]
-    state["app"] = {name.removeprefix(APP_FIELD): json.loads(value) for name, value in app.items()}
+    if agent:
+        state["info"] = {**state["info"], "agent": json.loads(agent)}
+    state["app"] = {name: json.loads(value) for name, value in app.items()}
     return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}

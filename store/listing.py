@@ -5,6 +5,7 @@ killed worker did not list was not acknowledged: the client's repeat lists it. A
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ from redis import Redis
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, ListingKeys
 from store.scripts import DecidingScript, Scripts
-from store.text import fold
 from wire import ConversationId, Micros, micros
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
 SCAN_CHUNK, MOST_SCANNED = 1000, 5000
+
+#: counts as the replacement character in a folded title: a NUL or a lone surrogate
+_UNFIT = re.compile("[\0\ud800-\udfff]")
 
 #: the cursor of a page: the time or the folded title of its first conversation, and its id
 Cursor = tuple[Micros | str, ConversationId]
@@ -74,9 +77,9 @@ def _within(time: str, since: Micros | None, until: Micros | None) -> bool:
     return (since is None or micros(time) >= since) and (until is None or micros(time) < until)
 
 
-def folded(title: str | None) -> bytes:
-    """A title as it is sorted and searched: without case; a NUL, which ends titles in the index, counts as a space."""
-    return fold(title or "").replace(b"\0", b" ")
+def folded(title: str | None) -> str:
+    """A title as it is sorted and searched: without case, in UTF-8, without a NUL, which ends titles in the index."""
+    return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
 
 
 class Listing:
@@ -164,10 +167,9 @@ class Listing:
     ) -> tuple[list[Entry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
         words = filters.words()
-        scan = SCAN_CHUNK if any(word != "" and word != b"" for word in words) else most + 1
+        scan = SCAN_CHUNK if any(word != "" for word in words) else most + 1
         at, identity = _entered(filters, by, descending, start) or ("", "")
-        cursor = at.encode("utf-8", "surrogatepass") if isinstance(at, str) else at
-        args = [by, filters.among or "", "desc" if descending else "asc", most, scan, cursor, identity, *words]
+        args = [by, filters.among or "", "desc" if descending else "asc", most, scan, at, identity, *words]
         following, page = self._scripts.page_conversations([ListingKeys.root], args)
         entries = [
             Entry(ConversationId(identity.decode()), _place(by, place), int(revision))
@@ -194,4 +196,4 @@ def _entered(filters: Filter, by: str, descending: bool, start: Cursor | None) -
 
 def _place(by: str, stored: bytes) -> Micros | str:
     """The time or the folded title that orders an entry."""
-    return stored.decode("utf-8", "surrogatepass") if by == "title" else Micros(int(float(stored)))
+    return stored.decode() if by == "title" else Micros(int(float(stored)))

@@ -6,11 +6,12 @@ import pytest
 
 from store import listing as module
 from store.app_conversations import app_filter
+from tests.conftest import as_events, event
 from tests.round_trips import counted
 from wire import micros
 
 ORDERS = [(by, descending) for by in ("created", "updated", "title") for descending in (False, True)]
-ODD_TITLES = ["", "b", "B!", "a\x00b", "a", "a b", "ä", "ß", "SS", "\ud800", "\uffff", "😀", "a\nb", "a\n", "x" * 200]
+ODD_TITLES = ["", "b", "B!", "a", "a b", "ä", "ß", "SS", "\ud7ff", "\uffff", "😀", "a\nb", "a\n", "x" * 200]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def in_order(store, ids):
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_titles_are_in_the_order_of_their_code_points_whatever_their_case(store, make, limit):
-    made = make(*(title for title in ODD_TITLES if "\x00" not in title), "b", "B")
+    made = make(*ODD_TITLES, "b", "B")
 
     found = searched(store, by="title", limit=limit)
 
@@ -62,12 +63,16 @@ def test_titles_are_in_the_order_of_their_code_points_whatever_their_case(store,
     assert searched(store, by="title", descending=True, limit=limit) == found[::-1]
 
 
-def test_a_nul_in_a_title_counts_as_a_space(store, make):
-    nul, space, plain = make("a\x00b", "a b", "ab")
+@pytest.mark.parametrize("unfit", ["\x00", "\ud800"])
+def test_a_character_that_no_index_holds_counts_as_the_replacement_character(store, make, unfit):
+    odd, replaced, plain = make(f"a{unfit}b", "a\ufffdb", "ab")
 
-    assert set(searched(store, by="title")[:2]) == {nul, space}
-    assert set(searched(store, title="a b")) == set(searched(store, title="a\x00b")) == {nul, space}
+    found = searched(store, by="title", limit=1)
+    assert found[0] == plain
+    assert set(found[1:]) == {odd, replaced}
+    assert searched(store, title=f"A{unfit}") == searched(store, title="a\ufffd") == [odd, replaced]
     assert searched(store, title="ab") == [plain]
+    assert store.conversations.get(odd)["title"] == f"a{unfit}b"
 
 
 def test_a_conversation_without_a_title_is_the_first_by_title_and_passes_an_empty_part_alone(store, make):
@@ -83,7 +88,7 @@ def test_a_part_of_a_title_selects_in_every_order(store, make, by, descending):
     made = make(*ODD_TITLES, "Straße", "STRASSE", "strass")
     titles = {state["id"]: state["title"] for state in store.conversations.get_many(made)}
 
-    for part in ("a", "STRASSE", "ß", "\ud800", "😀", "\n", "nowhere", "x" * 200, "x" * 201):
+    for part in ("a", "STRASSE", "ß", "😀", "\n", "nowhere", "x" * 200, "x" * 201):
         expected = {one for one, title in titles.items() if part.casefold() in title.casefold()}
         assert set(searched(store, by=by, descending=descending, limit=2, title=part)) == expected
 
@@ -97,6 +102,17 @@ def test_a_changed_title_moves_its_conversation(store, make):
 
     store.conversations.delete(first)
     assert searched(store, by="title") == [second]
+
+
+def test_a_title_from_an_agents_event_is_cut_at_200_characters_and_moves_its_conversation(store, make):
+    first, second = make("a", "b")
+    titled = event("ConversationStateUpdateEvent", "agent", key="title", value="C" * 300)
+
+    store.events.append(first, as_events([titled]), sandbox_id="box")
+
+    assert store.conversations.get(first)["title"] == "C" * 200
+    assert searched(store, by="title") == [second, first]
+    assert searched(store, title="c" * 200) == [first]
 
 
 def test_pages_by_title_go_on_when_the_cursors_conversation_is_renamed_or_deleted(store, make):
