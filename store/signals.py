@@ -30,8 +30,8 @@ POLL_SECONDS = 2.0
 #: seconds of silence after which the connection counts as dead
 _SILENCE_TIMEOUT = 3 * POLL_SECONDS
 
-#: seconds before the connection is retried
-_RETRY_DELAY = 0.2
+#: seconds before the connection is retried, and in which Redis must confirm a subscription
+_RETRY_DELAY, _SUBSCRIBE_TIMEOUT = 0.2, 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +44,17 @@ class Signals:
         self._subscriber = subscriber
         self._control = followers_channel(uuid4().hex)
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._watched: dict[str, Watcher] = {}
+        self._confirmed: set[str] = set()  #: channels whose signals reach this process
         self._thread: threading.Thread | None = None
         self._lost = False  #: whether the loss of the connection has been logged
 
     def watch(self, channel: str, watcher: Watcher) -> None:
-        """Pass every signal of a channel to `watcher`, and `MAYBE_MISSED` first. A channel has one watcher."""
+        """Pass every signal of a channel to `watcher`, and `MAYBE_MISSED` first. A channel has one watcher.
+
+        Returns when Redis has confirmed the subscription, so that no signal is missed from then on, or after a second.
+        """
         with self._lock:
             known = self._watched.get(channel) == watcher
             self._watched[channel] = watcher
@@ -58,6 +63,8 @@ class Signals:
                 self._thread.start()
         if not known:
             self._wake()
+        with self._changed:
+            self._changed.wait_for(lambda: channel in self._confirmed, _SUBSCRIBE_TIMEOUT)
 
     def unwatch(self, channel: str, watcher: Watcher) -> None:
         """Pass nothing more to `watcher`, unless another watcher has replaced it."""
@@ -86,6 +93,8 @@ class Signals:
     def _subscribe(self) -> None:
         """Receive until the connection fails."""
         pubsub = self._subscriber.pubsub()
+        with self._lock:
+            self._confirmed.clear()
         try:
             pubsub.subscribe(self._control)
             received = polled = time.monotonic()
@@ -93,6 +102,7 @@ class Signals:
             while True:
                 with self._lock:
                     watched = set(self._watched)
+                    self._confirmed &= watched
                 if new := watched - subscribed:
                     pubsub.subscribe(*new)
                 if old := subscribed - watched:
@@ -113,8 +123,12 @@ class Signals:
             pubsub.close()
 
     def _pass_on(self, message: dict[str, Any]) -> None:
-        with self._lock:
-            watcher = self._watched.get(message["channel"].decode())
+        channel = message["channel"].decode()
+        with self._changed:
+            watcher = self._watched.get(channel)
+            if message["type"] == "subscribe":
+                self._confirmed.add(channel)
+                self._changed.notify_all()
         if watcher is not None:
             if message["type"] == "message":
                 watcher(message["data"])

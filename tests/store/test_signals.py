@@ -34,6 +34,20 @@ def test_a_watcher_receives_published_signals_after_a_first_signal_of_possible_g
     wait_until(lambda: sent_and_received(clients.commands, received), "a signal")
 
 
+def test_every_signal_after_the_return_of_watch_is_received(redis_url):
+    clients = connect(redis_url, timeout=5, max_connections=4)
+    signals = Signals(clients.commands, clients.signals)
+
+    for number in range(30):
+        received = queue.Queue()
+        signals.watch(f"{CHANNEL} {number}", received.put)
+        clients.commands.publish(f"{CHANNEL} {number}", b"once")
+
+        while (signal := received.get(timeout=20)) == MAYBE_MISSED:
+            pass
+        assert signal == b"once"
+
+
 @pytest.mark.parametrize("topology", ["server", "cluster"])
 def test_a_watcher_receives_signals_again_after_redis_was_away(tmp_path, topology):
     port = free_port()
