@@ -5,6 +5,8 @@ import os
 from flask import Flask, Response
 from redis import Redis
 
+from config import Config
+
 
 def sorted_set(conversation_id: str) -> str:
     """The key that the view counts; the bench fills it."""
@@ -14,6 +16,8 @@ def sorted_set(conversation_id: str) -> str:
 def create_app() -> Flask:
     """The WSGI app; its Redis is that of REDIS_URL, as for the server."""
     app = Flask(__name__)
+    bounds = ("body_seconds", "body_bytes_per_second", "idle_seconds")  # that boot/worker.py asks of an app
+    app.config.update({name.upper(): getattr(Config(), name) for name in bounds})
     redis = Redis.from_url(os.environ["REDIS_URL"])
 
     @app.get("/api/conversations/<conversation_id>/events/count")
