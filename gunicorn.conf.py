@@ -1,9 +1,9 @@
 """How gunicorn runs the app:  gunicorn -c gunicorn.conf.py 'app:create_app()'
 
-Life cycle: the master reads this file, starts the embedded store when no REDIS_URL is set, starts this host's
-supervisor (`on_starting`), and forks the workers. Each worker calls `create_app`, so connections are made after the
-fork. The master ends the supervisor, then the store, after the last worker (`on_exit`); both end by themselves when the
-master is killed.
+Life cycle: the master reads this file, starts the embedded store when no REDIS_URL is set, migrates older data,
+starts this host's supervisor (`on_starting`), and forks the workers. Each worker calls `create_app`, so connections are
+made after the fork. The master ends the supervisor, then the store, after the last worker (`on_exit`); both end by
+themselves when the master is killed.
 """
 
 import json

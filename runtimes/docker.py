@@ -160,9 +160,8 @@ class DockerRuntime:
             except APIError as error:
                 if error.status_code != 409:
                     raise
-            with contextlib.suppress(
-                NotFound
-            ):  # another start was faster, and has the name before it has the container
+            # Another start was faster: it has the name before it has the container.
+            with contextlib.suppress(NotFound):
                 return engine.containers.get(name)
             if time.monotonic() > deadline:
                 raise RuntimeFailure(f"another container has had the name {name} for {_CONFLICT_TIMEOUT:g} s")
