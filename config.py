@@ -101,6 +101,15 @@ class Config:
     sandbox_overflow: str = _setting(
         "refuse", "When one more is wanted: `refuse` it (429), or `pause` the one that has been idle for longest."
     )
+    max_stopped: int = _setting(
+        1000,
+        "Most sandboxes that are kept without running (paused, failed, missing); then a new one is refused (429).",
+        least=1,
+        most=100_000,
+    )
+    keep_failed_days: float = _setting(
+        30.0, "Days after which a failed sandbox is deleted with its files; 0 keeps it.", least=0, most=36_500
+    )
     sandbox_sharing: str = _setting(
         "per_conversation", "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several."
     )
@@ -116,7 +125,14 @@ class Config:
     )
     stop_sandboxes: int = _setting(
         0,
-        "1, as in `make run`: sandboxes end with their supervisor unless it is killed; 0: the next one adopts them.",
+        "1, as in `make run`: a supervisor that is told to end stops its sandboxes, which are PAUSED then, with their "
+        "files; 0: they go on, and the next one adopts them.",
+        least=0,
+        most=1,
+    )
+    resume_sandboxes: int = _setting(
+        0,
+        "1: sandboxes that ran when their server ended start again with it; 0: they start when they are used.",
         least=0,
         most=1,
     )

@@ -42,12 +42,19 @@ class Spec:
     new_privileges: bool
     read_only: bool
     idle_pause_seconds: float
+    idle_stop_seconds: float
     max_seconds: float
+    restarts: int
+    resume_runs: bool
+    disk_bytes: int | None
     memory_bytes: int | None
     cpus: float | None
     processes: int | None
     conversation: Mapping[str, Any]
 
+
+#: most restarts of one sandbox in ten minutes
+MOST_RESTARTS = 100
 
 #: keys that loosen the hardening of a container, with their defaults
 _OF_CONTAINERS: dict[str, Any] = {"network": None, "capabilities": [], "new_privileges": False, "read_only": True}
@@ -65,6 +72,7 @@ class _Limits(_Strict):
     memory_mb = fields.Integer(strict=True, validate=validate.Range(min=1))
     cpus = fields.Float(validate=validate.Range(min=0.01))
     processes = fields.Integer(strict=True, validate=validate.Range(min=1))
+    disk_mb = fields.Integer(strict=True, validate=validate.Range(min=1))
 
 
 class _Spec(_Strict):
@@ -99,7 +107,10 @@ class _Spec(_Strict):
     new_privileges = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
     read_only = fields.Boolean(truthy={True}, falsy={False}, load_default=True)
     idle_pause_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    idle_stop_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
     max_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    restarts = fields.Integer(strict=True, load_default=3, validate=validate.Range(min=0, max=MOST_RESTARTS))
+    resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
 
@@ -118,11 +129,12 @@ class _Spec(_Strict):
     @post_load
     def _made(self, spec: dict[str, Any], **_: Any) -> Spec:
         limits, created_at = spec.pop("limits"), spec.pop("created_at").astimezone(UTC)
-        memory = limits.get("memory_mb")
+        memory, disk = limits.get("memory_mb"), limits.get("disk_mb")
         return Spec(
             **{**spec, "command": tuple(spec["command"]), "capabilities": tuple(spec["capabilities"])},
             created_at=created_at,
             memory_bytes=memory and memory * 1024 * 1024,
+            disk_bytes=disk and disk * 1024 * 1024,
             cpus=limits.get("cpus"),
             processes=limits.get("processes"),
         )

@@ -19,6 +19,8 @@ def open_store_of(config: Config) -> Store:
             pause_idlest=config.sandbox_overflow == "pause",
             host_seconds=config.host_seconds,
             start_seconds=config.sandbox_start_seconds,
+            most_stopped=config.max_stopped,
+            keep_failed_days=config.keep_failed_days,
             start_task_days=config.start_task_days,
         ),
         bounds=Bounds(

@@ -15,7 +15,7 @@ from store import Store
 from store.confirmations import SUPERSEDED
 from store.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses
-from store.sandboxes import SandboxId
+from store.sandbox_record import SandboxId
 from wire import ConversationId
 
 #: seconds that a lease is longer than the calls which it covers

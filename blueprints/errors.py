@@ -6,7 +6,7 @@
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound                     | 404                                 |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
-| TooManySandboxes                                  | 429                                 |
+| TooManySandboxes, TooManyStopped                  | 429                                 |
 | NotItsSandbox                                     | 401                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR) |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
@@ -56,6 +56,7 @@ from store.errors import (
     TooManyKinds,
     TooManyPending,
     TooManySandboxes,
+    TooManyStopped,
     UnknownCursor,
 )
 from wire import InvalidJson
@@ -86,6 +87,7 @@ def register_errors(app: Flask) -> None:
     for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
+    app.register_error_handler(TooManyStopped, lambda error: _detail(str(error), 429))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(
         NotReachable, lambda error: _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))

@@ -20,7 +20,7 @@ from schemas.sandboxes import (
     read_names,
 )
 from store.errors import SandboxNotFound
-from store.sandboxes import Sandbox, SandboxId
+from store.sandbox_record import Sandbox, SandboxId
 
 sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
 

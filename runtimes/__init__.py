@@ -1,8 +1,11 @@
 """Runtimes of sandboxes: one small interface, implemented by `process.py` and `docker.py`. No Redis, no Flask.
 
-A runtime keeps no state in memory: `start` returns a handle, JSON that the caller stores, and every other call takes
-that handle. So after a kill the next supervisor adopts the sandboxes, and a `start` for an id that runs already returns
-that sandbox's handle instead of starting a second sandbox.
+A sandbox is its files and its identity; processes come and go. `stop` ends the processes and keeps the files, a later
+`start` uses them again, and only `remove` removes them.
+
+A runtime keeps no state in memory: `start` returns a handle, JSON that the caller stores, and every call about
+processes takes that handle. So after a kill the next supervisor adopts the sandboxes, and a repeated `start` returns
+the handle of what runs already instead of starting it twice.
 """
 
 from collections.abc import Mapping
@@ -31,24 +34,28 @@ class State(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"
-    GONE = "gone"
+    GONE = "gone"  #: its processes have ended
+    BROKEN = "broken"  #: its files cannot be used; processes may live
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     state: State
-    detail: str = ""  #: how a sandbox that is GONE ended, as far as that is known
+    detail: str = ""  #: how a sandbox that is GONE ended, as far as that is known; why one is BROKEN
+    by_order: bool = False  #: it is GONE because the runtime ended it, not because it crashed
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name."""
+    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name, and
+    `{WORK}` for the absolute path of the kept working folder, as the sandbox sees it."""
 
     sandbox_id: str
     command: tuple[str, ...]
     #: the whole environment: none of the server's variables reaches a sandbox; it has secrets, so no repr shows it
     env: Mapping[str, str] = field(repr=False)
     working_dir: str  #: relative: inside the sandbox's own folder
+    start: int = 1  #: number of this start: processes of an earlier one are ended first
     ports: Mapping[str, int] = field(default_factory=lambda: {"AGENT_SERVER": 8000})  #: name → port in a container
     image: str | None = None
     memory_bytes: int | None = None
@@ -66,10 +73,10 @@ class Runtime(Protocol):
     """The calls of a runtime. All but `observe` and `logs` raise RuntimeFailure; each may be repeated without harm."""
 
     def start(self, launch: Launch) -> Handle:
-        """Start a sandbox, once per id, and return without waiting for its agent server."""
+        """Start a sandbox with its kept files, once per start number; does not wait for its agent server."""
 
     def known(self) -> list[Handle]:
-        """The handles of all sandboxes that any process started here and no process stopped."""
+        """The handles of all sandboxes of which anything is here: processes, or only files."""
         ...
 
     def observe(self, handle: Handle) -> Observation:
@@ -82,7 +89,13 @@ class Runtime(Protocol):
         """Let every process go on. A running sandbox stays as it is."""
 
     def stop(self, handle: Handle) -> None:
-        """End every process of the sandbox and remove its folder or container. A sandbox that is gone stays gone."""
+        """End every process of the sandbox and keep its files. A sandbox that has ended stays as it is."""
+
+    def remove(self, sandbox_id: str) -> None:
+        """End every process of the sandbox and remove all of its files. One that is gone stays gone."""
+
+    def disk_bytes(self, sandbox_id: str) -> int | None:
+        """Bytes that the kept files take on the disk; None if that is not known."""
 
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that the sandbox printed, at most `tail`; empty if there are none."""

@@ -94,6 +94,13 @@ class Cgroup:
         """Let every process go on."""
         self._write("cgroup.freeze", "0")
 
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed a process of the cgroup at its memory limit."""
+        with contextlib.suppress(OSError, ValueError):
+            events = dict(line.split() for line in (self.folder / "memory.events").read_text().splitlines())
+            return int(events.get("oom_kill", 0)) > 0
+        return False
+
     def processes(self) -> list[psutil.Process]:
         """The processes in the cgroup and in cgroups that the sandbox made below it."""
         processes = []

@@ -24,8 +24,9 @@ def composed(launch: Launch, folder: Path, ports: Mapping[str, int]) -> tuple[li
     if not working_dir.is_relative_to(work):
         raise RuntimeFailure(f"its working directory {launch.working_dir} lies outside of its folder")
     working_dir.mkdir(parents=True, exist_ok=True)
-    env = {"PATH": PATH, "HOME": str(work)} | {name: filled(text, ports) for name, text in launch.env.items()}
-    command = [filled(word, ports) for word in launch.command]
+    words: dict[str, object] = {"WORK": work, **ports}
+    env = {"PATH": PATH, "HOME": str(work)} | {name: filled(text, words) for name, text in launch.env.items()}
+    command = [filled(word, words) for word in launch.command]
     if launch.isolated:
         command = [*_isolation(folder, work, working_dir), *command]
     return command, env | {MARK: str(folder)}, working_dir

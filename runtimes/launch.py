@@ -114,11 +114,14 @@ def main(lock: int) -> int:
     copier.start()
     watch = OrphanWatch(folder.parent, order.orphan_seconds)
     ended = _wait(command.pid, watch)
+    out_of_memory = order.group is not None and order.group.ran_out_of_memory()
     ended |= _end_all(order)
     command.returncode = ended.get(command.pid)
     copier.join(_LOG_TIMEOUT)
     ending = {"code": command.returncode, "orphan_seconds": order.orphan_seconds if watch.is_orphan() else None}
-    write(folder / ENDING, {"pid": handle["pid"], "started": handle["started"], **ending})
+    with contextlib.suppress(OSError):  # a full disk: then how it ended is not known
+        identity = {"pid": handle["pid"], "started": handle["started"]}
+        write(folder / ENDING, identity | ending | {"out_of_memory": out_of_memory})
     return 0
 
 

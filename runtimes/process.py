@@ -1,8 +1,9 @@
 """Sandboxes as processes of this machine. Linux only.
 
-FOLDER/ID/           a sandbox's folder; `stop` removes it
+FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
     work/            its working directory and HOME
-    handle.json      its handle, with its launcher's process; the launcher writes it before it runs the command
+    handle.json      the handle of its last start, with its launcher's process, which writes it before it
+                     runs the command
     ending.json      how its command ended
     log, log.1       its output
     paused           exists while the sandbox is to stand still
@@ -34,7 +35,6 @@ import json
 import os
 import re
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -48,7 +48,8 @@ import psutil
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, cgroup, tree
 from runtimes.command import PATH, composed
-from runtimes.folder import failing, lock_of, locked, remove
+from runtimes.endings import ending, fault
+from runtimes.folder import failing, lock_of, locked, remove, used
 from runtimes.freezer import PAUSED, Freezer
 from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
 from runtimes.orphans import supervise
@@ -92,14 +93,14 @@ class ProcessRuntime:
         self._cgroups.remove_stale()
 
     def start(self, launch: Launch) -> Handle:
-        """Start a sandbox, once per id. Files that an earlier sandbox of the id left in its working directory stay."""
-        if not _ID.fullmatch(launch.sandbox_id):
-            raise RuntimeFailure(f"{launch.sandbox_id!r} cannot name a sandbox's folder")
-        folder = self._folder / launch.sandbox_id
+        """Start a sandbox, once per start number. What an earlier start left in its working directory stays."""
+        folder = self._folder_of(launch.sandbox_id)
         with failing(f"sandbox {launch.sandbox_id} cannot be started"), locked(lock_of(folder)) as lock:
             handle = read(folder / HANDLE)
-            if handle and tree.found(handle["pid"], handle["started"]):
-                return Handle(handle)
+            if handle and (launcher := tree.found(handle["pid"], handle["started"])):
+                if handle.get("start") == launch.start:
+                    return Handle(handle)
+                self._end(launcher, Handle(handle))
             new = not folder.exists()
             _clear(folder, handle.get("cgroup"))
             try:
@@ -113,8 +114,10 @@ class ProcessRuntime:
 
     def observe(self, handle: Handle) -> Observation:
         """The present state. Also finishes a pause that its caller did not live to finish."""
+        if wrong := fault(Path(handle["folder"]) / "work"):
+            return Observation(State.BROKEN, wrong)
         if tree.found(handle["pid"], handle["started"]) is None:
-            return Observation(State.GONE, _ending(handle))
+            return Observation(State.GONE, *ending(handle))
         freezer = _freezer(handle)
         if freezer.is_wanted and not freezer.is_frozen():
             with contextlib.suppress(RuntimeFailure), _living(handle):
@@ -133,22 +136,43 @@ class ProcessRuntime:
             freezer.thaw()
 
     def stop(self, handle: Handle) -> None:
-        """End every process and remove the sandbox's folder with its content."""
+        """End every process; the folder stays."""
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
-            # If the handle of the last start was never stored, the folder has a newer handle than the caller.
-            known = [each for each in (handle, Handle(read(folder / HANDLE))) if each]
-            for each in known:
-                if launcher := tree.found(each["pid"], each["started"]):
-                    self._end(launcher, each)
-            _clear(folder, *(each["cgroup"] for each in known))
+            self._stop(folder, handle)
+
+    def remove(self, sandbox_id: str) -> None:
+        """End every process and remove the sandbox's folder with its content."""
+        folder = self._folder_of(sandbox_id)
+        with failing(f"sandbox {sandbox_id} cannot be removed"), locked(lock_of(folder)):
+            self._stop(folder)
             remove(folder)
             lock_of(folder).unlink()
 
-    def known(self) -> list[Handle]:
-        """Every sandbox that was started under this folder and not stopped, or not stopped whole.
+    def _stop(self, folder: Path, *known: Handle) -> None:
+        """End every process of a folder whose lock is held.
 
-        A folder without a handle is left by a start or a stop that its caller did not live to finish.
+        If the handle of the last start was never stored, the folder has a newer handle than the caller.
+        """
+        handles = [each for each in (*known, Handle(read(folder / HANDLE))) if each]
+        for each in handles:
+            if launcher := tree.found(each["pid"], each["started"]):
+                self._end(launcher, each)
+        _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder))
+
+    def disk_bytes(self, sandbox_id: str) -> int | None:
+        """Bytes of the folder on the disk. Cost: one look at each file."""
+        return used(self._folder_of(sandbox_id))
+
+    def _folder_of(self, sandbox_id: str) -> Path:
+        if not _ID.fullmatch(sandbox_id):
+            raise RuntimeFailure(f"{sandbox_id!r} cannot name a sandbox's folder")
+        return self._folder / sandbox_id
+
+    def known(self) -> list[Handle]:
+        """Every sandbox that has a folder here.
+
+        A folder without a handle is left by a start or a removal that its caller did not live to finish.
         """
         folders = [folder for folder in self._folder.glob("*/") if _ID.fullmatch(folder.name)]
         return [Handle(read(folder / HANDLE) or self._unfinished(folder)) for folder in folders]
@@ -167,7 +191,8 @@ class ProcessRuntime:
 
     def _unfinished(self, folder: Path) -> dict[str, Any]:
         """The handle for a folder without one: that of a sandbox without a launcher."""
-        return _described(folder, {}, self._cgroups.of(folder)) | {"limits": {}, "pid": 0, "started": ""}
+        nothing: dict[str, Any] = {"limits": {}, "start": 0, "pid": 0, "started": ""}
+        return _described(folder, {}, self._cgroups.of(folder)) | nothing
 
     def _start(self, launch: Launch, folder: Path, lock: int, held: HeldPorts) -> Handle:
         """Start a launcher and send it its order; its reply."""
@@ -189,7 +214,7 @@ class ProcessRuntime:
         group, limits = self._cgroups.confine(launch, folder, process.pid)
         in_group = limits.get("memory_bytes") == "cgroup"
         order = Order(
-            handle=_described(folder, held.ports, group) | {"limits": limits},
+            handle=_described(folder, held.ports, group) | {"limits": limits, "start": launch.start},
             command=command,
             env=env,
             working_dir=str(working_dir),
@@ -232,21 +257,8 @@ def _living(handle: Handle) -> Iterator[Freezer]:
     """The freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
     with locked(lock_of(Path(handle["folder"]))):
         if tree.found(handle["pid"], handle["started"]) is None:
-            raise RuntimeFailure(f"the sandbox ended: {_ending(handle)}")
+            raise RuntimeFailure(f"the sandbox ended: {ending(handle)[0]}")
         yield _freezer(handle)
-
-
-def _ending(handle: Handle) -> str:
-    """How a sandbox ended, as far as that is known."""
-    ending = read(Path(handle["folder"]) / ENDING)
-    if (ending.get("pid"), ending.get("started")) != (handle["pid"], handle["started"]):
-        return "it was killed from outside"
-    if ending.get("orphan_seconds"):
-        return f"its supervisor was gone for {ending['orphan_seconds']:g} s (ORPHAN_SECONDS)"
-    code = ending["code"]
-    if code is None:
-        return "it was sent a signal to end"
-    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 def _clear(folder: Path, *groups: str | Path | None) -> None:

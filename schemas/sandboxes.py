@@ -98,7 +98,10 @@ class SandboxInfo(BaseSchema):
     created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
     status_detail = fields.Function(
         lambda sandbox: sandbox.detail or None,
-        metadata={"type": ["string", "null"], "description": "Why it failed or is missing."},
+        metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
+    )
+    disk_bytes = fields.Integer(
+        allow_none=True, metadata={"description": "What its files take on the disk, as measured last."}
     )
 
     @post_dump

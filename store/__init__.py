@@ -14,7 +14,8 @@ from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
 from store.listing import Listing
-from store.sandboxes import Limits, Sandboxes
+from store.sandbox_record import Limits
+from store.sandboxes import Sandboxes
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.signals import Signals

@@ -6,7 +6,8 @@ from typing import Any
 from store.conversations import Conversations
 from store.errors import ConversationNotFound
 from store.listing import Cursor, Filter, Listing
-from store.sandboxes import Sandbox, Sandboxes, SandboxId
+from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes import Sandboxes
 from wire import ConversationId
 
 #: children that a conversation's state names, the oldest first

@@ -20,7 +20,7 @@ import wire
 from store.bounds import Bounds
 from store.errors import ConversationNotFound, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
-from store.sandboxes import Limits
+from store.sandbox_record import Limits
 from store.scripts import Scripts
 from store.stamps import Stamp
 from wire import ConversationId, Micros

@@ -13,6 +13,7 @@ StoreError
 ├── SandboxNotFound
 ├── SandboxRefuses
 ├── TooManySandboxes
+├── TooManyStopped
 ├── NotDoneYet
 ├── NoSupervisor
 ├── NotItsSandbox
@@ -121,6 +122,15 @@ class TooManySandboxes(StoreError):
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(f"{number} sandboxes run and {most} may: pause or delete one first")
+
+
+class TooManyStopped(StoreError):
+    """The number of sandboxes that are kept and do not run has reached its cap."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"{number} sandboxes are kept that do not run, and {most} may be (MAX_STOPPED): delete one first"
+        )
 
 
 class NotDoneYet(StoreError):

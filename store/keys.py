@@ -32,16 +32,18 @@
 |                          |            | of the title's code points                        | conversation each    |
 |   …:titles               | hash       | id → folded title                                 | one per app          |
 |                          |            |                                                   | conversation         |
-| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 16 fields            |
-| {sandboxes}:log:ID       | string     | the last lines of a sandbox that failed           | 256 KiB              |
+| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 24 fields            |
+| {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a session key → id, until the sandbox  | one per sandbox      |
-|                          |            | fails or its deletion is asked for                |                      |
+| {sandboxes}:keys         | hash       | SHA-256 of a session key → id, until the processes | one per sandbox     |
+|                          |            | end or the deletion is asked for                  |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
+| {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those that were deleted while     | one per such         |
+|                          |            | their host was lost, until it has removed them    |                      |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → identity of its supervisor, until the host | one per host         |
 |                          |            | is lost                                           |                      |
@@ -77,9 +79,11 @@ conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected
 that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`,
 `reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs).
 
-Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
-the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
-`starting_at`, `changed_at`, `active_at` (µs).
+Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
+its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON),
+`session_api_key`, `key_hash`, `files_key`, `start` (number of its last start of processes), `source` (JSON), `detail`
+(8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs), `resumes`, `created_at`, `starting_at`, `changed_at`,
+`active_at` (µs).
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
@@ -191,6 +195,10 @@ class SandboxKeys:
     @classmethod
     def gone(cls, sandbox_id: str) -> str:
         return f"{cls.root}:gone:{sandbox_id}"
+
+    @classmethod
+    def removals(cls, host: str) -> str:
+        return f"{cls.root}:removals:{host}"
 
     @classmethod
     def reply(cls, request_id: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from store.effects import finish_message
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
 from store.listing import Listing
-from store.sandboxes import MOST_DETAIL, MOST_LOG_BYTES
+from store.sandbox_record import MOST_DETAIL
+from store.sandboxes import MOST_LOG_BYTES
 from wire import MOST_TITLE, ConversationId
 
 #: members of a sorted set that are read at once, and conversations between two lines in the log

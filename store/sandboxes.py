@@ -5,23 +5,18 @@ machine.
 """
 
 import json
-import secrets
-import string
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, NewType
+from typing import Any
 from uuid import uuid4
 
 from redis import Redis
 
-from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes
+from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
 from store.keys import SandboxKeys
+from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
 from store.scripts import Scripts
 from wire import Micros
-
-SandboxId = NewType("SandboxId", str)
 
 #: seconds between two polls while a method waits
 _POLL = 0.02
@@ -29,46 +24,8 @@ _POLL = 0.02
 #: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
 _LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
 
-#: most bytes of the log, and most characters of the detail, that are kept of a failed sandbox
-MOST_LOG_BYTES, MOST_DETAIL = 256 * 1024, 8 * 1024
-
-_DIGITS = string.digits + string.ascii_letters
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The settings of sandboxes and of start tasks. Times are in seconds or days, as their names say."""
-
-    most: int
-    pause_idlest: bool
-    host_seconds: float
-    start_seconds: float
-    start_task_days: float = 36_500.0
-
-    @property
-    def spans(self) -> list[int]:
-        """µs after which a host is lost, and a sandbox that no host takes has failed."""
-        return [round(self.host_seconds * 1e6), round(self.start_seconds * 1e6)]
-
-
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """One sandbox at the time of its reading. Times are in µs by Redis' clock; the handle is its runtime's."""
-
-    id: SandboxId
-    spec_id: str
-    status: str
-    wanted: str
-    host: str
-    session_api_key: str = field(repr=False)
-    created_at: Micros
-    starting_at: Micros
-    active_at: Micros
-    handle: dict[str, Any] | None
-    agent_url: str
-    urls: list[dict[str, Any]]
-    detail: str
-    seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
+#: most bytes of the log that are kept of a sandbox without processes
+MOST_LOG_BYTES = 256 * 1024
 
 
 class Sandboxes:
@@ -80,24 +37,36 @@ class Sandboxes:
         self.limits = limits
         self._spans = limits.spans
         self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
+        self._keep = round(limits.keep_failed_days * 86_400e6)
 
     # the desired state: workers
 
-    def start(self, spec_id: str, sandbox_id: SandboxId | None = None) -> Sandbox:
+    def start(
+        self,
+        spec_id: str,
+        sandbox_id: SandboxId | None = None,
+        *,
+        source: dict[str, Any] | None = None,
+        host: str = "",
+    ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
-        Waits a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes.
+        source: where its files come from. host: the one that has it; empty: any. Waits a little for a supervisor, as
+        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped.
         """
         identity, key = sandbox_id or SandboxId(random_text(22)), random_text(43)
-        args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0]]
+        args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0], self.limits.most_stopped]
+        args += [random_text(43), json.dumps(source), host]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
         match reply:
             case ("full", number):
                 raise TooManySandboxes(number, self.limits.most)
+            case ("kept", number):
+                raise TooManyStopped(number, self.limits.most_stopped)
             case (_, now, fields):
-                return _sandbox(fields, now)
+                return read_sandbox(fields, now)
         raise AssertionError(f"start_sandbox replied {reply!r}")
 
     def require_host(self) -> None:
@@ -113,10 +82,12 @@ class Sandboxes:
         request alone is noted. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes and, of a pause or a deletion
         that takes longer and goes on, NotDoneYet.
         """
-        reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, *self._room])
+        reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, *self._room, self._spans[0]])
         if reply is None:
             raise SandboxNotFound
         outcome, status, number = reply
+        if outcome == "lost":
+            raise SandboxRefuses(verb, f"MISSING, and its host {status}, which has its files, does not answer")
         if outcome == "refused":
             raise SandboxRefuses(verb, status)
         if outcome == "full":
@@ -147,7 +118,7 @@ class Sandboxes:
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
         """A sandbox; the call counts as a use, so it is not idle. None for an id that is unknown. One round trip."""
         reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
-        return None if reply is None else _sandbox(reply[1], reply[0])
+        return None if reply is None else read_sandbox(reply[1], reply[0])
 
     def of_key(self, session_api_key: str) -> SandboxId | None:
         """The sandbox of a session key; the call counts as a use of it. One round trip.
@@ -172,7 +143,7 @@ class Sandboxes:
         if not sandbox_ids:
             return []
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
-        return [_sandbox(fields, now) if b"status" in fields[::2] else None for fields in found]
+        return [read_sandbox(fields, now) if b"status" in fields[::2] else None for fields in found]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
@@ -180,13 +151,13 @@ class Sandboxes:
         """One page, newest first, and the cursor of the next one: time and id of its first sandbox. One round trip."""
         args = [*self._spans, status or "", spec_id or "", limit + 1, *(start or ("", ""))]
         now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
-        page = [_sandbox(fields, now) for fields in found]
+        page = [read_sandbox(fields, now) for fields in found]
         return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
         """The last lines that a sandbox printed. Raises SandboxNotFound, NoSupervisor."""
         sandbox = self.get(sandbox_id)
-        if sandbox.status == "ERROR" or not sandbox.host:
+        if sandbox.status == "ERROR" or sandbox.handle is None:
             kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
             return "\n".join((kept or b"").decode().splitlines()[-tail:])
         reply = SandboxKeys.reply(str(uuid4()))
@@ -218,21 +189,53 @@ class Sandboxes:
     def of_host(self, host: str) -> list[Sandbox]:
         """Every sandbox that a host holds. One round trip."""
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
-        return [_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
+        return [read_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
 
     def report(
         self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
     ) -> bool:
-        """Write the observed state; status "GONE" removes the record, log has the last lines of a failed sandbox.
+        """Write the observed state; status "GONE" removes the record, log has the last lines of ended processes.
 
         False if the status cannot follow, if the sandbox is not that host's, or if another one speaks for the host.
         """
         if "detail" in fields:
-            fields["detail"] = _shortened(fields["detail"])
+            fields["detail"] = shortened(fields["detail"])
         words = [word for name, value in fields.items() for word in (name, _stored(value))]
-        last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
-        args = [sandbox_id, host, supervisor, status, last, *words]
+        args = [sandbox_id, host, supervisor, status, _last(log), *words]
         return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
+
+    def begin(self, sandbox_id: SandboxId, host: str, supervisor: str, runtime: str) -> bool:
+        """Number a start of processes in a runtime, and give it a session key of its own unless it is the first.
+
+        False if the sandbox is not to run, not that host's, or if another supervisor speaks for the host.
+        """
+        key = random_text(43)
+        args = [sandbox_id, host, supervisor, key, key_hash(key), runtime]
+        return self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",)
+
+    def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:
+        """Note that the processes of a sandbox have ended and its files are kept: it is PAUSED until it is used.
+
+        sandbox: as its supervisor saw it; where a client has asked for a resume since, it is STARTING. log: its last
+        lines. resumes: RESUME_SANDBOXES starts it again. False as `report`.
+        """
+        args = [sandbox.id, sandbox.host, supervisor, sandbox.wanted, shortened(detail), _last(log), int(resumes)]
+        return self._scripts.stop_sandbox([SandboxKeys.root], args) == ("noted",)
+
+    def expire_failed(self) -> None:
+        """Delete sandboxes that have been ERROR for longer than `Limits.keep_failed_days`, at most 100 per call."""
+        if self._keep:
+            self._scripts.expire_sandboxes([SandboxKeys.root], [self._keep])
+
+    def removals(self, host: str) -> list[tuple[str, SandboxId]]:
+        """Sandboxes that were deleted while their host was lost, each after the name of its runtime."""
+        found: Any = self._redis.smembers(SandboxKeys.removals(host))
+        pairs = [member.decode().split(" ", 1) for member in found]
+        return [(runtime, SandboxId(identity)) for runtime, identity in pairs]
+
+    def removed(self, host: str, runtime: str, sandbox_id: SandboxId) -> None:
+        """Note that a host has removed one of its `removals`."""
+        self._redis.srem(SandboxKeys.removals(host), f"{runtime} {sandbox_id}")
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""
@@ -248,30 +251,9 @@ def _wait_for_a_host(deadline: float) -> None:
     time.sleep(_POLL)
 
 
+def _last(log: str) -> str:
+    return log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
+
+
 def _stored(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _shortened(detail: str) -> str:
-    """A detail with its reason, which stands first, and its last lines."""
-    half = MOST_DETAIL // 2 - 2
-    return detail if len(detail) <= MOST_DETAIL else f"{detail[:half]}\n…\n{detail[-half:]}"
-
-
-def _sandbox(fields: list[bytes], now: bytes) -> Sandbox:
-    words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    texts = ("id", "spec_id", "status", "wanted", "host", "session_api_key", "agent_url", "detail")
-    values: dict[str, Any] = {name: words[name] for name in texts}
-    values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
-    handle, urls = json.loads(words["handle"] or "null"), json.loads(words.get("urls") or "[]")
-    return Sandbox(**values, handle=handle, urls=urls, seen_at=Micros(int(now)))
-
-
-def random_text(length: int) -> str:
-    """Random letters and digits, of nearly six bits each."""
-    return "".join(secrets.choice(_DIGITS) for _ in range(length))
-
-
-def key_hash(session_api_key: str) -> str:
-    """The hash under which a session key is looked up."""
-    return sha256(session_api_key.encode("utf-8", "surrogatepass")).hexdigest()

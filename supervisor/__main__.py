@@ -27,11 +27,14 @@ from specs import Specs
 from store import Store
 from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
+from supervisor.endings import Endings, Host
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.log_lines import LogLines
 from supervisor.loop import Loop
-from supervisor.sandboxes import Host, Reconciler
+from supervisor.recovery import Recovery
+from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
+from supervisor.upkeep import Upkeep
 from wiring import open_store_of
 
 log = logging.getLogger("supervisor")
@@ -141,15 +144,19 @@ def _supervise(
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
     host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
-    reconciler = Reconciler(store, specs, runtimes, host, client)
+    recovery = Recovery()
+    endings, upkeep = Endings(store, runtimes, host, recovery), Upkeep(store, runtimes, host.id)
+    reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
-    loop = Loop(store, commands, reconciler, driver, lease, stop=stop, most_starts=config.sandbox_starts)
+    loop = Loop(store, commands, reconciler, upkeep, driver, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
+        if config.resume_sandboxes:
+            upkeep.resume_all()
         loop.run()
         if config.stop_sandboxes:
-            reconciler.end_all()
+            endings.end_all()
         lease.release()
     except HostTaken:
         log.warning("another supervisor has taken the host %s", lease.host)

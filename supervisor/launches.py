@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runtimes import Launch, filled
 from specs import Spec
-from store.sandboxes import Sandbox
+from store.sandbox_record import Sandbox
 
 _PROJECT = Path(__file__).parent.parent
 
@@ -15,12 +15,16 @@ _LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
 def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
-    """The launch of a sandbox; its environment has the spec's variables, the session key and the webhook's URL."""
+    """The launch of a sandbox; its environment has the spec's variables, its keys, where to keep its conversations, and
+    the webhook's URL."""
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
     words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
     env = {
+        "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
+        # By default an agent server seals with its session key, and every start has another one.
+        "OH_SECRET_KEY": sandbox.files_key or key,
         **{name: filled(text, words) for name, text in spec.initial_env.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
@@ -34,6 +38,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
     command = tuple(filled(word, words) for word in spec.command)
     return Launch(
         sandbox_id=sandbox.id,
+        start=sandbox.start,
         command=command,
         env=env,
         working_dir=spec.working_dir,

@@ -12,17 +12,18 @@ from agents.commands import Commands
 from boot.backoff import Backoff
 from store import Store
 from store.errors import UNAVAILABLE
-from store.sandboxes import SandboxId
+from store.sandbox_record import SandboxId
 from store.start_tasks import StartTask
 from supervisor.deliveries import DeliveryDriver
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
+from supervisor.upkeep import Upkeep
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, and between two searches for orphans
-_BEAT, _ORPHANS = 1.0, 20.0
+#: seconds between two heartbeats, and between two searches for what is left to remove
+_BEAT, _TIDY = 1.0, 20.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
 _POLL, _SHORT_POLL = 0.5, 0.1
@@ -45,6 +46,7 @@ class Loop:
         store: Store,
         commands: Commands,
         reconciler: Reconciler,
+        upkeep: Upkeep,
         driver: StartDriver,
         lease: HostLease,
         *,
@@ -55,6 +57,7 @@ class Loop:
         self._store = store
         self._deliveries = DeliveryDriver(store, commands)
         self._reconciler = reconciler
+        self._upkeep = upkeep
         self._driver = driver
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
@@ -96,10 +99,14 @@ class Loop:
     def _round(self) -> bool:
         """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
         self._after("beat", _BEAT, self._lease.renew)
-        self._after("orphans", _ORPHANS, lambda: self._submit("orphans", self._reconciler.end_unknown))
+        self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
         sandboxes = self._store.sandboxes.of_host(self._host)
-        starting = sum(sandbox.status == "STARTING" for sandbox in sandboxes)
+        starting = sum(sandbox.status == "STARTING" and sandbox.handle is not None for sandbox in sandboxes)
         for sandbox in sandboxes:
+            if sandbox.handle is None and sandbox.wanted == "running":
+                if starting >= self._most_starts:
+                    continue
+                starting += 1
             self._submit(sandbox.id, self._reconcile, sandbox.id)
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1

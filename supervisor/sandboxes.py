@@ -1,14 +1,16 @@
 """Brings each sandbox of a host from its observed state to the desired one, a step at a time.
 
+Its processes may end at any time; its files stay until it is deleted. A sandbox that crashes is started again as often
+as its spec's `restarts` says, then it is ERROR until a client resumes it.
+
 A step that fails is retried with backoff. A sandbox whose deletion fails is ERROR, with the reason as its detail, until
-a retry succeeds: it is never reported as gone before its processes and its folder are.
+a retry succeeds: it is never reported as gone before its processes and its files are.
 """
 
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import httpx
@@ -18,28 +20,19 @@ from runtimes import Handle, Runtime, RuntimeFailure, State
 from specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
-from store.sandboxes import Sandbox, SandboxId
+from store.sandbox_record import Sandbox, SandboxId
+from supervisor.endings import KEPT, Endings, Host
 from supervisor.launches import launch
-from wire import one_line, plain
+from supervisor.recovery import Recovery
+from wire import one_line
 
 log = logging.getLogger("supervisor")
-
-#: last lines of a failed sandbox's log: in its detail, and kept as its log
-_DETAIL_LINES, _KEPT_LINES = 20, 1000
 
 #: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
 _SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 
-
-@dataclass(frozen=True)
-class Host:
-    """The settings of a host for its sandboxes. Times are in seconds."""
-
-    id: str
-    supervisor: str  #: who speaks for it, as in its lease
-    url_host: str
-    webhook_base_url: str
-    start_seconds: float
+#: seconds between two measurements of a sandbox's files
+_MEASURE = 60.0
 
 
 class _Retry(NamedTuple):
@@ -61,6 +54,8 @@ class Reconciler:
         runtimes: Mapping[str, Runtime],
         host: Host,
         client: httpx.Client,
+        recovery: Recovery,
+        endings: Endings,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,6 +65,9 @@ class Reconciler:
         self._runtimes = runtimes
         self._host = host
         self._client = client
+        self._recovery = recovery
+        self._endings = endings
+        self._measured: dict[SandboxId, float] = {}  #: when its files are measured next, by the clock
         self._clock = clock
         self._retries: dict[SandboxId, _Retry] = {}
 
@@ -113,49 +111,76 @@ class Reconciler:
 
     def _reconcile(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
-            self._end(sandbox)
+            self._endings.remove(sandbox)
             return
         if sandbox.status == "ERROR":
             if sandbox.handle is not None:  # it could not be cleared away when it failed
-                self._runtime_of(sandbox).stop(_handle(sandbox))
+                self._endings.clear(sandbox)
                 self._report(sandbox, "", handle=None)
+            return
+        if sandbox.handle is None and (sandbox.wanted == "paused" or sandbox.seen_at < sandbox.start_after):
             return
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
-            self._fail(sandbox, f"There is no spec {sandbox.spec_id} on host {self._host.id}")
+            self._endings.fail(sandbox, f"There is no spec {sandbox.spec_id} on host {self._host.id}")
             return
         if reason := unsupported(spec.runtime):
-            self._fail(sandbox, reason)
+            self._endings.fail(sandbox, reason)
             return
         runtime = self._runtimes[spec.runtime]
         if sandbox.handle is None:
             sandbox = self._start(sandbox, spec, runtime)
         handle = _handle(sandbox)
         seen = runtime.observe(handle)
-        if seen.state is State.GONE:
-            self._fail(sandbox, f"The sandbox ended: {seen.detail or 'how is not known'}")
+        if seen.state is State.BROKEN:
+            self._endings.fail(sandbox, f"The sandbox cannot be used: {seen.detail}")
+        elif seen.state is State.GONE:
+            self._endings.settle(sandbox, spec, seen)
         elif sandbox.wanted == "paused":
             if seen.state is not State.PAUSED:
                 runtime.pause(handle)
             if sandbox.status != "PAUSED":
-                self._report(sandbox, "PAUSED", detail="")
+                self._report(sandbox, "PAUSED")
+            elif _is_over(sandbox, sandbox.changed_at, spec.idle_stop_seconds):
+                self._endings.stop(sandbox, f"It was paused for {spec.idle_stop_seconds:g} s: {KEPT}")
         else:
             if seen.state is State.PAUSED:
                 runtime.resume(handle)
-            self._care_for(sandbox, spec)
+            self._care_for(sandbox, spec, runtime)
 
-    def _care_for(self, sandbox: Sandbox, spec: Spec) -> None:
-        """Check a sandbox that should run: whether its agent server responds, and whether its time is over."""
-        now = sandbox.seen_at
+    def _care_for(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> None:
+        """Check a sandbox that should run: whether its agent server responds, and whether it keeps its limits."""
         if sandbox.status in ("STARTING", "MISSING"):
-            if self._agent(sandbox).is_alive():
+            agent = self._agent(sandbox)
+            if agent.is_alive():
+                if sandbox.start > 1:  # before clients use it again
+                    self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
                 self._report(sandbox, "RUNNING", detail="")
-            elif now - sandbox.starting_at > self._host.start_seconds * 1e6:
-                self._fail(sandbox, f"Its agent server did not answer within {self._host.start_seconds:g} s")
-        elif spec.max_seconds and now - sandbox.created_at > spec.max_seconds * 1e6:
-            self._fail(sandbox, f"Its {spec.max_seconds:g} s are over")
-        elif spec.idle_pause_seconds and now - sandbox.active_at > spec.idle_pause_seconds * 1e6:
+            elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
+                self._endings.fail(sandbox, f"Its agent server did not answer within {self._host.start_seconds:g} s")
+        elif _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
+            self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
+        elif self._is_within_quota(sandbox, spec, runtime) and _is_over(
+            sandbox, sandbox.active_at, spec.idle_pause_seconds
+        ):
             self._pause_if_idle(sandbox, spec)
+
+    def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
+        """Measure the sandbox's files once a minute; one that has too many is paused."""
+        now = self._clock()
+        if now < self._measured.get(sandbox.id, 0.0):
+            return True
+        self._measured = {one: at for one, at in self._measured.items() if at > now} | {sandbox.id: now + _MEASURE}
+        used = runtime.disk_bytes(sandbox.id)
+        self._report(sandbox, "", disk_bytes=used)
+        if used is None or not spec.disk_bytes or used <= spec.disk_bytes:
+            return True
+        detail = (
+            f"Its files take {used} bytes and may take {spec.disk_bytes} (disk_mb): it is paused. After a resume it "
+        )
+        self._report(sandbox, "", detail=detail + f"has {_MEASURE:g} s to remove some")
+        self._store.sandboxes.ask(sandbox.id, "pause")
+        return False
 
     def _pause_if_idle(self, sandbox: Sandbox, spec: Spec) -> None:
         """Pause the sandbox unless an agent runs in it, or its agent server was used by a client of its own."""
@@ -173,6 +198,9 @@ class Reconciler:
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
+        if not self._store.sandboxes.begin(sandbox.id, self._host.id, self._host.supervisor, spec.runtime):
+            raise RuntimeFailure("It is not started: it is another supervisor's by now, or is not to run")
+        sandbox = self._store.sandboxes.get(sandbox.id)
         handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url))
         urls = [
             {"name": name, "url": f"http://{self._host.url_host}:{port}", "port": port}
@@ -184,58 +212,6 @@ class Reconciler:
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
-    def _fail(self, sandbox: Sandbox, reason: str) -> None:
-        """Keep the last lines of the sandbox's log, end its processes, and report why it failed.
-
-        A sandbox that keeps its handle is not cleared away yet. Raises RuntimeFailure.
-        """
-        log.warning("sandbox %s: %s", sandbox.id, reason)
-        text, cleared = "", {}
-        try:
-            if sandbox.handle is not None:
-                runtime, handle = self._runtime_of(sandbox), _handle(sandbox)
-                text = runtime.logs(handle, _KEPT_LINES)
-                runtime.stop(handle)
-                cleared = {"handle": None}
-        finally:
-            last = "\n".join(plain(text).splitlines()[-_DETAIL_LINES:])
-            self._report(sandbox, "ERROR", detail=f"{plain(reason)}\n{last}".strip(), log=text, **cleared)
-
-    def _end(self, sandbox: Sandbox) -> None:
-        """Delete a sandbox: first its processes and folder, then its record. Raises RuntimeFailure."""
-        if sandbox.handle is not None:
-            self._runtime_of(sandbox).stop(_handle(sandbox))
-        else:  # a supervisor may have died after the start and before it stored the handle
-            for runtime in self._runtimes.values():
-                for handle in runtime.known():
-                    if handle["sandbox_id"] == sandbox.id:
-                        runtime.stop(handle)
-        self._report(sandbox, "GONE")
-
-    def end_unknown(self) -> None:
-        """End what runs here and is no sandbox of this host in the store. The next call retries a failure."""
-        for runtime in self._runtimes.values():
-            for handle in runtime.known():
-                identity = SandboxId(handle["sandbox_id"])
-                [sandbox] = self._store.sandboxes.get_many([identity])
-                if sandbox is None or sandbox.host != self._host.id:
-                    log.warning("sandbox %s is unknown to the store: it is ended", identity)
-                    _attempt(runtime, handle)
-
-    def end_all(self) -> None:
-        """End every sandbox of this host, all at once; each is MISSING after that."""
-        living = [one for one in self._store.sandboxes.of_host(self._host.id) if one.handle and one.status != "ERROR"]
-        with ThreadPoolExecutor(max(1, len(living))) as pool:
-            list(pool.map(self._end_with_supervisor, living))
-
-    def _end_with_supervisor(self, sandbox: Sandbox) -> None:
-        if _attempt(self._runtime_of(sandbox), _handle(sandbox)):
-            self._report(sandbox, "MISSING", detail="It ended with its supervisor")
-
-    def _runtime_of(self, sandbox: Sandbox) -> Runtime:
-        assert sandbox.handle is not None
-        return self._runtimes[sandbox.handle["runtime"]]
-
     def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
         return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
 
@@ -244,19 +220,13 @@ class Reconciler:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is None or sandbox.host != self._host.id:
             return
-        text = self._runtime_of(sandbox).logs(_handle(sandbox), tail) if sandbox.handle else ""
+        text = self._runtimes[sandbox.handle["runtime"]].logs(_handle(sandbox), tail) if sandbox.handle else ""
         self._store.sandboxes.send_log(reply, text)
 
 
-def _attempt(runtime: Runtime, handle: Handle) -> bool:
-    """Stop a sandbox; True if it ended. A failure is logged."""
-    try:
-        runtime.stop(handle)
-    except Exception as error:
-        trace = not isinstance(error, RuntimeFailure)
-        log.warning("sandbox %s: %s", handle["sandbox_id"], error, exc_info=error if trace else None)
-        return False
-    return True
+def _is_over(sandbox: Sandbox, since: int, seconds: float) -> bool:
+    """Whether a span has passed since a time; 0 seconds never pass."""
+    return seconds > 0 and sandbox.seen_at - since > seconds * 1e6
 
 
 def _handle(sandbox: Sandbox) -> Handle:

@@ -15,7 +15,7 @@ from agents.link import AgentRefused, AgentUnreachable
 from specs import SpecNotFound, Specs
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, StoreError
-from store.sandboxes import Sandbox, SandboxId, random_text
+from store.sandbox_record import Sandbox, SandboxId, random_text
 from store.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
 from wire import ConversationId
 

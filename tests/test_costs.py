@@ -20,7 +20,7 @@ from redis.connection import AbstractConnection
 
 from app import create_app
 from config import Config
-from store.sandboxes import SandboxId
+from store.sandbox_record import SandboxId
 from tests.conftest import action, event, message
 from tests.servers import PROJECT, redis_server
 

@@ -82,6 +82,9 @@ class Scripts:
     settle_delivery: Script
     start_sandbox: DecidingScript
     ask_sandbox: DecidingScript
+    begin_sandbox: DecidingScript
+    stop_sandbox: DecidingScript
+    expire_sandboxes: Script
     use_sandbox: Script
     open_sandbox: Script
     read_sandboxes: Script

@@ -5,7 +5,8 @@ local root = KEYS[1]
 -- The verbs of clients: status → {desired state from now on, status}. A status that is not named refuses.
 local ASKED = {
   pause = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}},
-  resume = {PAUSED = {'running', 'STARTING'}, RUNNING = {'running', 'RUNNING'}, STARTING = {'running', 'STARTING'}},
+  resume = {PAUSED = {'running', 'STARTING'}, RUNNING = {'running', 'RUNNING'}, STARTING = {'running', 'STARTING'},
+    ERROR = {'running', 'STARTING'}, MISSING = {'running', 'STARTING'}},
   delete = {STARTING = {'deleted', 'STARTING'}, RUNNING = {'deleted', 'RUNNING'}, PAUSED = {'deleted', 'PAUSED'},
     ERROR = {'deleted', 'ERROR'}, MISSING = {'deleted', 'MISSING'}},
 }
@@ -27,27 +28,38 @@ local function indexes(status, spec)
   return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
 end
 
--- Sets a status and moves the sandbox in the indexes. The session key of a failed sandbox opens nothing.
+-- The session key of a sandbox whose processes have ended opens nothing.
+local function close_key(id) redis.call('HDEL', root .. ':keys', field(id, 'key_hash') or '') end
+
+-- Sets a status and moves the sandbox in the indexes.
 local function set_status(id, status)
-  local known, spec, created, hash = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'created_at',
-    'key_hash'))
+  local known, spec, created = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'created_at'))
   if known == status then return end
   if known then
     for _, index in ipairs(indexes(known, spec)) do redis.call('ZREM', root .. index, id) end
   end
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZADD', root .. index, created, id) end
   redis.call('HSET', root .. ':box:' .. id, 'status', status, 'changed_at', now)
-  if status == 'ERROR' then redis.call('HDEL', root .. ':keys', hash) end
+  if status == 'ERROR' then close_key(id) end
 end
 
-local function remove(id)
-  local status, spec, hash, host = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'key_hash', 'host'))
+-- Whether a supervisor speaks for the host of a sandbox: nil if it is on another host, false if another one speaks.
+local function speaks_for(id, host, supervisor)
+  if field(id, 'host') ~= host then return nil end
+  return (redis.call('HGET', root .. ':supervisors', host) or supervisor) == supervisor
+end
+
+-- Removes the record of a sandbox. files "kept": its host, which is lost, has its files, and removes them when it is back.
+local function remove(id, files)
+  local status, spec, hash, host, runtime = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id',
+    'key_hash', 'host', 'runtime'))
   if not status then return end
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
   redis.call('ZREM', root .. ':created', id)
   redis.call('ZREM', root .. ':unclaimed', id)
   redis.call('HDEL', root .. ':keys', hash)
   redis.call('SREM', root .. ':host:' .. host, id)
+  if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id)
 end
 
@@ -70,26 +82,6 @@ local function agent_of(id)
   return {status, url, session_key, string.format('%.0f', now - (changed or now))}
 end
 
--- Whether one more sandbox may run. policy "pause": makes room by pausing the sandbox that has been idle for longest.
--- Returns true, or false and the number of those that run or are about to.
-local function make_room(cap, policy)
-  local number, idlest, since = 0, nil, nil
-  for _, status in ipairs({'STARTING', 'RUNNING'}) do
-    for _, id in ipairs(redis.call('ZRANGE', root .. ':created:' .. status, 0, -1)) do
-      if field(id, 'wanted') == 'running' then
-        number = number + 1
-        local active = tonumber(field(id, 'active_at'))
-        if status == 'RUNNING' and (not since or active < since) then idlest, since = id, active end
-      end
-    end
-  end
-  if number < cap then return true end
-  if policy ~= 'pause' or not idlest then return false, number end
-  redis.call('HSET', root .. ':box:' .. idlest, 'wanted', 'paused')
-  signal(idlest)
-  return true
-end
-
 -- Every reader does the work of lost supervisors: it marks the sandboxes of a host without a heartbeat for host_span µs
 -- MISSING, and a sandbox that no host claimed for start_span µs as failed.
 local function look_after_the_lost(host_span, start_span)
@@ -97,10 +89,10 @@ local function look_after_the_lost(host_span, start_span)
     for _, id in ipairs(redis.call('SMEMBERS', root .. ':host:' .. lost)) do
       local status = field(id, 'status')
       if field(id, 'wanted') == 'deleted' then
-        remove(id)
+        remove(id, 'kept')
       elseif status and SEEN[status].MISSING then
         set_status(id, 'MISSING')
-        redis.call('HSET', root .. ':box:' .. id, 'detail', 'Its host ' .. lost .. ' does not answer')
+        redis.call('HSET', root .. ':box:' .. id, 'detail', 'Its host ' .. lost .. ', which has its files, does not answer')
       end
     end
     redis.call('ZREM', root .. ':hosts', lost)

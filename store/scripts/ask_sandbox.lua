@@ -1,30 +1,39 @@
 -- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor brings it to the desired state.
--- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the session key at once.
+-- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the session key at once. A sandbox of a
+-- host that is lost cannot be resumed: that host has its files.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
--- Returns  {"done" | "refused" | "full", its status, number that run} | false: no such sandbox
+--       5 a heartbeat that is older, µs, is lost
+-- Returns  {"done" | "refused" | "full", its status, number that run} | {"lost", its host, 0} | false: no such sandbox
 -- Cost  O(r): r sandboxes that run
 -- Idempotent  a repeat writes the same desired state
 -- include: _clock.lua
 -- include: _sandbox.lua
-local id, verb, cap, policy = unpack(ARGV)
+-- include: _room.lua
+local id, verb, cap, policy, host_span = unpack(ARGV)
 local status = field(id, 'status')
 if not status then return false end
 local move = ASKED[verb][status]
 if not move then return {'refused', status, 0} end
 if verb == 'delete' and (status == 'MISSING' or field(id, 'host') == '') then
-  remove(id)
+  remove(id, 'kept')
   return {'done', 'MISSING', 0}
 end
 local wanted = field(id, 'wanted')
 if wanted == move[1] and status == move[2] then return {'done', status, 0} end
 if wanted == 'deleted' then return {'refused', 'being deleted', 0} end
+local host = field(id, 'host')
+if verb == 'resume' and host ~= '' and status == 'MISSING' then
+  local beat = redis.call('ZSCORE', root .. ':hosts', host)
+  if not beat or tonumber(beat) < now - host_span then return {'lost', host, 0} end
+end
 if verb == 'resume' then
   local room, number = make_room(tonumber(cap), policy)
   if not room then return {'full', status, number} end
-  redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now)
+  redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now, 'start_after', '0', 'detail', '')
+  if host == '' then redis.call('ZADD', root .. ':unclaimed', now, id) end
 elseif verb == 'delete' then
-  redis.call('HDEL', root .. ':keys', field(id, 'key_hash'))
+  close_key(id)
 end
 redis.call('HSET', root .. ':box:' .. id, 'wanted', move[1])
 set_status(id, move[2])

@@ -8,8 +8,9 @@
 -- include: _clock.lua
 -- include: _sandbox.lua
 local id, host, supervisor, status, log = unpack(ARGV)
-if field(id, 'host') ~= host then return false end
-if (redis.call('HGET', root .. ':supervisors', host) or supervisor) ~= supervisor then return 'taken' end
+local speaks = speaks_for(id, host, supervisor)
+if speaks == nil then return false end
+if not speaks then return 'taken' end
 if status == 'GONE' then
   remove(id)
   return 'noted'

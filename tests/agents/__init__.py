@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import wire
 from store import Store
 from store.deliveries import Claim
-from store.sandboxes import Sandbox
+from store.sandbox_record import Sandbox
 from tests.conftest import action, as_events, status
 
 #: the due index of all deliveries. Source: `store/keys.py`

@@ -5,7 +5,7 @@ import pytest
 from agents.commands import NotReachable
 from agents.link import AgentRefused, AgentUnreachable
 from store.errors import ConversationNotFound
-from store.sandboxes import SandboxId
+from store.sandbox_record import SandboxId
 
 
 def test_a_message_is_forwarded_with_the_key_and_only_the_agent_writes_it(

@@ -88,7 +88,7 @@ def test_a_supervisor_removes_cgroups_of_sandboxes_whose_folder_is_gone_and_no_o
         others.rmdir()
 
 
-def test_a_folder_that_a_start_left_without_a_handle_is_known_and_stopped_whole(folder):
+def test_a_folder_that_a_start_left_without_a_handle_is_known_and_removed_whole(folder):
     runtime = ProcessRuntime(folder, grace=0.5)
     (folder / "box" / "work").mkdir(parents=True)
     [handle] = runtime.known()
@@ -96,8 +96,9 @@ def test_a_folder_that_a_start_left_without_a_handle_is_known_and_stopped_whole(
 
     assert handle["sandbox_id"] == "box"
     assert runtime.observe(handle).state is State.GONE
-    runtime.stop(handle)
+    runtime.remove("box")
 
+    assert not Path(handle["cgroup"]).exists()
     assert not (folder / "box").exists()
     assert runtime.known() == []
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -230,9 +231,10 @@ def test_a_killed_launcher_takes_its_sandbox_with_it(runtime, tmp_path):
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_stop_ends_every_process_and_removes_the_folder(runtime, tmp_path, paused):
+def test_stop_ends_every_process_and_keeps_the_files(runtime, tmp_path, paused):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: printed(runtime, handle), "it")
+    (Path(handle["folder"]) / "work" / "mine").write_text("kept")
     if paused:
         runtime.pause(handle)
 
@@ -240,9 +242,64 @@ def test_stop_ends_every_process_and_removes_the_folder(runtime, tmp_path, pause
     runtime.stop(handle)
 
     assert not marked(tmp_path)
-    assert not Path(handle["folder"]).exists()
+    assert (Path(handle["folder"]) / "work" / "mine").read_text() == "kept"
     assert runtime.observe(handle).state is State.GONE
+    assert runtime.known() == [handle]
+    assert printed(runtime, handle)
+
+
+@pytest.mark.parametrize("before", ["running", "paused", "stopped"])
+def test_remove_ends_every_process_and_removes_the_folder(runtime, tmp_path, before):
+    handle = runtime.start(python(FAMILY))
+    wait_until(lambda: printed(runtime, handle), "it")
+    if before != "running":
+        getattr(runtime, {"paused": "pause", "stopped": "stop"}[before])(handle)
+
+    runtime.remove("box")
+    runtime.remove("box")
+
+    assert not marked(tmp_path)
+    assert list(Path(handle["folder"]).parent.glob("*box*")) == []
     assert runtime.known() == []
+
+
+def test_a_later_start_ends_the_processes_of_the_earlier_one_and_finds_its_files(runtime, tmp_path):
+    first = runtime.start(python("open('mine', 'w').write('kept')\n" + FAMILY))
+    wait_until(lambda: printed(runtime, first), "it")
+
+    again = runtime.start(python(FAMILY))
+    second = runtime.start(replace(python("print(open('mine').read())\n" + FAMILY), start=2))
+
+    assert again == first
+    assert runtime.observe(first).state is State.GONE
+    wait_until(lambda: "kept" in runtime.logs(second, 100), "its files")
+    assert {each.environ()[MARK] for each in marked(tmp_path)} == {second["folder"]}
+    runtime.stop(second)
+    assert not marked(tmp_path)
+
+
+def test_a_folder_that_was_deleted_or_cannot_be_written_is_broken_and_says_so(runtime):
+    handle = runtime.start(python(FAMILY))
+    work = Path(handle["folder"]) / "work"
+    work.rename(work.with_name("elsewhere"))
+
+    seen = runtime.observe(handle)
+
+    assert seen.state is State.BROKEN
+    assert "deleted from outside" in seen.detail
+    runtime.stop(handle)
+    assert not marked(Path(handle["folder"]))
+
+
+def test_the_bytes_of_a_sandbox_are_those_of_its_files(runtime):
+    handle = runtime.start(python(FAMILY))
+    before = runtime.disk_bytes("box")
+
+    (Path(handle["folder"]) / "work" / "mine").write_bytes(bytes(1 << 20))
+
+    assert (1 << 20) <= runtime.disk_bytes("box") - before <= (1 << 20) + (64 << 10)
+    runtime.remove("box")
+    assert runtime.disk_bytes("box") == 0
 
 
 def test_a_process_that_ignores_sigterm_is_killed(runtime, tmp_path):

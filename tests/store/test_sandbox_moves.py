@@ -6,13 +6,19 @@ from hypothesis import strategies as st
 
 from schemas.sandboxes import STATUSES
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandboxes import SandboxId
+from store.sandbox_record import SandboxId
 from tests.store.conftest import fresh_sandboxes, in_status
 
 #: the status after a client's request, by the status before; None: refused
 MOVES = {
     "pause": {"STARTING": None, "RUNNING": "RUNNING", "PAUSED": "PAUSED", "ERROR": None, "MISSING": None},
-    "resume": {"STARTING": "STARTING", "RUNNING": "RUNNING", "PAUSED": "STARTING", "ERROR": None, "MISSING": None},
+    "resume": {
+        "STARTING": "STARTING",
+        "RUNNING": "RUNNING",
+        "PAUSED": "STARTING",
+        "ERROR": "STARTING",
+        "MISSING": "STARTING",
+    },
     "delete": dict.fromkeys(STATUSES, "deleted"),
 }
 

@@ -6,7 +6,8 @@ import pytest
 
 from schemas.sandboxes import STATUSES
 from store.errors import NoSupervisor, SandboxNotFound, TooManySandboxes
-from store.sandboxes import MOST_DETAIL, MOST_LOG_BYTES, SandboxId
+from store.sandbox_record import MOST_DETAIL, SandboxId
+from store.sandboxes import MOST_LOG_BYTES
 from tests.store.conftest import fresh_sandboxes, hashes_read, in_status, round_trips, running_sandbox
 
 UNKNOWN = SandboxId("unknown")

@@ -8,7 +8,7 @@ import pytest
 import wire
 from store import start_tasks
 from store.errors import SecretsRefused
-from store.sandboxes import Limits
+from store.sandbox_record import Limits
 from store.start_tasks import MOST_ATTEMPTS
 from tests.conftest import store_of
 from tests.store.conftest import hashes_read, round_trips

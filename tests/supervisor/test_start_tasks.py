@@ -12,7 +12,7 @@ from agents.link import http_client
 from specs import Specs
 from store import Limits, start_tasks
 from store.errors import StoreError
-from store.sandboxes import SandboxId
+from store.sandbox_record import SandboxId
 from store.start_tasks import MOST_ATTEMPTS
 from supervisor.start_tasks import StartDriver
 from tests.conftest import store_of

@@ -1,0 +1,180 @@
+"""A reconciler whose runtime a test scripts, on every kind of store."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from agents.link import http_client
+from runtimes import Handle, Launch, Observation, State
+from specs import Spec, Specs
+from store import Limits
+from supervisor.endings import Endings, Host
+from supervisor.recovery import Recovery
+from supervisor.sandboxes import Reconciler
+from supervisor.upkeep import Upkeep
+from tests.conftest import store_of
+
+LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
+
+SPEC = Spec(
+    id="spec",
+    command=("/bin/true",),
+    created_at=datetime(2026, 11, 21, tzinfo=UTC),
+    initial_env={},
+    working_dir=".",
+    runtime="scripted",
+    image=None,
+    ports={"AGENT_SERVER": 8000},
+    isolated=False,
+    idle_pause_seconds=0,
+    idle_stop_seconds=0,
+    max_seconds=0,
+    restarts=3,
+    resume_runs=False,
+    disk_bytes=None,
+    memory_bytes=None,
+    cpus=None,
+    processes=None,
+    network=None,
+    capabilities=(),
+    new_privileges=False,
+    read_only=True,
+    conversation={},
+)
+
+
+class Scripted:
+    """A runtime that a test scripts: `failures` has the exception of each call, `called` the calls."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, Exception] = {}
+        self.called: list[tuple[str, str]] = []
+        self.known_ids: list[str] = []
+        self.state = State.RUNNING
+        self.printed = ""
+        self.used: int | None = None
+        self.by_order = False
+
+    def start(self, launch: Launch) -> Handle:
+        self._call("start", launch.sandbox_id)
+        self.known_ids.append(launch.sandbox_id)
+        return handle(launch.sandbox_id)
+
+    def known(self) -> list[Handle]:
+        return [handle(each) for each in self.known_ids]
+
+    def observe(self, handle: Handle) -> Observation:
+        self._call("observe", handle["sandbox_id"])
+        detail = "exit code 3" if self.state is State.GONE else ""
+        return Observation(self.state, detail, self.by_order)
+
+    def pause(self, handle: Handle) -> None:
+        self._call("pause", handle["sandbox_id"])
+
+    def resume(self, handle: Handle) -> None:
+        self._call("resume", handle["sandbox_id"])
+
+    def stop(self, handle: Handle) -> None:
+        self._call("stop", handle["sandbox_id"])
+
+    def remove(self, sandbox_id: str) -> None:
+        self._call("remove", sandbox_id)
+        if sandbox_id in self.known_ids:
+            self.known_ids.remove(sandbox_id)
+
+    def disk_bytes(self, sandbox_id: str) -> int | None:
+        self._call("disk_bytes", sandbox_id)
+        return self.used
+
+    def logs(self, handle: Handle, tail: int) -> str:
+        self._call("logs", handle["sandbox_id"])
+        return "\n".join(self.printed.split("\n")[-tail:])
+
+    def count(self, verb: str) -> int:
+        return sum(called == verb for called, _ in self.called)
+
+    def _call(self, verb: str, sandbox_id: str) -> None:
+        self.called.append((verb, sandbox_id))
+        failure = self.failures.get(verb) or self.failures.get(f"{verb} {sandbox_id}")
+        if failure:
+            raise failure
+
+
+def handle(sandbox_id: str) -> Handle:
+    return Handle({"runtime": "scripted", "sandbox_id": sandbox_id, "ports": {"AGENT_SERVER": 1}})
+
+
+class Clock:
+    """Seconds that pass when the test adds them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def sandboxes(redis_url):
+    """The sandboxes of an empty store, of which one may run."""
+    store = store_of(redis_url, LIMITS)
+    redis = store.sandboxes._redis
+    for key in redis.scan_iter("{sandboxes}*"):
+        redis.delete(key)
+    assert store.sandboxes.beat("h", "supervisor")
+    return store.sandboxes
+
+
+@pytest.fixture
+def runtime():
+    return Scripted()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def host():
+    return Host("h", "supervisor", "127.0.0.1", "http://127.0.0.1:1/api/v1/webhooks", 60)
+
+
+@pytest.fixture
+def store(redis_url, sandboxes):
+    return store_of(redis_url, LIMITS)
+
+
+@pytest.fixture
+def endings(store, runtime, host):
+    return Endings(store, {"scripted": runtime}, host, Recovery())
+
+
+@pytest.fixture
+def upkeep(store, runtime):
+    return Upkeep(store, {"scripted": runtime}, "h")
+
+
+@pytest.fixture
+def spec():
+    """The spec of every sandbox; a test may replace it."""
+    return SPEC
+
+
+@pytest.fixture
+def reconciler(store, spec, runtime, host, endings, clock):
+    with http_client(1) as client:
+        yield Reconciler(store, Specs([spec]), {"scripted": runtime}, host, client, Recovery(), endings, clock=clock)
+
+
+@pytest.fixture
+def running(sandboxes, runtime):
+    """A sandbox that the runtime has started and the store shows as RUNNING."""
+    started = sandboxes.start("spec")
+    assert sandboxes.claim("h") == started.id
+    runtime.known_ids.append(started.id)
+    assert sandboxes.begin(started.id, "h", "supervisor", "scripted")
+    sandboxes.report(
+        started.id, "h", "supervisor", "RUNNING", handle=handle(started.id), urls=[], agent_url="http://127.0.0.1:1"
+    )
+    return sandboxes.get(started.id)
