@@ -2,7 +2,7 @@
 -- processes of an earlier start, should any live, can post nothing.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 host   3 who the supervisor is   4 session key   5 its hash   6 runtime
--- Returns  "begun" | "passed": it is not to run | "taken": another supervisor speaks for this host
+-- Returns  "begun" | "passed": it failed or is not to run | "taken": another supervisor speaks for this host
 --          | false: no such sandbox on this host
 -- Cost  O(1)
 -- Idempotent  by the session key; of the first start a repeat counts once more, and its key stays
@@ -12,7 +12,7 @@ local id, host, supervisor, key, hash, runtime = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)
 if speaks == nil then return false end
 if not speaks then return 'taken' end
-if field(id, 'wanted') ~= 'running' then return 'passed' end
+if field(id, 'wanted') ~= 'running' or field(id, 'status') == 'ERROR' then return 'passed' end
 if field(id, 'key_hash') == hash then return 'begun' end
 if redis.call('HINCRBY', root .. ':box:' .. id, 'start', 1) > 1 then
   close_key(id)

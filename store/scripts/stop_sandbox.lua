@@ -1,5 +1,5 @@
 -- stop_sandbox: note that the processes of a sandbox have ended and its files are kept. It is PAUSED, or STARTING if a client
--- has asked for a resume since its supervisor read it.
+-- has asked for a resume since its supervisor read it; one that failed or is to be deleted keeps its status.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 host   3 who the supervisor is   4 the desired state that the supervisor read   5 detail
 --       6 the last lines of its log ("" as they are)   7 1: it is to be resumed when its server is back
@@ -17,10 +17,10 @@ close_key(id)
 redis.call('HSET', root .. ':box:' .. id, 'handle', '', 'agent_url', '', 'urls', '[]', 'detail', detail, 'resumes',
   resumes == '1' and '1' or '')
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
-if wanted == 'running' and seen == 'paused' then
+if wanted == 'running' and seen == 'paused' and field(id, 'status') ~= 'ERROR' then
   set_status(id, 'STARTING')
   redis.call('HSET', root .. ':box:' .. id, 'starting_at', now)
-elseif wanted ~= 'deleted' then
+elseif wanted ~= 'deleted' and field(id, 'status') ~= 'ERROR' then
   redis.call('HSET', root .. ':box:' .. id, 'wanted', 'paused')
   set_status(id, 'PAUSED')
 end

@@ -1,5 +1,7 @@
 """The state machine of sandboxes: requests and reports by status, and indexes that agree."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
@@ -86,6 +88,7 @@ class Machine(stateful.RuleBasedStateMachine):
             redis.delete(key)
         self.store.beat("h", "supervisor")
         self.known = set()
+        self.opens = set()  # the ids whose session key opens something
 
     @stateful.rule(target=ids)
     def start(self):
@@ -94,6 +97,7 @@ class Machine(stateful.RuleBasedStateMachine):
         except TooManySandboxes:
             return SandboxId("refused")
         self.known.add(identity)
+        self.opens.add(identity)
         return identity
 
     @stateful.rule(identity=ids, verb=st.sampled_from(list(MOVES)))
@@ -122,6 +126,31 @@ class Machine(stateful.RuleBasedStateMachine):
             reported = seen_as(present, seen)
             assert noted == (reported == present.status or reported in SEEN[present.status])
 
+    @stateful.rule(identity=ids)
+    def begin(self, identity):
+        present = self.store.get_many([identity])[0]
+        begun = self.store.begin(identity, "h", "supervisor", "scripted")
+        is_to_run = present is not None and present.wanted == "running" and present.status != "ERROR"
+        assert begun == (is_to_run and present.host == "h")
+        if begun:
+            now = self.store.get(identity)
+            assert (now.start, now.handle, now.files_key) == (present.start + 1, None, present.files_key)
+            assert (now.session_api_key == present.session_api_key) == (now.start == 1)
+            self.opens.add(identity)
+
+    @stateful.rule(identity=ids, seen=st.sampled_from(["running", "paused"]))
+    def stop(self, identity, seen):
+        present = self.store.get_many([identity])[0]
+        if present is None or present.host != "h":
+            return
+        assert self.store.stopped(replace(present, wanted=seen), "supervisor", "it rests")
+        now = self.store.get(identity)
+        expected = ("STARTING", "running") if (seen, present.wanted) == ("paused", "running") else ("PAUSED", "paused")
+        stays = present.status == "ERROR" or present.wanted == "deleted"
+        assert (now.status, now.wanted) == ((present.status, present.wanted) if stays else expected)
+        assert now.handle is None
+        self.opens.discard(identity)
+
     @stateful.invariant()
     def listings_agree(self):
         living = [one for one in self.store.get_many(sorted(self.known)) if one is not None]
@@ -133,8 +162,9 @@ class Machine(stateful.RuleBasedStateMachine):
             assert self.store.search(status=status, spec_id="spec", limit=99, start=None)[0] == found
         assert {one.id for one in self.store.of_host("h")} == {one.id for one in living if one.host == "h"}
         for one in living:
-            opens = one.status != "ERROR" and one.wanted != "deleted"
-            assert self.store.of_key(one.session_api_key) == (one.id if opens else None)
+            if one.status == "ERROR" or one.wanted == "deleted":
+                self.opens.discard(one.id)
+            assert self.store.of_key(one.session_api_key) == (one.id if one.id in self.opens else None)
 
 
 def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(request, redis_url):
