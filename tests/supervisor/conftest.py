@@ -141,18 +141,18 @@ def host():
 
 
 @pytest.fixture
-def store(redis_url, sandboxes):
+def one_store(redis_url, sandboxes):
     return store_of(redis_url, LIMITS)
 
 
 @pytest.fixture
-def endings(store, runtime, host):
-    return Endings(store, {"scripted": runtime}, host, Recovery())
+def endings(one_store, runtime, host):
+    return Endings(one_store, {"scripted": runtime}, host, Recovery())
 
 
 @pytest.fixture
-def upkeep(store, runtime):
-    return Upkeep(store, {"scripted": runtime}, "h")
+def upkeep(one_store, runtime):
+    return Upkeep(one_store, {"scripted": runtime}, "h")
 
 
 @pytest.fixture
@@ -162,9 +162,11 @@ def spec():
 
 
 @pytest.fixture
-def reconciler(store, spec, runtime, host, endings, clock):
+def reconciler(one_store, spec, runtime, host, endings, clock):
     with http_client(1) as client:
-        yield Reconciler(store, Specs([spec]), {"scripted": runtime}, host, client, Recovery(), endings, clock=clock)
+        yield Reconciler(
+            one_store, Specs([spec]), {"scripted": runtime}, host, client, Recovery(), endings, clock=clock
+        )
 
 
 @pytest.fixture
