@@ -42,6 +42,7 @@ class Conversation:
         self._secrets = secrets
         self._works = False
         self._process: subprocess.Popen[bytes] | None = None
+        self._interrupted = False  # the process of the present command
 
     @property
     def is_running(self) -> bool:
@@ -95,6 +96,7 @@ class Conversation:
         with self._lock:
             if self.log.state.status in ("idle", "running"):
                 if at_once:
+                    self._interrupted = self._process is not None
                     self._kill_command()
                 step = [events.event("InterruptEvent" if at_once else "PauseEvent", "user")]
                 self.log.record(moved(self.log.state, "paused", step), step)
@@ -212,12 +214,11 @@ class Conversation:
             self._kill_command()
             output = process.communicate()[0] + f"\nnot done within {COMMAND_SECONDS} s".encode()
         with self._lock:
-            self._process = None
-            status = self.log.state.status
-            if status == "deleting":
+            was_interrupted, self._interrupted, self._process = self._interrupted, False, None
+            if self.log.state.status == "deleting":
                 return
             action = self.log.first_open()
-            if status == "paused" and process.returncode == -signal.SIGKILL:
+            if was_interrupted and process.returncode == -signal.SIGKILL:
                 self._close(events.failure(action, "Interrupted."))
             else:
                 text = output[-MOST_OUTPUT:].decode(errors="replace")
