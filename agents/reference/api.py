@@ -16,8 +16,8 @@ from agents.reference.events import Event
 from agents.reference.journal import DiskError
 from agents.reference.server import Server
 
-#: most events of a page
-MOST_ITEMS = 100
+#: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
+MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
 
 #: names of settings of an agent or a workspace that are neither kept nor shown
 SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|authorization|headers|env)$", re.IGNORECASE)
@@ -103,7 +103,7 @@ def send(identity: str) -> Response:
 def search(identity: str) -> Response:
     """A page of the log, from its begin or (TIMESTAMP_DESC) from its end; page_id names the first event to look at.
 
-    As on the agent-server wire, an unknown page_id begins the log again.
+    A page of large events has fewer than limit. As on the agent-server wire, an unknown page_id begins the log again.
     """
     limit, order = request.args.get("limit", str(MOST_ITEMS)), request.args.get("sort_order", "TIMESTAMP")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ITEMS):
@@ -113,9 +113,13 @@ def search(identity: str) -> Response:
     events = found(identity).log.events[:: 1 if order == "TIMESTAMP" else -1]
     page_id = request.args.get("page_id")
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    page = list(islice(filter(passes, islice(events, first, None)), int(limit) + 1))
-    following = page[int(limit) :]
-    return jsonify(items=page[: int(limit)], next_page_id=following[0]["id"] if following else None)
+    items, size = list[Event](), 0
+    for event in filter(passes, islice(events, first, None)):
+        if len(items) == int(limit) or size > PAGE_BYTES:
+            return jsonify(items=items, next_page_id=event["id"])
+        items.append(event)
+        size += len(json.dumps(event))
+    return jsonify(items=items, next_page_id=None)
 
 
 @api.get("/<identity>/events/count")

@@ -44,6 +44,7 @@ class Journal:
         self._size = 0  # bytes of the whole steps
 
     def create(self, start: dict[str, Any]) -> None:
+        """Make a conversation exist, without a step."""
         draft = self._start.with_suffix(".new")
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,6 +89,7 @@ class Journal:
         self._size += len(step)
 
     def remove(self) -> None:
+        """End the conversation's existence, and remove its folder."""
         try:
             self._start.unlink(missing_ok=True)
             _sync(self._folder)
@@ -135,7 +137,6 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
 def _sync(folder: Path) -> None:
     """Have names that were added to a folder, or removed from it, survive a power cut."""
     number = os.open(folder, os.O_RDONLY)
-    try:
+    with suppress(OSError):  # some network file systems cannot do it for a folder
         os.fsync(number)
-    finally:
-        os.close(number)
+    os.close(number)

@@ -143,6 +143,16 @@ def test_pages_of_every_size_give_the_whole_log(agent, conversation, order, kind
         assert agent.events(conversation, limit=limit, **query) == whole
 
 
+def test_a_page_of_large_events_ends_before_it_is_larger_than_a_client_reads(agent, conversation):
+    for _ in range(5):
+        agent.send(conversation, "x" * 300_000, run=False)
+
+    page = agent.client.get(f"{conversation}/events/search")
+    assert len(page.content) < 2 << 20
+    assert len(page.json()["items"]) == 4
+    assert len(agent.events(conversation)) == 5
+
+
 def test_a_page_begins_with_the_event_that_page_id_names(agent, conversation):
     agent.send(conversation, "hello")
     agent.until(conversation, "finished")

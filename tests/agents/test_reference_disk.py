@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from contextlib import suppress
+from uuid import uuid4
 
 import pytest
 
@@ -10,6 +11,9 @@ from agents.reference.conversation import UNKNOWN
 from tests.agents import scripted_agent
 from tests.agents.reference_agent import reference_agent
 from tests.servers import wait_until
+
+#: bytes that a tmpfs hands out at a time
+BLOCK = 4096
 
 
 def mount(*words):
@@ -42,16 +46,21 @@ def agent(tmp_path, disk, webhook):
         yield agent
 
 
-def fill(disk):
-    """Leave no byte of a disk free."""
-    with (disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(b"x" * 1024):
-            pass
+def fill(disk, leave=0):
+    """Leave so many blocks of a disk free."""
+    with (disk / "filler").open("wb", buffering=0) as file:
+        with suppress(OSError):
+            while file.write(b"x" * BLOCK):
+                pass
+        file.truncate(file.tell() - leave * BLOCK)
 
 
 def test_a_message_that_the_full_disk_refuses_gets_507_and_has_not_happened(agent, disk):
     conversation = agent.begin()
+    agent.send(conversation, "hello", run=False)
     before = agent.events(conversation), agent.client.get(conversation).json()
+    file = agent.folder(conversation) / "events.jsonl"
+    written = file.read_bytes()
     fill(disk)
 
     refused = agent.send(conversation, "hello " + "x" * 4096)
@@ -60,6 +69,7 @@ def test_a_message_that_the_full_disk_refuses_gets_507_and_has_not_happened(agen
     folder = agent.folder(conversation)
     assert refused.json() == {"detail": f"The agent server cannot write to {folder}: No space left on device"}
     assert (agent.events(conversation), agent.client.get(conversation).json()) == before
+    assert file.read_bytes() == written
     agent.restart()
     assert (agent.events(conversation), agent.client.get(conversation).json()) == before
     (disk / "filler").unlink()
@@ -67,14 +77,23 @@ def test_a_message_that_the_full_disk_refuses_gets_507_and_has_not_happened(agen
     agent.until(conversation, "finished")
 
 
-def test_a_conversation_that_the_full_disk_refuses_is_not_started(agent, disk):
-    agent.begin()
-    fill(disk)
-    refused = agent.post("/api/conversations", {"initial_message": {"content": [{"text": "x" * 4096}]}})
-
-    assert refused.status_code == 507
-    assert "No space left on device" in refused.json()["detail"]
-    assert len(list(agent.conversations.iterdir())) == 1
+def test_a_conversation_that_the_full_disk_refuses_is_not_started_however_much_of_it_was_written(agent, disk):
+    identity = str(uuid4())
+    body = {"conversation_id": identity, "initial_message": {"content": [{"text": "x" * BLOCK}]}}
+    refusals = 0
+    for blocks in range(16):
+        fill(disk, leave=blocks)
+        started = agent.post("/api/conversations", body)
+        if started.status_code == 201:
+            break
+        assert started.status_code == 507
+        assert "No space left on device" in started.json()["detail"]
+        (disk / "filler").unlink()
+        assert agent.client.get(f"/api/conversations/{identity}").status_code == 404
+        assert not agent.folder(identity).exists()
+        refusals += 1
+    assert started.status_code == 201
+    assert refusals > 2
 
 
 def test_a_command_that_fills_the_disk_pauses_the_run_and_its_result_is_not_lost(agent, disk, tmp_path, webhook):

@@ -87,9 +87,9 @@ def test_a_step_that_was_torn_at_any_byte_is_dropped_whole(journal, folder):
         assert kept(folder) == before
 
 
-def test_a_step_after_a_torn_one_replaces_it(journal, folder):
+def test_a_step_replaces_all_that_a_refused_one_left(journal, folder):
     with (folder / "events.jsonl").open("ab") as file:
-        file.write(b'{"id": "torn"')
+        file.write(b'{"id": "refused"' + b" " * 500 + b'}\n{"state": {"status": "refused"}}\n')
     journal.append([], {"status": "running"})
     assert kept(folder)[1] == {"status": "running"}
 

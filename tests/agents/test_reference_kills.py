@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from contextlib import suppress
 from uuid import uuid4
 
 import httpx
@@ -153,6 +154,27 @@ def test_a_paused_conversation_whose_command_ran_at_the_kill_stays_paused_and_te
 
     assert last["kind"] == "AgentErrorEvent"
     assert agent.status(conversation) == "paused"
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 2, 3, 4, 6, 8, 12])
+def test_a_start_that_is_repeated_after_a_kill_begins_the_conversation_once(agent, effects, milliseconds):
+    content = [{"type": "text", "text": f"run: echo one >> {effects}"}]
+    body = {"conversation_id": str(uuid4()), "initial_message": {"content": content}}
+    conversation = f"/api/conversations/{body['conversation_id']}"
+    killer = threading.Timer(milliseconds / 1000, agent.process.kill)
+    killer.start()
+    with suppress(httpx.TransportError):
+        agent.post("/api/conversations", body)
+    killer.join()
+    agent.restart()
+
+    assert agent.post("/api/conversations", body).is_success
+    wait_until(lambda: agent.status(conversation) != "running", "the run")
+    finish(agent, conversation)
+
+    assert len(agent.events(conversation, kind="MessageEvent")) == 1
+    [[result]] = agent.results(conversation).values()
+    assert effects.read_text().split() == ["one"] or result == "AgentErrorEvent"
 
 
 def test_a_second_kill_writes_nothing_again(agent, effects):
