@@ -1,126 +1,178 @@
 """The reference agent on its own: an agent server without webhooks."""
 
-import os
 import signal
 import sys
+from uuid import uuid4
 
 import httpx
 import pytest
 
-from tests.servers import PROJECT, free_port, running, wait_until
-
-KEY = "a key"
+from tests.agents.reference_agent import reference_agent
+from tests.servers import free_port, running, wait_until
 
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    """A client of a reference agent that needs a key."""
-    port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OH_SESSION_API_KEYS_0": KEY, "SECRET": "the server's"}
-    command = [sys.executable, "-m", "agents.reference", "--port", str(port)]
-    url = f"http://127.0.0.1:{port}"
-    with running(command, env=environment), httpx.Client(base_url=url, headers={"X-Session-API-Key": KEY}) as client:
-        wait_until(lambda: client.get("/alive").is_success, "the agent")
-        yield client
+    """A reference agent that needs a key."""
+    with reference_agent(tmp_path_factory.mktemp("agent"), SECRET="the server's") as agent:
+        yield agent
 
 
 @pytest.fixture
 def conversation(agent):
     """The path of a new conversation, whose actions wait for a decision."""
-    body = {"confirmation_policy": {"kind": "AlwaysConfirm"}}
-    started = agent.post("/api/conversations", json=body)
-    assert started.status_code == 201
-    return f"/api/conversations/{started.json()['id']}"
-
-
-def send(agent, conversation, text, run=True):
-    body = {"role": "user", "content": [{"type": "text", "text": text}], "run": run}
-    assert agent.post(f"{conversation}/events", json=body).json() == {"success": True}
-
-
-def until(agent, conversation, status):
-    wait_until(lambda: agent.get(conversation).json()["execution_status"] == status, status)
-
-
-def events(agent, conversation, kind):
-    return agent.get(f"{conversation}/events/search", params={"kind": kind}).json()["items"]
-
-
-def decide(agent, conversation, accept, **members):
-    path = f"{conversation}/events/respond_to_confirmation"
-    assert agent.post(path, json={"accept": accept, **members}).json() == {"success": True}
+    return agent.begin("AlwaysConfirm")
 
 
 def test_every_path_of_the_api_needs_the_key(agent, conversation):
     for headers in ({}, {"X-Session-API-Key": "another"}):
-        response = httpx.get(str(agent.base_url).rstrip("/") + conversation, headers=headers)
+        response = httpx.get(str(agent.client.base_url).rstrip("/") + conversation, headers=headers)
         assert response.status_code == 401
         assert response.json() == {"detail": "Unauthorized"}
-    assert httpx.get(f"{agent.base_url}/alive").status_code == 200
+    assert httpx.get(f"{agent.client.base_url}/alive").status_code == 200
 
 
 def test_a_conversation_is_started_once_per_id(agent):
-    identity = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0009"
-    statuses = [agent.post("/api/conversations", json={"conversation_id": identity}).status_code for _ in range(2)]
+    body = {"conversation_id": str(uuid4())}
+    statuses = [agent.post("/api/conversations", body).status_code for _ in range(2)]
     assert statuses == [201, 200]
 
 
+def test_the_first_message_comes_with_the_start_request(agent):
+    message = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
+    conversation = agent.begin(initial_message=message)
+
+    agent.until(conversation, "finished")
+    assert [event["source"] for event in agent.events(conversation, kind="MessageEvent")] == ["user", "agent"]
+
+
 def test_an_accepted_action_is_executed(agent, conversation):
-    send(agent, conversation, "run: echo one\nrun: exit 3")
-    until(agent, conversation, "waiting_for_confirmation")
-    assert events(agent, conversation, "ObservationEvent") == []
+    agent.send(conversation, "run: echo one\nrun: exit 3")
+    agent.until(conversation, "waiting_for_confirmation")
+    assert agent.events(conversation, kind="ObservationEvent") == []
 
-    decide(agent, conversation, True)
+    assert agent.decide(conversation, True).json() == {"success": True}
 
-    until(agent, conversation, "finished")
-    seen = [event["observation"] for event in events(agent, conversation, "ObservationEvent")]
+    agent.until(conversation, "finished")
+    seen = [event["observation"] for event in agent.events(conversation, kind="ObservationEvent")]
     assert [(one["exit_code"], one["content"][0]["text"]) for one in seen] == [(0, "one\n"), (3, "")]
 
 
 def test_a_rejected_action_is_not_executed(agent, conversation):
-    send(agent, conversation, "run: echo one")
-    until(agent, conversation, "waiting_for_confirmation")
+    agent.send(conversation, "run: echo one")
+    agent.until(conversation, "waiting_for_confirmation")
 
-    decide(agent, conversation, False, reason="no")
+    agent.decide(conversation, False, reason="no")
 
-    until(agent, conversation, "idle")
-    [rejected] = events(agent, conversation, "UserRejectObservation")
+    agent.until(conversation, "idle")
+    [rejected] = agent.events(conversation, kind="UserRejectObservation")
     assert rejected["rejection_reason"] == "no"
-    assert events(agent, conversation, "ObservationEvent") == []
+    assert agent.events(conversation, kind="ObservationEvent") == []
 
 
 def test_a_message_supersedes_pending_actions(agent, conversation):
-    send(agent, conversation, "run: echo one")
-    until(agent, conversation, "waiting_for_confirmation")
-    send(agent, conversation, "never mind")
+    agent.send(conversation, "run: echo one")
+    agent.until(conversation, "waiting_for_confirmation")
+    agent.send(conversation, "never mind")
 
-    until(agent, conversation, "finished")
-    assert len(events(agent, conversation, "UserRejectObservation")) == 1
-    assert [event["source"] for event in events(agent, conversation, "MessageEvent")] == ["user", "user", "agent"]
+    agent.until(conversation, "finished")
+    assert len(agent.events(conversation, kind="UserRejectObservation")) == 1
+    messages = agent.events(conversation, kind="MessageEvent")
+    assert [event["source"] for event in messages] == ["user", "user", "agent"]
 
 
-def test_a_conversation_has_one_run_at_a_time(agent, conversation):
-    agent.post(f"{conversation}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}})
-    send(agent, conversation, "run: sleep 30")
-    until(agent, conversation, "running")
+def test_a_conversation_has_one_run_at_a_time(agent):
+    conversation = agent.begin()
+    agent.send(conversation, "run: sleep 30")
+    agent.until(conversation, "running")
 
     assert agent.post(f"{conversation}/run").status_code == 409
-    assert agent.get("/server_info").json()["idle_time"] == 0
+    assert agent.client.get("/server_info").json()["idle_time"] == 0
 
     assert agent.post(f"{conversation}/interrupt").json() == {"success": True}
-    until(agent, conversation, "paused")
-    wait_until(lambda: events(agent, conversation, "AgentErrorEvent"), "the end of the action")
+    agent.until(conversation, "paused")
+
+
+def test_an_interrupted_command_is_closed_with_an_error(agent):
+    conversation = agent.begin()
+    agent.send(conversation, f"run: touch {agent.home}/begun; sleep 30")
+    wait_until((agent.home / "begun").exists, "the command")
+
+    agent.post(f"{conversation}/interrupt")
+
+    wait_until(lambda: agent.events(conversation, kind="AgentErrorEvent"), "the end of the action")
+    [error] = agent.events(conversation, kind="AgentErrorEvent")
+    [action] = agent.events(conversation, kind="ActionEvent")
+    assert error["error"] == "Interrupted."
+    assert error["tool_call_id"] == action["tool_call_id"]
+
+
+def test_a_command_that_cannot_be_executed_is_observed_and_the_run_goes_on(agent):
+    conversation = agent.begin()
+    agent.send(conversation, f"run: : {'x' * 200_000}\nrun: echo next")
+
+    agent.until(conversation, "finished")
+    seen = [event["observation"]["exit_code"] for event in agent.events(conversation, kind="ObservationEvent")]
+    assert seen == [126, 0]
 
 
 def test_a_command_knows_secrets_and_no_key(agent, conversation):
-    agent.post(f"{conversation}/secrets", json={"secrets": {"GIVEN": "value"}})
-    send(agent, conversation, "run: echo $GIVEN; env | grep -c -e 'a key' -e PYTHONPATH")
-    until(agent, conversation, "waiting_for_confirmation")
-    decide(agent, conversation, True)
-    until(agent, conversation, "finished")
+    agent.post(f"{conversation}/secrets", {"secrets": {"GIVEN": "value"}})
+    agent.send(conversation, "run: echo $GIVEN; env | grep -c -e 'a key' -e PYTHONPATH")
+    agent.until(conversation, "waiting_for_confirmation")
+    agent.decide(conversation, True)
+    agent.until(conversation, "finished")
 
-    [seen] = events(agent, conversation, "ObservationEvent")
+    [seen] = agent.events(conversation, kind="ObservationEvent")
     assert seen["observation"]["content"][0]["text"] == "value\n0\n"
+
+
+@pytest.mark.parametrize("order", ["TIMESTAMP", "TIMESTAMP_DESC"])
+@pytest.mark.parametrize("kind", [None, "MessageEvent"])
+def test_pages_of_every_size_give_the_whole_log(agent, conversation, order, kind):
+    for text in "abc":
+        agent.send(conversation, text)
+        agent.until(conversation, "finished")
+    query = {"sort_order": order, **({"kind": kind} if kind else {})}
+    whole = agent.events(conversation, **query)
+    assert len(whole) == agent.client.get(f"{conversation}/events/count", params=query).json() > 5
+    timestamps = [event["timestamp"] for event in whole]
+    assert timestamps == sorted(timestamps, reverse=order == "TIMESTAMP_DESC")
+
+    for limit in (1, 2, len(whole) - 1, len(whole), 100):
+        assert agent.events(conversation, limit=limit, **query) == whole
+
+
+def test_a_page_of_large_events_ends_before_it_is_larger_than_a_client_reads(agent, conversation):
+    for _ in range(5):
+        agent.send(conversation, "x" * 300_000, run=False)
+
+    page = agent.client.get(f"{conversation}/events/search")
+    assert len(page.content) < 2 << 20
+    assert len(page.json()["items"]) == 4
+    assert len(agent.events(conversation)) == 5
+
+
+def test_a_page_begins_with_the_event_that_page_id_names(agent, conversation):
+    agent.send(conversation, "hello")
+    agent.until(conversation, "finished")
+    first, second, *_ = agent.events(conversation)
+
+    page = agent.client.get(f"{conversation}/events/search", params={"limit": 1}).json()
+    assert page == {"items": [first], "next_page_id": second["id"]}
+    unknown = agent.client.get(f"{conversation}/events/search", params={"limit": 1, "page_id": "unknown"}).json()
+    assert unknown == page
+
+
+def test_an_event_is_found_by_its_id(agent, conversation):
+    agent.send(conversation, "hello", run=False)
+    [event] = agent.events(conversation)
+
+    assert agent.client.get(f"{conversation}/events/{event['id']}").json() == event
+    assert agent.client.get(f"{conversation}/events/{uuid4()}").status_code == 404
+
+
+SOME = "/api/conversations/{}"
 
 
 @pytest.mark.parametrize(
@@ -128,13 +180,26 @@ def test_a_command_knows_secrets_and_no_key(agent, conversation):
     [
         ("GET", "/api/conversations/x", None, 422),
         ("GET", "/api/conversations/5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0aaa", None, 404),
+        ("DELETE", "/api/conversations/5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0aaa", None, 404),
         ("POST", "/api/conversations", {"conversation_id": "x"}, 422),
         ("POST", "/api/conversations", [1], 422),
+        ("POST", "/api/conversations", {"initial_message": "hello"}, 422),
+        ("POST", "/api/conversations", {"tags": ["a"]}, 422),
+        ("POST", f"{SOME}/events", {"content": "hello"}, 422),
+        ("POST", f"{SOME}/events", {"content": ["hello"]}, 422),
+        ("POST", f"{SOME}/events", {"content": [{"text": 1}]}, 422),
+        ("POST", f"{SOME}/events/respond_to_confirmation", {"reason": 1}, 422),
+        ("POST", f"{SOME}/confirmation_policy", {"policy": "NeverConfirm"}, 422),
+        ("POST", f"{SOME}/secrets", {"secrets": ["a"]}, 422),
+        ("GET", f"{SOME}/events/search?limit=0", None, 422),
+        ("GET", f"{SOME}/events/search?limit=101", None, 422),
+        ("GET", f"{SOME}/events/search?limit=x", None, 422),
+        ("GET", f"{SOME}/events/search?sort_order=x", None, 422),
         ("GET", "/api/nope", None, 404),
     ],
 )
-def test_bad_input_gets_an_error_with_a_detail(agent, method, path, body, status):
-    response = agent.request(method, path, json=body)
+def test_bad_input_gets_an_error_with_a_detail(agent, conversation, method, path, body, status):
+    response = agent.client.request(method, path.format(conversation.rpartition("/")[2]), json=body)
     assert response.status_code == status
     assert isinstance(response.json()["detail"], str)
 
