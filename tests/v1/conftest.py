@@ -77,10 +77,6 @@ id = "free"
 {AGENT}
 
 [[spec]]
-id = "tough"
-{AGENT.replace("restarts = 0", "restarts = 50")}
-
-[[spec]]
 id = "idle"
 idle_pause_seconds = 1
 {AGENT}
@@ -104,4 +100,8 @@ created_at = 2026-11-21T00:00:00Z
 id = "absent"
 command = ["/no/such/program"]
 created_at = 2026-11-21T00:00:00Z
+
+[[spec]]
+id = "tough"
+{AGENT.replace("restarts = 0", "restarts = 50")}
 """
