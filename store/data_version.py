@@ -5,7 +5,8 @@ A store without the key `data_version` is empty, or of version 0: written before
 | version | what its data are                                                                            |
 |---------|----------------------------------------------------------------------------------------------|
 | 0       | pending actions and decisions as lines of text, the members of app conversations as one JSON |
-| 1       | as `store/keys.py` says                                                                      |
+| 1       | sandboxes that end with their processes                                                      |
+| 2       | as `store/keys.py` says; fields of a sandbox that version 1 lacks have defaults              |
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from store.listing import Listing
 from store.migration import migrate_to_1
 
 #: of the data that this code reads and writes
-VERSION = 1
+VERSION = 2
 
 
 class DataVersion:
