@@ -45,15 +45,15 @@ def redis_program() -> str:
     return program("redis-server")
 
 
-def wait_until(ready, event: str) -> None:
+def wait_until(ready, event: str, *, seconds: float = TIMEOUT) -> None:
     """Wait until a call returns a true value; an exception counts as false."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):
             if ready():
                 return
         time.sleep(0.05)
-    pytest.fail(f"{event}: not within {TIMEOUT} s")
+    pytest.fail(f"{event}: not within {seconds} s")
 
 
 @contextlib.contextmanager
