@@ -61,6 +61,7 @@ class Sandbox:
     wanted: str
     host: str
     session_api_key: str = field(repr=False)
+    start: int  #: number of its last start of processes, 0 before the first
     created_at: Micros
     starting_at: Micros
     active_at: Micros
@@ -263,6 +264,7 @@ def _sandbox(fields: list[bytes], now: bytes) -> Sandbox:
     texts = ("id", "spec_id", "status", "wanted", "host", "session_api_key", "agent_url", "detail")
     values: dict[str, Any] = {name: words[name] for name in texts}
     values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
+    values |= {"start": int(words.get("start") or 0)}
     handle, urls = json.loads(words["handle"] or "null"), json.loads(words.get("urls") or "[]")
     return Sandbox(**values, handle=handle, urls=urls, seen_at=Micros(int(now)))
 
