@@ -59,7 +59,9 @@ def create_app(config: Config | None = None) -> Flask:
     store = open_store_of(config)
     app.extensions["store"] = store
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
-    app.extensions["commands"] = Commands(store, http_client(config.agent_seconds))
+    app.extensions["commands"] = Commands(
+        store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
+    )
     api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)

@@ -158,6 +158,12 @@ class Config:
     webhook_base_url: str = _setting(
         "", "URL that sandboxes post to, of `/api/v1/webhooks`; unset: that of HOST and PORT."
     )
+    wake_seconds: float = _setting(
+        30.0,
+        "Seconds that a message, a run or a setting waits for a sandbox that it wakes; 0: it wakes none and gets 409.",
+        least=0,
+        most=600,
+    )
     agent_seconds: float = _setting(
         10.0, "Deadline of a call to a sandbox's agent server, in seconds.", least=0.1, most=600
     )

@@ -20,6 +20,9 @@ MAX_DEPTH = 64
 #: most characters of a conversation's title; what an agent says beyond it is cut
 MOST_TITLE = 200
 
+#: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
+MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
+
 #: every execution status of a conversation. Source: the agent-server wire
 EXECUTION_STATUSES = (
     "idle",

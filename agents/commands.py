@@ -2,19 +2,28 @@
 
 Redis takes a decision first, then it is delivered. A run or a message makes an agent server approve its pending
 actions, so neither is sent before the agent has received every decision about its earlier actions.
+
+A command that needs the agent wakes a paused sandbox and waits for it. A decision asks for the same and waits for
+nothing. A pause, an interrupt and a deletion wake nothing. A run or a message starts a conversation again that its
+agent server has forgotten, such as one that keeps its conversations in memory alone.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.reach import WAKING, NotReachable, ask_to_wake, wake
+from agents.requests import restart_request
+from specs import Specs
 from store import Store
 from store.confirmations import SUPERSEDED
 from store.deliveries import Claim, Delivery
-from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses
+from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.sandbox_record import SandboxId
 from wire import ConversationId
 
@@ -28,35 +37,30 @@ _LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
 RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
 
 
-class NotReachable(Exception):
-    """The sandbox of a conversation does not run; status is the sandbox's."""
-
-    def __init__(self, sandbox_id: str, status: str) -> None:
-        hints = {"PAUSED": f": POST /api/v1/sandboxes/{sandbox_id}/resume first", "STARTING": ": try again shortly"}
-        super().__init__(f"The conversation's sandbox is {status}{hints.get(status, '')}")
-        self.status = status
-
-
 class Commands:
     """Each method raises ConversationNotFound and, of a conversation with a sandbox, NotReachable, AgentUnreachable
-    and AgentRefused."""
+    and AgentRefused; one that wakes a sandbox also TooManySandboxes."""
 
-    def __init__(self, store: Store, client: httpx.Client) -> None:
+    def __init__(self, store: Store, client: httpx.Client, specs: Specs, *, wake_seconds: float = 0) -> None:
+        """wake_seconds: how long a command waits for a sandbox that is paused or starting; 0: it wakes none."""
         self._store = store
         self._client = client
+        self._specs = specs
+        self._wake_seconds = wake_seconds
         #: length of a delivery's lease: a call, whose tries have one deadline, and a margin
         self.lease_seconds = (client.timeout.read or 0) + _LEASE_MARGIN
 
-    def agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
-        """The agent server that a conversation lives on; None if it is detached."""
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
-        return self.agent_in(SandboxId(sandbox_id)) if sandbox_id else None
-
     def agent_in(self, sandbox_id: SandboxId) -> AgentServer:
-        """The agent server of a sandbox; the call counts as a use of the sandbox. Raises NotReachable."""
-        sandbox = self._store.sandboxes.use(sandbox_id)
-        if sandbox is None or sandbox.status != "RUNNING":
-            raise NotReachable(sandbox_id, sandbox.status if sandbox else "MISSING")
+        """The agent server of a sandbox that runs; the call counts as a use of the sandbox. Raises NotReachable."""
+        sandbox = wake(self._store, sandbox_id, 0)
+        return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
+
+    def _awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
+        """The agent server that a conversation lives on, woken if need be; None if the conversation is detached."""
+        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        if sandbox_id is None:
+            return None
+        sandbox = wake(self._store, SandboxId(sandbox_id), self._wake_seconds)
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
@@ -91,6 +95,8 @@ class Commands:
         if delivery is None or not claim.is_of(delivery):
             self._store.deliveries.close(claim)
             return False
+        if claim.status == "PAUSED":
+            self.ask_to_wake(claim)
         self._deliver(claim, delivery)
         return True
 
@@ -106,20 +112,20 @@ class Commands:
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Set the policy that holds back the actions from now on."""
-        if agent := self.agent_of(conversation_id):
+        if agent := self._awake_agent_of(conversation_id):
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
         self._store.confirmations.set_policy(conversation_id, policy)
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
         """Set the analyzer that rates the risk of the agent's actions."""
-        if agent := self.agent_of(conversation_id):
+        if agent := self._awake_agent_of(conversation_id):
             body = {"security_analyzer": security_analyzer}
             agent.post(conversation_id, "security_analyzer", body, repeatable=True)
         self._store.conversations.update(conversation_id, security_analyzer=security_analyzer)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
         """Keep secrets for the agent. Raises SecretsRefused."""
-        if agent := self.agent_of(conversation_id):
+        if agent := self._awake_agent_of(conversation_id):
             agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
         self._store.conversations.put_secrets(conversation_id, secrets)
 
@@ -152,6 +158,11 @@ class Commands:
             with suppress(ConversationNotFound):  # another request was faster
                 self.delete(ConversationId(each["id"]))
 
+    def ask_to_wake(self, claim: Claim) -> None:
+        """Ask for the resume of a delivery's sandbox, which is paused. The next try repeats a refused one."""
+        with suppress(NotReachable, TooManySandboxes):
+            ask_to_wake(self._store, SandboxId(claim.sandbox_id))
+
     def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
         """Send a decision again unless the agent has received it; True if the delivery is settled now.
 
@@ -174,7 +185,7 @@ class Commands:
             if delivery:
                 self._catch_up(claim, delivery)
             again_in = None
-            agent.send(conversation_id, content, run)
+            self._or_again(agent, claim, partial(agent.send, conversation_id, content, run))
         finally:
             self._store.deliveries.close(claim, again_in=again_in)
 
@@ -185,15 +196,34 @@ class Commands:
             return
         try:
             if delivery is None or self._catch_up(claim, delivery):  # else the agent runs by an earlier acceptance
-                agent.post(conversation_id, "run", {}, repeatable=False)
+                self._or_again(agent, claim, partial(agent.post, conversation_id, "run", {}, repeatable=False))
         finally:
             self._store.deliveries.close(claim)
+
+    def _or_again(self, agent: AgentServer, claim: Claim, command: Callable[[], None]) -> None:
+        """Send a command. Where the agent server has forgotten the conversation, start it again there first."""
+        try:
+            command()
+        except AgentRefused as refusal:
+            [sandbox] = self._store.sandboxes.get_many([SandboxId(claim.sandbox_id)])
+            spec = self._specs.find(sandbox.spec_id) if sandbox and refusal.status == 404 else None
+            if spec is None:
+                raise
+            state = self._store.conversations.get(claim.conversation_id)
+            secrets = self._store.conversations.secrets_of(claim.conversation_id)
+            body = restart_request(state, secrets, spec.conversation, spec.working_dir)
+            agent.start(body, self._store.sandboxes.limits.start_seconds)
+            command()
 
     def _overtake(
         self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str
     ) -> tuple[AgentServer, Claim, Delivery | None]:
         """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
         claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        if claim.status in WAKING and self._wake_seconds:  # others may be delivered to meanwhile
+            self._store.deliveries.close(claim)
+            wake(self._store, SandboxId(sandbox_id), self._wake_seconds)
+            claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         try:
             agent = self._agent(claim)
         except NotReachable:

@@ -7,12 +7,23 @@ A call that can be repeated without harm is tried twice when the connection fail
 not repeated: the client cannot know whether the agent received them.
 """
 
+import json
 from typing import Any
 
 import httpx
 
 from agents.transport import Transport, deadline
-from wire import ConversationId, InvalidJson, one_line, parse_json
+from wire import (
+    MOST_CALL_BYTES,
+    MOST_EVENT_BYTES,
+    MOST_NAME,
+    ConversationId,
+    Event,
+    InvalidJson,
+    one_line,
+    parse_json,
+    read_event,
+)
 
 #: seconds that a connection may take, and that a health check may take
 _CONNECT, _ALIVE = 2.0, 2.0
@@ -29,6 +40,13 @@ _LONGEST_IDLE = 1e9
 
 class AgentUnreachable(Exception):
     """The agent server sent no usable response; the message is a sentence of one line."""
+
+
+class ResponseTooLong(AgentUnreachable):
+    """The agent server's response has more than MOST_BYTES."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The agent server's response is longer than {MOST_BYTES} bytes")
 
 
 class AgentRefused(Exception):
@@ -81,6 +99,29 @@ class AgentServer:
             raise AgentUnreachable("The agent server's response has no list of events with ids as its items")
         return str(items[0]["id"])
 
+    def count_events(self, conversation_id: ConversationId) -> int:
+        """The number of events in the agent's own log of a conversation."""
+        number = _json(self._call("GET", f"/api/conversations/{conversation_id}/events/count", repeatable=True))
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise AgentUnreachable("The agent server's response is no number of events")
+        return number
+
+    def events(
+        self, conversation_id: ConversationId, *, limit: int, newest_first: bool = False, page_id: str | None = None
+    ) -> tuple[list[Event], str | None]:
+        """A page of the agent's own log of a conversation, and the page_id of the next one.
+
+        page_id: id of the first event. An event that no webhook would take is left out. Raises ResponseTooLong.
+        """
+        query = {"limit": str(limit), "sort_order": "TIMESTAMP_DESC" if newest_first else "TIMESTAMP"}
+        query |= {"page_id": page_id} if page_id else {}
+        path = f"/api/conversations/{conversation_id}/events/search"
+        page = _object(self._call("GET", path, params=query, repeatable=True))
+        items, following = page.get("items"), page.get("next_page_id")
+        if not isinstance(items, list) or not isinstance(following, str | None):
+            raise AgentUnreachable("The agent server's response is no page of events")
+        return [event for event in map(_event, items) if event], following or None
+
     def send(self, conversation_id: ConversationId, content: list[dict[str, Any]], run: bool) -> None:
         """Send the agent a user's message."""
         body = {"role": "user", "content": content, "run": run}
@@ -124,7 +165,7 @@ class AgentServer:
             for part in response.iter_raw():
                 body += part
                 if len(body) > MOST_BYTES:
-                    raise AgentUnreachable(f"The agent server's response is longer than {MOST_BYTES} bytes")
+                    raise ResponseTooLong
         if not response.is_success:
             raise AgentRefused(response.status_code, _detail(bytes(body)))
         return bytes(body)
@@ -136,15 +177,37 @@ def _reason(error: Exception, seconds: float) -> str:
     return f"The agent server does not answer: {one_line(str(error))[:_DETAIL] or type(error).__name__}"
 
 
-def _object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a response. Raises AgentUnreachable."""
+def _json(body: bytes) -> Any:
+    """The JSON of a response. Raises AgentUnreachable."""
     try:
-        value = parse_json(body)
+        return parse_json(body)
     except InvalidJson as error:
         raise AgentUnreachable(f"The agent server's response is no JSON object: {one_line(str(error))}") from error
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a response. Raises AgentUnreachable."""
+    value = _json(body)
     if not isinstance(value, dict):
         raise AgentUnreachable("The agent server's response is no JSON object")
     return value
+
+
+def _event(item: Any) -> Event | None:
+    """An event of the agent's log; None for one that is not of the shape which webhooks take."""
+    names = ("id", "kind", "source", "timestamp", "tool_name", "tool_call_id", "llm_response_id")
+    if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in names[:4]):
+        return None
+    texts = [item[name].encode(errors="surrogatepass") for name in names if isinstance(item.get(name), str)]
+    raw = json.dumps(item).encode()
+    if len(raw) > MOST_EVENT_BYTES or any(len(text) > MOST_CALL_BYTES for text in texts):
+        return None
+    try:
+        event = read_event(raw)
+        "".join(event[:3]).encode()
+    except ValueError:  # no time, or a lone surrogate in a name
+        return None
+    return event if all(0 < len(name) <= MOST_NAME for name in event[:3]) else None
 
 
 def _detail(body: bytes) -> str:

@@ -181,7 +181,7 @@ def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 
 @app_conversations.post("/<conversation_id:conversation_id>/send-message")
-@app_conversations.fails(404, 409, 410, 413, 415, 502)
+@app_conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @app_conversations.arguments(SendAppMessageRequest())
 @app_conversations.response(200, SendAppMessageResult)
 def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 
 @conversations.post("/<conversation_id:conversation_id>/run")
-@conversations.fails(404, 409, 410, 502)
+@conversations.fails(404, 409, 410, 429, 502)
 @conversations.response(200, Success)
 def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Start the agent, or resume it; the actions that wait for a decision are accepted by that."""
@@ -126,7 +126,7 @@ def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 
 @conversations.post("/<conversation_id:conversation_id>/confirmation_policy")
-@conversations.fails(404, 409, 410, 413, 415, 502)
+@conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
 def set_conversation_confirmation_policy(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -136,7 +136,7 @@ def set_conversation_confirmation_policy(request: dict[str, Any], conversation_i
 
 
 @conversations.post("/<conversation_id:conversation_id>/security_analyzer")
-@conversations.fails(404, 409, 410, 413, 415, 502)
+@conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(SetSecurityAnalyzer())
 @conversations.response(200, Success)
 def set_conversation_security_analyzer(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
@@ -146,7 +146,7 @@ def set_conversation_security_analyzer(request: dict[str, Any], conversation_id:
 
 
 @conversations.post("/<conversation_id:conversation_id>/secrets")
-@conversations.fails(404, 409, 410, 413, 415, 502)
+@conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(UpdateSecrets())
 @conversations.response(200, Success)
 def update_conversation_secrets(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:

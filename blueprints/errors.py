@@ -8,7 +8,8 @@
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes, TooManyStopped                  | 429                                 |
 | NotItsSandbox                                     | 401                                 |
-| NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR) |
+| NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR); 503 with |
+|                                                   | `Retry-After` after a wait for it   |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
 | TooManyKinds                                      | 422, which names the body           |
@@ -29,8 +30,8 @@ from flask import Flask, Response, current_app, jsonify, request
 from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from agents.commands import NotReachable
 from agents.link import AgentRefused, AgentUnreachable
+from agents.reach import NotReachable
 from blueprints.api import InvalidInput
 from boot.body import BodyTooSlow
 from schemas.errors import validation_errors
@@ -89,9 +90,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
     app.register_error_handler(TooManyStopped, lambda error: _detail(str(error), 429))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
-    app.register_error_handler(
-        NotReachable, lambda error: _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
-    )
+    app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
     for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet):
@@ -119,6 +118,12 @@ def _refused(place: str, messages: Any) -> Response:
 
 def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
     return lambda error: _refused(place, {member: [Fault(str(error), "value_error")]})
+
+
+def _not_reachable(error: NotReachable) -> Response:
+    if error.waited:
+        return _retry_later(str(error))
+    return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
 
 
 def _unavailable(error: Exception) -> Response:

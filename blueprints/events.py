@@ -109,7 +109,7 @@ def _refused_ids(place: str, messages: Any) -> InvalidInput:
 
 
 @events.post("/events")
-@events.fails(404, 409, 410, 413, 415, 502)
+@events.fails(404, 409, 410, 413, 415, 429, 502)
 @events.arguments(SendMessageRequest())
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:

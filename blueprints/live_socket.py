@@ -26,15 +26,24 @@ from uuid import uuid4
 from flask import Blueprint, Response, current_app, request
 from marshmallow import ValidationError
 
-from agents.commands import Commands, NotReachable
+from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
+from agents.reach import NotReachable
 from blueprints.api import InvalidInput
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
 from schemas.conversations import ConversationInfo
 from schemas.errors import validation_errors
 from schemas.live import Follow, InboundMessage
 from store import Store
-from store.errors import UNAVAILABLE, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
+from store.errors import (
+    UNAVAILABLE,
+    ConversationNotFound,
+    FellBehind,
+    Stopping,
+    StoreError,
+    TooManyFollowers,
+    TooManySandboxes,
+)
 from store.feed import Entry, Follower
 from wire import ConversationId, InvalidJson, Micros, Seq, event_time, micros, now, parse_json
 
@@ -198,7 +207,7 @@ class Session:
             self._send_error("ValidationError", json.dumps(faults))
         except UNAVAILABLE:
             self._send_error("StoreUnavailable", "The message was not taken: the store does not answer. Send it again.")
-        except (NotReachable, AgentUnreachable, AgentRefused) as fault:
+        except (NotReachable, TooManySandboxes, AgentUnreachable, AgentRefused) as fault:
             self._send_error(type(fault).__name__, str(fault))
         except ConversationNotFound as gone:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))

@@ -18,14 +18,11 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
+from wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros
 from wire import Event as WireEvent
-from wire import bare_kind, json_elements, micros
 
-#: events in one batch; bytes of one event; characters of an id, a kind or a source
-MOST_EVENTS, MOST_EVENT_BYTES, MOST_NAME = 500, 1024 * 1024, 128
-
-#: bytes of each name that an observation of an action repeats
-MOST_CALL_BYTES = 4096
+#: events in one batch
+MOST_EVENTS = 500
 
 #: ids in one batch get
 MOST_IDS = 100

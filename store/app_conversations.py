@@ -55,10 +55,17 @@ class AppConversations:
 
     def children(self, conversation_id: ConversationId) -> Iterator[dict[str, Any]]:
         """Every child's state, the oldest first; a page at a time, so that children may be deleted meanwhile."""
+        return self._each(f"of-{conversation_id}")
+
+    def each_in(self, sandbox_id: SandboxId) -> Iterator[dict[str, Any]]:
+        """The state of every conversation in a sandbox, the oldest first; read as `children` are."""
+        return self._each(f"in-{sandbox_id}")
+
+    def _each(self, group: str) -> Iterator[dict[str, Any]]:
         start: Cursor | None = None
         while True:
             states, start = self._conversations.page(
-                Filter(group=f"of-{conversation_id}"), by="created", descending=False, limit=_PAGE, start=start
+                Filter(group=group), by="created", descending=False, limit=_PAGE, start=start
             )
             yield from states
             if start is None:

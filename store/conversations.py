@@ -18,8 +18,11 @@ from store.stamps import Stamp
 from store.text import record
 from wire import MOST_TITLE, ConversationId, user_message
 
+#: fields of the hash that the recovery after a restart of an agent server keeps
+_OF_RECOVERY = ("agent_log", "interrupted")
+
 #: fields of the hash that are JSON
-_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info")
+_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
@@ -210,6 +213,27 @@ class Conversations:
             self._listing.write(self._scripts.put_secrets, conversation_id, args)
         else:
             self.get(conversation_id)
+
+    def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
+        """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
+        sealed: Any = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
+        return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
+
+    def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, str]) -> None:
+        """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
+
+        stamp: its id prefix is that of this end, so that a repeat appends nothing. error: code and detail of a
+        ConversationErrorEvent; empty: no such event. Two round trips. Raises ConversationNotFound, NotItsSandbox.
+        """
+        args = [*stamp.args, sandbox_id, json.dumps(error)[1:-1]]
+        [outcome] = self._listing.write(self._scripts.interrupt_conversation, conversation_id, args)
+        if outcome == "foreign":
+            raise NotItsSandbox
+
+    def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
+        """Keep what the recovery knows; see `store/keys.py`. Of an unknown conversation nothing is kept."""
+        args = [json.dumps(agent_log), json.dumps(interrupted)]
+        self._scripts.note_recovery([ConversationKeys(conversation_id).root], args)
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation with its events and secrets. Three round trips, in a sandbox four.

@@ -29,6 +29,9 @@ _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 #: kinds that followers receive and the log does not keep. Source: the agent-server wire
 LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent")
 
+#: kinds of the events that end an action
+CLOSING_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
+
 #: a longer live event is dropped: Redis' channels, which carry it, have no bound of their own
 MOST_LIVE_BYTES = 64 * 1024
 
@@ -67,6 +70,18 @@ def stored_bytes(event: Event) -> bytes:
     if _is_snapshot(event) or (event.kind in LIVE_KINDS and len(event.raw) > MOST_LIVE_BYTES):
         return b""
     return event.raw
+
+
+def is_kept(event: Event) -> bool:
+    """Whether a log keeps an event: no snapshot, and none that followers alone receive."""
+    return event.kind not in LIVE_KINDS and not _is_snapshot(event)
+
+
+def closes(event: Event, action: Event) -> bool:
+    """Whether an event ends an action: it observes or rejects the action, or is an error of the action's tool call."""
+    found = effect(event)
+    call = action.fields.get("tool_call_id")
+    return found.get("close") == action.id or ("close_call" in found and found["close_call"] == json.dumps(call))
 
 
 def written(effect: dict[str, Any]) -> str:

@@ -49,15 +49,22 @@ class EventLog:
         self._bounds = bounds
 
     def append(
-        self, conversation_id: ConversationId, events: Sequence[Event], *, sandbox_id: str | None = None
+        self,
+        conversation_id: ConversationId,
+        events: Sequence[Event],
+        *,
+        sandbox_id: str | None = None,
+        made_here: bool = False,
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown conversation is created.
 
-        sandbox_id is the id of the sending sandbox. Returns the number of new events, and the seq of the
+        sandbox_id is the id of the sending sandbox; made_here: the server made these events about a conversation there,
+        and the agent's own log does not have them. Returns the number of new events, and the seq of the
         conversation's last event. Raises NotItsSandbox, TooManyPending, TooManyKinds, and ConversationNotFound of
         a conversation that was deleted a moment ago.
         """
         args: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
+        args.append("1" if made_here else "")
         for event in events:
             words = (stored_bytes(event), record(event), written(effect(event)))
             args += (event.id, pair(event.kind, event.source), event.at, *words)
@@ -176,6 +183,26 @@ class EventLog:
         if isinstance(reply, int):
             raise EventsTooLong(PAGE_BYTES)
         return list(reply)
+
+    def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
+        """Those of the ids that the log does not have. One round trip, without the events' bytes."""
+        if not event_ids:
+            return set()
+        known: Any = self._redis.hmget(ConversationKeys(conversation_id).ids, list(event_ids))
+        return {event_id for event_id, seq in zip(event_ids, known, strict=True) if seq is None}
+
+    def open_ids(self, conversation_id: ConversationId) -> list[str]:
+        """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
+        stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
+        return [one.decode() for one in stored]
+
+    def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
+        """Make these actions of the log the open ones, and no other: after a restart the agent says which wait."""
+        args: list[Any] = [Stamp.now().utc_time]
+        for action in actions:
+            if "open" in (found := effect(action)):
+                args += (action.id, action.at, json.dumps(found["open"], ensure_ascii=False))
+        self._scripts.reopen_actions([ConversationKeys(conversation_id).root], args)
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.

@@ -3,7 +3,7 @@
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 34 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 37 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -77,7 +77,10 @@ In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; 
 conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
 `git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last), and a decision
 that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`,
-`reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs).
+`reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a
+restart of its agent server needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how
+far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent
+server ended).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
 its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON),
@@ -118,6 +121,10 @@ class ConversationKeys:
     @property
     def log(self) -> str:
         return f"{self.root}:log"
+
+    @property
+    def ids(self) -> str:
+        return f"{self.root}:ids"
 
     @property
     def pairs(self) -> str:

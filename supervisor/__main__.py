@@ -140,7 +140,7 @@ def _supervise(
 ) -> None:
     """Supervise until `stop` is set, or until another supervisor has the lease."""
     client = http_client(config.agent_seconds)
-    commands = Commands(store, client)
+    commands = Commands(store, client, specs)
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
     host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)

@@ -9,8 +9,9 @@ import logging
 import threading
 
 import wire
-from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands, NotReachable
+from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands
 from agents.link import AgentRefused, AgentUnreachable
+from agents.reach import WAKING, NotReachable
 from store import Store
 from store.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
@@ -18,7 +19,8 @@ from wire import read_event
 
 log = logging.getLogger("supervisor")
 
-#: seconds after which a delivery to an agent that runs, but does not receive it, is given up
+#: seconds after which a delivery is given up: to an agent that runs, but does not receive it, and to a sandbox that is
+#: ERROR or MISSING, and that nobody has resumed
 GIVEN_UP = 600.0
 
 #: agents that one supervisor delivers to at once
@@ -54,14 +56,16 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
     if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
         store.deliveries.close(claim)
         return
-    again_in, hopeless = RETRY_SECONDS, False
+    again_in, hopeless, waits = RETRY_SECONDS, False, False
     try:
         if commands.redeliver(claim, delivery):
             store.deliveries.close(claim)
             return
         again_in, reason = ACCEPTED_SECONDS, "it goes on to wait"
     except NotReachable as error:
-        hopeless, reason = error.status in ("ERROR", "MISSING"), str(error)
+        hopeless, waits, reason = error.is_gone, error.status in WAKING, str(error)
+        if error.status == "PAUSED":
+            commands.ask_to_wake(claim)
     except AgentRefused as error:
         hopeless, reason = error.status < 500, str(error)
     except AgentUnreachable as error:
@@ -71,7 +75,7 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
     except Exception as error:  # a fault of ours must not be retried without end
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
         reason = f"unforeseen {type(error).__name__}"
-    if hopeless or min(delivery.age, claim.status_seconds) > GIVEN_UP:
+    if hopeless or (not waits and min(delivery.age, claim.status_seconds) > GIVEN_UP):
         _give_up(store, claim, delivery, reason)
     else:
         store.deliveries.close(claim, again_in=again_in)
@@ -91,7 +95,7 @@ def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> Non
     log.warning("conversation %s: %s", claim.conversation_id, fields["detail"])
     try:
         event = read_event(json.dumps(fields).encode())
-        store.events.append(claim.conversation_id, [event], sandbox_id=claim.sandbox_id)
+        store.events.append(claim.conversation_id, [event], sandbox_id=claim.sandbox_id, made_here=True)
     except (ConversationNotFound, NotItsSandbox):
         pass
     store.deliveries.settle(claim.conversation_id, delivery)

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from agents.commands import Commands, NotReachable
+from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
+from agents.reach import NotReachable
+from agents.requests import conversation_request
 from specs import SpecNotFound, Specs
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, StoreError
@@ -102,7 +104,7 @@ class StartDriver:
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
         spec = self._specs.get(sandbox.spec_id)
         conversation_id = start.conversation_id
-        body = conversation_request(start, request, spec.conversation, spec.working_dir)
+        body = conversation_request(conversation_id, request, spec.conversation, spec.working_dir)
         app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
         app = {"llm_model": _model(body), "start_id": start.id} | app
         secrets = self._store.start_tasks.secrets_of(start)
@@ -210,23 +212,6 @@ class StartDriver:
 #: members of the request that an app conversation keeps, and those that it has from its parent
 _INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
 _APP_FIELDS = (*_INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
-
-
-def conversation_request(
-    start: StartTask, request: Mapping[str, Any], template: Mapping[str, Any], working_dir: str
-) -> dict[str, Any]:
-    """The body of the request that starts the conversation: the spec's template, filled with the client's request."""
-    body: dict[str, Any] = {
-        "agent": {},
-        "workspace": {"kind": "LocalWorkspace", "working_dir": working_dir if working_dir.startswith("/") else "."},
-        **template,
-        "conversation_id": start.conversation_id,
-    }
-    if message := request.get("initial_message"):
-        body["initial_message"] = message
-    if (model := request.get("llm_model")) and isinstance(body["agent"].get("llm"), dict):
-        body["agent"] = {**body["agent"], "llm": {**body["agent"]["llm"], "model": model}}
-    return body
 
 
 def _model(body: Mapping[str, Any]) -> str | None:

@@ -53,6 +53,9 @@ class Scripts:
     """
 
     append_events: DecidingScript
+    interrupt_conversation: DecidingScript
+    reopen_actions: Script
+    note_recovery: Script
     send_message: DecidingScript
     count_events: Script
     page_events: Script

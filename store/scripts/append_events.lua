@@ -6,7 +6,7 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox that sends them ("" none), which must be the conversation's
---       6 most open actions   7 most "KIND:SOURCE" pairs
+--       6 most open actions   7 most "KIND:SOURCE" pairs   8 "1" where the server itself made the events, else ""
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
 --       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
 -- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs", revision,
@@ -18,11 +18,11 @@
 -- include: _actions.lua
 -- include: _batch.lua
 if not open_log(ARGV[1]) then return false end
-local state = redis.call('HMGET', root, 'sandbox_id', 'final_at')
+local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted')
 local sandbox, final_at = state[1] or '', state[2] or '-inf'
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq) end
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, STEP = 8, 6
+local FIRST, STEP = 9, 6
 local waited, held, live = log.status == 'waiting_for_confirmation', {}, {}
 
 local function refuse(outcome)
@@ -89,6 +89,9 @@ end
 local waits_now = #waiting > 0 or log.status == 'waiting_for_confirmation'
 if open and waits_now and sandbox == '' and log.held ~= '' and (waited and open.count or open.fresh) > most_open then
   return refuse('too_many_pending')
+end
+if sandbox ~= '' and ARGV[8] == '' and appended > 0 then
+  log.fields.posted = string.format('%d', (state[3] or 0) + appended)
 end
 forget_beyond(most_open)
 write_open()

@@ -1,5 +1,5 @@
 -- claim_delivery: take the delivery that has been due for longest, with the lease of its agent. A delivery is due
--- again a second later, and delays no other, while its agent has another one or its sandbox is STARTING or PAUSED.
+-- again a second later, and delays no other, while its agent has another one or its sandbox is STARTING.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 token of the lease, one per claim   2 lease, ms   3 a heartbeat that is older, µs, is lost
 --       4 a sandbox that waits longer for a host, µs, has failed
@@ -24,8 +24,7 @@ if known then
 end
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':deliveries', '-inf', now, 'LIMIT', 0, 256)) do
   local sandbox = sandbox_of(entry)
-  local status = field(sandbox, 'status')
-  if status == 'STARTING' or status == 'PAUSED' or redis.call('EXISTS', root .. ':agent:' .. sandbox) == 1 then
+  if field(sandbox, 'status') == 'STARTING' or redis.call('EXISTS', root .. ':agent:' .. sandbox) == 1 then
     redis.call('ZADD', root .. ':deliveries', string.format('%.0f', now + 1000000), entry)
   else
     local _, lease_end = take(entry, token, lease)

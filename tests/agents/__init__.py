@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import wire
+from specs import Specs
 from store import Store
 from store.deliveries import Claim
 from store.sandbox_record import Sandbox
 from tests.conftest import action, as_events, status
+
+#: those that come with the server
+SPECS = Specs.load("")
 
 #: the due index of all deliveries. Source: `store/keys.py`
 DUE = "{sandboxes}:deliveries"

@@ -4,7 +4,7 @@ import pytest
 
 from agents.commands import Commands
 from agents.link import http_client
-from tests.agents import propose, running_sandbox, scripted_agent
+from tests.agents import SPECS, propose, running_sandbox, scripted_agent
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def agent():
 
 @pytest.fixture
 def commands(store):
-    return Commands(store, http_client(2))
+    return Commands(store, http_client(2), SPECS)
 
 
 @pytest.fixture

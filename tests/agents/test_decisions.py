@@ -9,7 +9,7 @@ import pytest
 from agents.commands import Commands, NotReachable
 from agents.link import AgentRefused, AgentUnreachable, http_client
 from supervisor.deliveries import deliver
-from tests.agents import DUE, claimed, end_leases, lease_key, propose
+from tests.agents import DUE, SPECS, claimed, end_leases, lease_key, propose
 from tests.conftest import action, as_events, status
 from tests.servers import wait_until
 
@@ -45,7 +45,7 @@ def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
 
 def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_once(store, waiting, sandbox, agent):
     # Given an agent that responds after a supervisor has polled for due deliveries
-    commands, polled = Commands(store, http_client(60)), threading.Event()
+    commands, polled = Commands(store, http_client(60), SPECS), threading.Event()
     agent.on_request = lambda _: polled.wait(30)
     with ThreadPoolExecutor(1) as pool:
         deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
@@ -68,7 +68,7 @@ def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_onc
 def test_the_lease_of_a_delivery_is_longer_than_a_call_that_is_tried_twice(store):
     for seconds in (0.1, 10, 600):
         timeout = http_client(seconds).timeout
-        assert timeout.read < Commands(store, http_client(seconds)).lease_seconds <= timeout.read + 5
+        assert timeout.read < Commands(store, http_client(seconds), SPECS).lease_seconds <= timeout.read + 5
 
 
 def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_it(store, commands, waiting, agent):
@@ -256,7 +256,7 @@ def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands,
 @pytest.mark.parametrize("act", ["run", "message"])
 def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, waiting, agent, monkeypatch, act):
     monkeypatch.setattr("agents.commands._LEASE_TIMEOUT", 60)
-    commands = Commands(store, http_client(30))
+    commands = Commands(store, http_client(30), SPECS)
     go_on = threading.Event()
     agent.on_request = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(30)
     with ThreadPoolExecutor(2) as pool:

@@ -7,11 +7,12 @@ import pytest
 from agents.commands import Commands
 from agents.link import http_client
 from store.errors import ConversationNotFound
+from tests.agents import SPECS
 
 
 @pytest.fixture
 def commands(store):
-    return Commands(store, http_client(2))
+    return Commands(store, http_client(2), SPECS)
 
 
 @pytest.fixture

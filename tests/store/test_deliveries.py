@@ -164,20 +164,19 @@ def test_an_agent_has_one_delivery_in_hand_and_others_are_claimed_meanwhile(stor
         assert claimed(store, second) is not None
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume"])
-def test_a_delivery_to_a_sandbox_that_does_not_run_yet_stays_unclaimed(store, waiting, box, verb):
+def test_a_delivery_to_a_paused_sandbox_is_claimed_and_stays_unclaimed_while_the_sandbox_starts(store, waiting, box):
     conversation, _ = waiting
     claim, _ = decided(store, conversation, box)
     store.sandboxes.ask(box, "pause")
     store.sandboxes.report(box, "scripted", "supervisor", "PAUSED")
-    if verb == "resume":
-        store.sandboxes.ask(box, "resume")
     store.deliveries.close(claim, again_in=0)
+    taken = claimed(store, conversation)
+    assert taken.status == "PAUSED"
 
+    store.sandboxes.ask(box, "resume")
+    store.deliveries.close(taken, again_in=0)
     assert claimed(store, conversation) is None
 
-    if verb == "pause":
-        store.sandboxes.ask(box, "resume")
     store.sandboxes.report(box, "scripted", "supervisor", "RUNNING")
     end_leases(store, conversation)
     assert claimed(store, conversation).status == "RUNNING"

@@ -11,7 +11,7 @@ from agents.commands import Commands
 from agents.link import http_client
 from store.keys import ConversationKeys, SandboxKeys
 from supervisor.deliveries import DeliveryDriver, deliver
-from tests.agents import claimed, end_leases, propose, running_sandbox, scripted_agent
+from tests.agents import SPECS, claimed, end_leases, propose, running_sandbox, scripted_agent
 from tests.servers import wait_until
 
 
@@ -29,7 +29,7 @@ def sandbox(store, agent):
 
 @pytest.fixture
 def commands(store):
-    return Commands(store, http_client(2))
+    return Commands(store, http_client(2), SPECS)
 
 
 def decided(store, agent, sandbox_id, conversation=None, *, accept=False) -> str:
@@ -63,7 +63,7 @@ def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for
 
 
 def test_a_hanging_agent_delays_no_other(store):
-    commands, go_on = Commands(store, http_client(60)), threading.Event()
+    commands, go_on = Commands(store, http_client(60), SPECS), threading.Event()
     with scripted_agent() as hung, scripted_agent() as quick, running_sandbox(store, hung.url) as box:
         hung.on_request = lambda _: go_on.wait(60)
         stuck = [decided(store, hung, box.id) for _ in range(3)]
@@ -93,7 +93,7 @@ def test_a_hanging_agent_delays_no_other(store):
 
 def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(store, monkeypatch):
     monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
-    commands, go_on = Commands(store, http_client(60)), threading.Event()
+    commands, go_on = Commands(store, http_client(60), SPECS), threading.Event()
     with scripted_agent() as hung, ExitStack() as stack:
         hung.on_request = lambda _: go_on.wait(60)
         boxes = [stack.enter_context(running_sandbox(store, hung.url)) for _ in range(3)]
@@ -165,15 +165,13 @@ def test_paused_time_does_not_count_as_silence_of_the_agent(store, commands, age
     assert errors(store, conversation) == []
 
 
-@pytest.mark.parametrize("why", ["refused", "gone", "forgotten"])
+@pytest.mark.parametrize("why", ["refused", "deleted"])
 def test_a_decision_that_can_never_be_delivered_is_logged(store, commands, agent, sandbox, why):
     conversation = decided(store, agent, sandbox.id, accept=True)
     if why == "refused":
         agent.statuses = [404]
     else:
-        store.sandboxes.report(
-            sandbox.id, "scripted", "supervisor", "ERROR" if why == "gone" else "GONE", detail="it ended"
-        )
+        store.sandboxes.report(sandbox.id, "scripted", "supervisor", "GONE")
 
     drive(store, commands, conversation)
 
@@ -181,6 +179,39 @@ def test_a_decision_that_can_never_be_delivered_is_logged(store, commands, agent
     [error] = errors(store, conversation)
     assert error["code"] == "AnswerNotDelivered"
     assert "accepted" in error["detail"]
+
+
+@pytest.mark.parametrize("status", ["ERROR", "MISSING"])
+def test_a_delivery_to_a_failed_sandbox_waits_for_its_resume_and_is_given_up_later(
+    store, commands, agent, sandbox, status
+):
+    conversation = decided(store, agent, sandbox.id, accept=True)
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", status, detail="it ended")
+    drive(store, commands, conversation)
+    assert store.deliveries.get(conversation) is not None
+
+    let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
+    drive(store, commands, conversation)
+
+    assert store.deliveries.get(conversation) is None
+    [error] = errors(store, conversation)
+    assert (error["code"], status in error["detail"]) == ("AnswerNotDelivered", True)
+
+
+def test_a_delivery_to_a_paused_sandbox_asks_for_its_resume_and_is_never_given_up(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id, accept=False)
+    store.sandboxes.ask(sandbox.id, "pause")
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
+    let_pass(store, conversation, sandbox.id, decided_for=100_000, running_for=100_000)
+
+    drive(store, commands, conversation)
+
+    assert agent.decisions == []
+    assert store.sandboxes.get(sandbox.id).wanted == "running"
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING")
+    drive(store, commands, conversation)
+    assert agent.decisions == [{"accept": False, "reason": "no"}]
+    assert store.deliveries.get(conversation) is None
 
 
 def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):

@@ -97,7 +97,8 @@ def store(redis_url, monkeypatch, agent):
 def driver(store, tmp_path):
     path = tmp_path / "specs.toml"
     path.write_text(SPECS)
-    return StartDriver(store, Commands(store, http_client(10)), Specs.load(str(path)), shared=False, start_seconds=60)
+    specs = Specs.load(str(path))
+    return StartDriver(store, Commands(store, http_client(10), specs), specs, shared=False, start_seconds=60)
 
 
 def started(store, driver, **request):

@@ -1,0 +1,57 @@
+"""Whether the agent server of a sandbox can be reached, and how a use of a paused sandbox wakes it."""
+
+import time
+
+from store import Store
+from store.errors import SandboxNotFound, SandboxRefuses
+from store.sandbox_record import Sandbox, SandboxId
+
+#: seconds between two polls of a sandbox that is waking
+_POLL = 0.05
+
+#: statuses that a use of the sandbox waits through
+WAKING = ("PAUSED", "STARTING")
+
+
+class NotReachable(Exception):
+    """The sandbox of a conversation does not run; status is the sandbox's, MISSING for one that was deleted."""
+
+    def __init__(self, sandbox_id: str, status: str, *, waited: float = 0, is_gone: bool = False) -> None:
+        """waited: seconds in which the sandbox was to wake. is_gone: it was deleted, and never runs again."""
+        resume = f": POST /api/v1/sandboxes/{sandbox_id}/resume first"
+        hints = {"PAUSED": resume, "ERROR": resume, "STARTING": ": try again shortly"}
+        hint = f" after {waited:g} s: try again shortly" if waited else hints.get(status, "")
+        super().__init__(f"The conversation's sandbox is {status}{hint}")
+        self.status, self.waited, self.is_gone = status, waited, is_gone
+
+    @classmethod
+    def of(cls, sandbox_id: str, sandbox: Sandbox | None, *, waited: float = 0) -> "NotReachable":
+        """Of the sandbox as it was read; None: there is no such sandbox."""
+        return cls(sandbox_id, sandbox.status if sandbox else "MISSING", waited=waited, is_gone=sandbox is None)
+
+
+def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
+    """Ask for the resume of a sandbox. Raises NotReachable of one that cannot be resumed, and TooManySandboxes."""
+    try:
+        store.sandboxes.ask(sandbox_id, "resume")
+    except (SandboxNotFound, SandboxRefuses):
+        raise NotReachable.of(sandbox_id, store.sandboxes.use(sandbox_id)) from None
+
+
+def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
+    """The sandbox when it runs: one that is PAUSED is resumed first, which takes so many seconds at most.
+
+    ERROR is not woken: a person should read why it failed. Raises NotReachable, TooManySandboxes.
+    """
+    deadline = time.monotonic() + seconds
+    sandbox = store.sandboxes.use(sandbox_id)
+    if sandbox is not None and sandbox.status == "PAUSED" and seconds:
+        ask_to_wake(store, sandbox_id)
+        sandbox = store.sandboxes.use(sandbox_id)
+    while sandbox is not None and sandbox.status == "STARTING" and time.monotonic() < deadline:
+        time.sleep(_POLL)
+        sandbox = store.sandboxes.use(sandbox_id)
+    if sandbox is None or sandbox.status != "RUNNING":
+        waited = seconds if sandbox is not None and sandbox.status in WAKING else 0
+        raise NotReachable.of(sandbox_id, sandbox, waited=waited)
+    return sandbox

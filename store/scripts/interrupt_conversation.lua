@@ -1,0 +1,23 @@
+-- interrupt_conversation: note that the agent server of a conversation ended. A run is paused, and the conversation
+-- remembers that it ran; a conversation that waits for a decision goes on to wait.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 id prefix of minted events, one per end of an agent server   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
+--       5 id of the sandbox   6 members of a ConversationErrorEvent, as JSON without braces ("" no such event)
+-- Returns  {"noted" | "foreign": the conversation is in another sandbox or in none, revision, execution_status, created_at,
+--          updated_at, groups, title} | false: no such conversation
+-- Cost  O(log n): n events of the conversation
+-- Idempotent  by id prefix: a repeat finds its event, and the conversation paused
+-- include: _log.lua
+if not open_log(ARGV[1]) then return false end
+if redis.call('HGET', root, 'sandbox_id') ~= ARGV[5] then return close_log('foreign', ARGV[4]) end
+local stamp, error_id = {iso = ARGV[2], score = ARGV[3]}, next_id()
+if ARGV[6] ~= '' and redis.call('HEXISTS', root .. ':ids', error_id) == 0 then
+  append_event(error_id, 'ConversationErrorEvent:environment', stamp.score,
+    '{"id":"' .. error_id .. '","timestamp":"' .. stamp.iso .. '","source":"environment",' .. ARGV[6] ..
+    ',"kind":"ConversationErrorEvent"}', '')
+end
+if log.status == 'running' then
+  log.fields.interrupted = 'true'
+  set_status('paused', stamp)
+end
+return close_log('noted', ARGV[4])
