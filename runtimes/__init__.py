@@ -42,7 +42,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name."""
+    """The order to start a sandbox.
+
+    `{NAME}` in an argument or a variable stands for the port of that name, `{WORK}` for the path of the kept folder.
+    """
 
     sandbox_id: str
     command: tuple[str, ...]
@@ -54,8 +57,10 @@ class Launch:
     memory_bytes: int | None = None
     cpus: float | None = None
     processes: int | None = None
+    disk_bytes: int | None = None
+    start: int = 1  #: its number: the sandbox's processes are started once with each
     isolated: bool = False
-    # for containers only; the head of runtimes/docker.py lists the default that each loosens
+    # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
     network: str | None = None
     capabilities: tuple[str, ...] = ()
     new_privileges: bool = False
