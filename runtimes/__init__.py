@@ -42,23 +42,20 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The order to start a sandbox.
-
-    `{NAME}` in an argument or a variable stands for the port of that name, `{WORK}` for the path of the kept folder.
-    """
+    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name, and
+    `{WORK}` for the absolute path of the kept working folder, as the sandbox sees it."""
 
     sandbox_id: str
     command: tuple[str, ...]
     #: the whole environment: none of the server's variables reaches a sandbox; it has secrets, so no repr shows it
     env: Mapping[str, str] = field(repr=False)
     working_dir: str  #: relative: inside the sandbox's own folder
+    start: int = 1  #: number of this start: processes of an earlier one are ended first
     ports: Mapping[str, int] = field(default_factory=lambda: {"AGENT_SERVER": 8000})  #: name → port in a container
     image: str | None = None
     memory_bytes: int | None = None
     cpus: float | None = None
     processes: int | None = None
-    disk_bytes: int | None = None
-    start: int = 1  #: its number: the sandbox's processes are started once with each
     isolated: bool = False
     # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
     network: str | None = None

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State
 from runtimes.docker.engine import docker
 from runtimes.docker.files import CARRIER, Files, remove_container
-from runtimes.docker.settings import HOST, SANDBOX, START, name_of, settings
+from runtimes.docker.settings import HOST, SANDBOX, START, arguments, name_of
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -177,10 +177,10 @@ class DockerRuntime(Files):
         return None
 
     def _create(self, engine: "docker.DockerClient", launch: Launch) -> "Container":
-        arguments, deadline = settings(engine, launch, self._host), time.monotonic() + _CONFLICT_TIMEOUT
+        settings, deadline = arguments(engine, launch, self._host), time.monotonic() + _CONFLICT_TIMEOUT
         while True:
             try:
-                return engine.containers.create(**arguments)
+                return engine.containers.create(**settings)
             except docker.errors.APIError as error:
                 if error.status_code != 409:
                     raise
@@ -188,8 +188,7 @@ class DockerRuntime(Files):
             if container := self._started(engine, launch):
                 return container
             if time.monotonic() > deadline:
-                name = arguments["name"]
-                raise RuntimeFailure(f"another container has had the name {name} for {_CONFLICT_TIMEOUT:g} s")
+                raise RuntimeFailure(f"another container has had its name for {_CONFLICT_TIMEOUT:g} s")
             time.sleep(_CONFLICT_POLL)
 
 

@@ -52,7 +52,7 @@ def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
     return _WORK if folder == "/" else folder
 
 
-def settings(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
+def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
     """The arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
     if launch.isolated:
         raise RuntimeFailure("isolated is for processes: a container is")
