@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State
 from runtimes.docker.engine import docker
-from runtimes.docker.files import CARRIER, Files, remove_container
+from runtimes.docker.files import FILLS, Files, remove_container
 from runtimes.docker.settings import HOST, SANDBOX, START, arguments, name_of
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class DockerRuntime(Files):
         """
         what = f"sandbox {launch.sandbox_id} cannot be started"
         with self._engine.client(what) as engine:
+            self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
             container = self._started(engine, launch) or self._create(engine, launch)
             try:
                 if container.status == "created":
@@ -78,21 +79,19 @@ class DockerRuntime(Files):
     def known(self) -> list[Handle]:
         """Containers and volumes of this host, running or not; none where no engine answers.
 
-        A volume without a container has a handle all the same: it is GONE and may be stopped. Removes the carriers
-        that an earlier supervisor left.
+        A volume without a container has a handle all the same: it is GONE and may be stopped. What an earlier
+        supervisor left of archives and copies is removed first.
         """
         handles = {}
         with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
             mine: dict[str, str | list[str] | bool] = {"label": f"{HOST}={self._host}"}
+            self.discard_leftovers(engine, f"{HOST}={self._host}")
             for one in engine.volumes.list(filters=mine):
                 identity = one.attrs["Labels"][SANDBOX]
                 handles[identity] = _handle(identity)
             for container in engine.containers.list(all=True, filters=mine, sparse=True):
-                labels = container.attrs["Labels"]
-                if CARRIER not in labels:
-                    handles[labels[SANDBOX]] = _handle(labels[SANDBOX], container.id)
-                elif labels[CARRIER] != self._identity:
-                    remove_container(container)
+                if identity := container.attrs["Labels"].get(SANDBOX):  # else it is a carrier
+                    handles[identity] = _handle(identity, container.id)
         return list(handles.values())
 
     def observe(self, handle: Handle) -> Observation:

@@ -1,15 +1,16 @@
 """The kept files of container sandboxes: archived, filled, copied and measured by the engine, while nothing runs.
 
 A carrier is a container that is made, never started, and removed: through it the engine reads and writes the volume
-that it mounts. It is known by its label CARRIER, the runtime that made it. A supervisor that is killed leaves its
-carrier; `known` of the next supervisor removes it.
+that it mounts. Its label CARRIER is the identity of the runtime that made it. A supervisor that is killed leaves its
+carrier, which the next one removes. A carrier that fills a new volume bears the label FILLS until it is removed: so a
+half-filled volume is recognised, removed, and never started in.
 
 Guarantees: memory is bounded, whatever a file's or an archive's size. Links are kept as links and never followed. An
-archive is unpacked inside the carrier's own root, so that a link in it leads nowhere else.
+archive is unpacked inside the carrier's own root, so that a link in it leads nowhere else. A volume is filled as a
+whole or not at all.
 
-Limitations: an archive of a sandbox that runs may break off, because a file grew while it was read; sockets are
-left out. Owners are kept by `copy`; after `unpack` all files are the owner's of the image's working folder. A copy
-between specs whose images have other users keeps the numbers of the first image's users.
+Limitations: an archive of a sandbox that runs may break off, because a file grew while it was read. Owners are not
+kept: all files of a filled volume are the owner's of the image's working folder.
 """
 
 import contextlib
@@ -21,14 +22,14 @@ from uuid import uuid4
 
 from runtimes import Launch, RuntimeFailure
 from runtimes.docker.engine import Engine, docker
+from runtimes.docker.placing import Owner, owner_of_first, packed, placed
 from runtimes.docker.settings import HOST, name_of, volume, work_folder
-from runtimes.docker.tar_stream import Owner, owner_of_first, placed, whole
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-#: label of a carrier: the identity of the runtime that made it
-CARRIER = "agent-server.carrier"
+#: labels of a carrier: the identity of the runtime that made it, and the sandbox whose volume it fills
+CARRIER, FILLS = "agent-server.carrier", "agent-server.fills"
 
 #: the folder of a carrier's root at which the volume is mounted; no image has it
 _MOUNT = "agent-server-files"
@@ -73,47 +74,56 @@ class Files:
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The files of a sandbox that stands still, as a tar stream. Raises RuntimeFailure where there are none."""
-        return self._packed(launch, launch.sandbox_id, f"/{_MOUNT}/.")
+        return self._packed(launch, launch.sandbox_id)
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes], most_bytes: int | None = None) -> None:
-        """Fill the volume of a new sandbox. most_bytes: of the stream. Raises RuntimeFailure and then keeps nothing."""
-        with self._filling(launch) as (engine, carrier):
-            owner = _owner_in_image(engine, launch, carrier)
-            carrier.put_archive("/", placed(chunks, _MOUNT, owner, most_bytes))
+        """Fill the volume of a new sandbox; one that is filled stays. most_bytes: of the stream, which is read whole.
 
-    def copy(self, launch: Launch, source_id: str) -> None:
-        """Fill the volume of a new sandbox with another's files. Raises RuntimeFailure and then keeps nothing."""
-        packed = contextlib.closing(self._packed(launch, source_id, f"/{_MOUNT}"))
-        with packed as chunks, self._filling(launch) as (_, carrier):
-            carrier.put_archive("/", chunks)
-
-    def _packed(self, launch: Launch, sandbox_id: str, path: str) -> Generator[bytes]:
-        """The stream of a path of a carrier; its members are below the last name of the path."""
-        with self._engine.client(f"the files of sandbox {sandbox_id} cannot be read") as engine:
-            engine.volumes.get(name_of(sandbox_id))
-            with self._carrier(engine, launch, sandbox_id) as carrier, _archived(carrier, path) as chunks:
-                yield from whole(chunks)
-
-    @contextlib.contextmanager
-    def _filling(self, launch: Launch) -> Iterator[tuple["docker.DockerClient", "Container"]]:
-        """A carrier of the sandbox's volume. A failure removes the volume, if this call made it."""
-        name = name_of(launch.sandbox_id)
+        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
+        """
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be written") as engine:
-            is_new = not _exists(engine, name)
+            self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
+            if _exists(engine, name_of(launch.sandbox_id)):
+                return
             try:
-                with self._carrier(engine, launch, launch.sandbox_id) as carrier:
-                    yield engine, carrier
+                with self._carrier(engine, launch, launch.sandbox_id, {FILLS: launch.sandbox_id}) as carrier:
+                    owner = _owner_in_image(engine, launch, carrier)
+                    carrier.put_archive("/", placed(_readable(chunks), _MOUNT, owner, most_bytes))
             except BaseException:
-                if is_new and _exists(engine, name):
-                    engine.volumes.get(name).remove()
+                _remove_volume(engine, launch.sandbox_id)
                 raise
 
+    def copy(self, launch: Launch, source_id: str) -> None:
+        """Fill the volume of a new sandbox with another one's files, likewise."""
+        with contextlib.closing(self._packed(launch, source_id)) as chunks:
+            self.unpack(launch, chunks)
+
+    def discard_leftovers(self, engine: "docker.DockerClient", label: str) -> None:
+        """Remove the carriers with a label that another supervisor left, and the volumes that they had half filled."""
+        for carrier in engine.containers.list(all=True, filters={"label": [label, CARRIER]}, sparse=True):
+            labels = carrier.attrs["Labels"]
+            if labels[CARRIER] != self._identity:
+                remove_container(carrier)
+                if FILLS in labels:
+                    _remove_volume(engine, labels[FILLS])
+
+    def _packed(self, launch: Launch, sandbox_id: str) -> Generator[bytes]:
+        with self._engine.client(f"the files of sandbox {sandbox_id} cannot be read") as engine:
+            engine.volumes.get(name_of(sandbox_id))
+            with (
+                self._carrier(engine, launch, sandbox_id, {}) as carrier,
+                _archived(carrier, f"/{_MOUNT}/.") as chunks,
+            ):
+                yield from packed(chunks)
+
     @contextlib.contextmanager
-    def _carrier(self, engine: "docker.DockerClient", launch: Launch, sandbox_id: str) -> Iterator["Container"]:
+    def _carrier(
+        self, engine: "docker.DockerClient", launch: Launch, sandbox_id: str, labels: dict[str, str]
+    ) -> Iterator["Container"]:
         carrier = engine.containers.create(
             launch.image or "",
             ["never started"],
-            labels={CARRIER: self._identity, HOST: self._host},
+            labels={**labels, CARRIER: self._identity, HOST: self._host},
             mounts=[volume(sandbox_id, self._host, f"/{_MOUNT}", copies=False)],
             network_mode="none",
         )
@@ -121,6 +131,14 @@ class Files:
             yield carrier
         finally:
             remove_container(carrier)
+
+
+def _readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks of a source whose errors are not the engine's."""
+    try:
+        yield from chunks
+    except OSError as error:
+        raise RuntimeFailure(f"the archive cannot be read: {error}") from error
 
 
 @contextlib.contextmanager
@@ -138,6 +156,11 @@ def _owner_in_image(engine: "docker.DockerClient", launch: Launch, carrier: "Con
             return owner_of_first(chunks)
     except docker.errors.NotFound:
         return Owner(0, 0, 0o755)
+
+
+def _remove_volume(engine: "docker.DockerClient", sandbox_id: str) -> None:
+    with contextlib.suppress(docker.errors.NotFound):
+        engine.volumes.get(name_of(sandbox_id)).remove()
 
 
 def _exists(engine: "docker.DockerClient", name: str) -> bool:

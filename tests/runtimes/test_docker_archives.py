@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from runtimes import RuntimeFailure
-from runtimes.docker import DockerRuntime
+from runtimes.docker import DockerRuntime, settings
 from tests.engine import ran
 
 #: makes a file, a link of each kind, a fifo, a socket, a folder without rights, and a name that is no UTF-8
@@ -30,12 +30,12 @@ def members(chunks) -> dict[str, tarfile.TarInfo]:
         return {member.name: member for member in archive}
 
 
-LISTS = r"find . ! -name s -printf '%p %y %l %M %U %s\n' | sort"
+LISTS = r"find . ! -name s ! -type p -printf '%p %y %l %M %U %s\n' | sort"
 
 
 @pytest.fixture
 def source(runtime, engine, launch):
-    """A stopped sandbox with files of every type; their list."""
+    """A stopped sandbox with files of every type; the list of those that archives have."""
     handle = runtime.start(launch)
     ran(engine.container_of(handle), MAKES_FILES)
     listed = ran(engine.container_of(handle), LISTS)
@@ -47,7 +47,7 @@ def test_a_stopped_sandbox_is_packed_with_relative_names_and_links_as_links(runt
     packed = members(runtime.pack(launch))
 
     assert all(name == "." or name.startswith("./") for name in packed)
-    assert {"./d/f", "./d/e/empty", "./.hidden", "./fifo", f"./{'n' * 200}", "./bad\udcffname"} <= set(packed)
+    assert {"./d/f", "./d/e/empty", "./.hidden", f"./{'n' * 200}", "./bad\udcffname"} <= set(packed)
     assert packed["./out"].linkname == "/etc/passwd"
     assert packed["./d/hard"].islnk()
     assert packed["./d/hard"].linkname == "./d/f"
@@ -68,7 +68,7 @@ def test_a_copy_has_the_files_and_each_goes_its_own_way(runtime, engine, launch,
 
     assert engine.holders(launch.sandbox_id) == engine.holders(other.sandbox_id) == []
     copy = engine.container_of(runtime.start(other))
-    assert ran(copy, LISTS) == source
+    assert ran(copy, LISTS) == source.replace("-rwsr-xr-x", "-rwxr-xr-x")
     ran(copy, "echo two > d/f")
     assert ran(engine.container_of(runtime.start(replace(launch, start=2))), "cat d/f") == "one\n"
 
@@ -101,8 +101,8 @@ def archive(files: dict[str, bytes], **attributes) -> bytes:
 @pytest.mark.parametrize(
     ("chunks", "sentence"),
     [
-        ([archive({"../out": b"x"})], "lies outside of its folder"),
-        ([archive({"a": b"x" * 5000})[:3000]], "breaks off"),
+        ([archive({"../out": b"x"})], "lies outside of the folder"),
+        ([archive({"a": b"x" * 5000})[:3000]], "ends too early"),
         ([b"no archive" * 100], "is no tar archive"),
         ([archive({"a": b"x" * (3 << 20)})], "more than 2097152 bytes"),
     ],
@@ -115,13 +115,49 @@ def test_an_archive_that_is_refused_leaves_nothing(runtime, engine, launch, chun
     assert engine.holders(launch.sandbox_id) == []
 
 
-def test_a_refused_archive_leaves_what_an_earlier_call_had_unpacked(runtime, engine, launch):
+def test_a_filled_volume_stays_as_it_is(runtime, launch, other):
     runtime.unpack(launch, [archive({"a": b"first"})])
+    runtime.unpack(other, [archive({"b": b"second"})])
 
-    with pytest.raises(RuntimeFailure):
-        runtime.unpack(launch, [b"no archive" * 100])
+    runtime.unpack(launch, [archive({"b": b"second"})])
+    runtime.copy(launch, other.sandbox_id)
 
-    assert "./a" in members(runtime.pack(launch))
+    assert set(members(runtime.pack(launch))) == {".", "./a"}
+
+
+def test_a_source_that_fails_is_a_failure_in_words_and_leaves_nothing(runtime, engine, launch):
+    def broken() -> Iterator[bytes]:
+        yield archive({"a": b"x"})[:100]
+        raise ConnectionResetError("the client left")
+
+    with pytest.raises(RuntimeFailure, match="the archive cannot be read: the client left"):
+        runtime.unpack(launch, broken())
+
+    assert runtime.known() == []
+
+
+@pytest.mark.parametrize("next_call", ["known", "start", "unpack"])
+def test_a_volume_that_a_killed_supervisor_had_half_filled_is_never_used(host, engine, launch, monkeypatch, next_call):
+    with monkeypatch.context() as killed:
+        killed.setattr("runtimes.docker.files.remove_container", die)
+        killed.setattr("runtimes.docker.files._remove_volume", die)
+        with pytest.raises(SystemExit):
+            DockerRuntime(host).unpack(launch, [archive({"half": b"x"}), b""])
+    assert engine.holders(launch.sandbox_id)
+
+    runtime = DockerRuntime(host)
+    if next_call == "start":
+        assert ran(engine.container_of(runtime.start(launch)), "ls") == ""
+    elif next_call == "unpack":
+        runtime.unpack(launch, [archive({"whole": b"x"})])
+        assert "./half" not in members(runtime.pack(launch))
+    else:
+        assert runtime.known() == []
+        assert engine.client.volumes.list(filters={"name": launch.sandbox_id}) == []
+
+
+def die(*_: object) -> None:
+    raise SystemExit
 
 
 def test_a_link_of_an_archive_leads_nowhere_outside_of_the_sandbox(runtime, engine, launch, tmp_path):
@@ -133,14 +169,20 @@ def test_a_link_of_an_archive_leads_nowhere_outside_of_the_sandbox(runtime, engi
     assert members(runtime.pack(launch))["./link/x"].size == 2
 
 
-def test_a_full_disk_is_a_failure_in_words(runtime, engine, launch, host):
-    labels = {"agent-server.host": host, "agent-server.sandbox": launch.sandbox_id}
-    small = {"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}
-    engine.client.volumes.create(f"agent-server-{launch.sandbox_id}", driver_opts=small, labels=labels)
+def test_a_full_disk_is_a_failure_in_words_and_leaves_nothing(runtime, engine, launch, monkeypatch):
+    def small(*words, **options):
+        mount = settings.volume(*words, **options)
+        mount["VolumeOptions"]["DriverConfig"] = {
+            "Name": "local",
+            "Options": {"type": "tmpfs", "device": "tmpfs", "o": "size=1m"},
+        }
+        return mount
 
+    monkeypatch.setattr("runtimes.docker.files.volume", small)
     with pytest.raises(RuntimeFailure, match="no space left on device"):
         runtime.unpack(launch, [archive({"a": b"x" * (8 << 20)})])
 
+    assert runtime.known() == []
     assert engine.holders(launch.sandbox_id) == []
 
 
