@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from tests.engine import ran
+from tests.image import answered
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
@@ -96,6 +97,21 @@ def test_a_container_that_is_killed_from_outside_is_started_again_with_its_files
     wait_until(lambda: container_of(engine, sandbox["id"]).id != killed.id, "another container")
     api.wait_for(sandbox["id"], "RUNNING")
     assert ran(container_of(engine, sandbox["id"]), "cat note") == "kept\n"
+
+
+def test_a_conversation_goes_on_in_the_container_that_replaces_a_killed_one(api, engine):
+    conversation = api.app_conversation(title="Goes on")
+    sandbox_id = conversation["sandbox_id"]
+    assert answered(api, conversation["id"], "echo kept > note && echo written") == "written"
+    events = api.events(conversation["id"])
+    killed = container_of(engine, sandbox_id)
+
+    killed.kill()
+
+    wait_until(lambda: container_of(engine, sandbox_id).id != killed.id, "another container")
+    api.wait_for(sandbox_id, "RUNNING")
+    assert answered(api, conversation["id"], "cat note") == "kept"
+    assert api.events(conversation["id"])[: len(events)] == events
 
 
 def test_a_container_that_is_not_restarted_is_an_error_with_the_reason_and_a_resume_finds_its_files(api, engine):
