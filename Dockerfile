@@ -21,12 +21,15 @@ RUN apt-get update \
 COPY --from=builder /venv /venv
 COPY --from=builder /app /app
 WORKDIR /app
+# HOST_ID: a container has another host name each time, and the sandboxes in /data are those of a host. Containers that share
+# a Redis need a HOST_ID each, such as a pod's name. STOP_SANDBOXES: no process outlives its container; the files do.
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     HOST=0.0.0.0 \
     PORT=8000 \
     DATA_DIR=/data \
+    HOST_ID=server \
     STOP_SANDBOXES=1
 # By number: Kubernetes' runAsNonRoot does not resolve names.
 USER 10001:10001

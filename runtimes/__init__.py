@@ -62,7 +62,7 @@ class Launch:
     cpus: float | None = None
     processes: int | None = None
     isolated: bool = False
-    # for containers only; the head of runtimes/docker.py lists the default that each loosens
+    # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
     network: str | None = None
     capabilities: tuple[str, ...] = ()
     new_privileges: bool = False

@@ -65,6 +65,18 @@ class Engine:
     def container_of(self, handle: Handle) -> Container:
         return self.client.containers.get(handle["container"])
 
+    def holders(self, sandbox_id: str) -> list[str]:
+        """The names of all containers that have a sandbox's volume."""
+        volume = {"volume": f"agent-server-{sandbox_id}"}
+        return [str(container.name) for container in self.client.containers.list(all=True, filters=volume)]
+
+
+def ran(container: Container, text: str) -> str:
+    """The output of a shell command in a container. A command that fails fails the test with its output."""
+    result = container.exec_run(["sh", "-c", text])
+    assert result.exit_code == 0, result.output.decode()
+    return result.output.decode(errors="surrogateescape")
+
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:

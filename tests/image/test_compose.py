@@ -1,13 +1,14 @@
-"""`docker-compose up`, `down` and `up` again, with images that are made here and named as compose.yaml names them."""
+"""`docker-compose` starts, restarts and upgrades the server, with images made here and named as compose.yaml does."""
 
 import re
 from uuid import uuid4
 
 import httpx
 import pytest
+from docker.models.containers import Container
 
-from tests.engine import alone
-from tests.image import NO_KEEPALIVE
+from tests.engine import alone, ran
+from tests.image import NO_KEEPALIVE, answered
 from tests.servers import PROJECT, free_port, program, wait_until
 from tests.v1 import Api
 
@@ -28,9 +29,13 @@ def compose(engine, image):
     def run(*words: str) -> str:
         return engine.run("docker-compose", "--project-name", project, *words, env={"PORT": str(port)})
 
+    def container() -> Container:
+        return engine.client.containers.get(run("ps", "--quiet", "server"))
+
     with alone("compose"):  # the names of the images are the same for all
         engine.run("docker", "tag", image, server)
         engine.build(redis, REDIS.format(image=image))
+        run.server, run.container = server, container
         run.api = Api(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, headers=NO_KEEPALIVE))
         yield run
         print(run("logs"))
@@ -43,17 +48,44 @@ def up(compose) -> Api:
     return compose.api
 
 
-def test_conversations_survive_compose_down_and_up(compose):
+def restart(compose, _engine, _image) -> None:
+    compose("restart", "server")
+
+
+def upgrade(compose, engine, image) -> None:
+    """A new container of a newer image on the same volume."""
+    before = compose.container().id
+    engine.build(compose.server, f"FROM {image}\nLABEL release=newer\n")
+    compose("up", "--detach", "--no-build")
+    assert compose.container().id != before
+
+
+def down_and_up(compose, _engine, _image) -> None:
+    compose("down")
+    compose("up", "--detach", "--no-build")
+
+
+def kill(compose, _engine, _image) -> None:
+    compose("kill")
+    compose("up", "--detach", "--no-build")
+
+
+@pytest.mark.parametrize("change", [restart, upgrade, down_and_up, kill])
+def test_conversations_and_files_survive_and_go_on_when_they_are_used(compose, engine, image, change):
     api = up(compose)
     conversation = api.app_conversation(title="Composed")
-    api.send(conversation["id"], "run: echo kept")
-    api.until(conversation["id"], "waiting_for_confirmation")
-    api.decide(conversation["id"], True)
-    api.until(conversation["id"], "finished")
+    answered(api, conversation["id"], "echo kept > file")
     events = api.events(conversation["id"])
+    sandbox_id = conversation["sandbox_id"]
+    assert sandbox_id in ran(compose.container(), "ls /data/sandboxes/server").split()
 
-    compose("down")
-    api = up(compose)
+    change(compose, engine, image)
 
-    assert api.events(conversation["id"]) == events
+    wait_until(lambda: compose.api.client.get("/ready").status_code == 200, "the server after the change")
+    assert api.events(conversation["id"])[: len(events)] == events
     assert api.conversation(conversation["id"])["title"] == "Composed"
+    if change is not kill:  # then nothing could tell it to stop: its supervisor starts it again as after a crash
+        assert api.sandbox(sandbox_id)["status"] == "PAUSED"
+        assert "its files are kept" in api.sandbox(sandbox_id)["status_detail"]
+    assert answered(api, conversation["id"], "cat file") == "kept"
+    assert ran(compose.container(), f"cat /data/sandboxes/server/{sandbox_id}/work/file") == "kept\n"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from docker.models.containers import Container
 
-from tests.image import NO_KEEPALIVE
+from tests.image import NO_KEEPALIVE, answered
 from tests.servers import wait_until
 from tests.test_readme import check_the_sandbox_lines
 from tests.v1 import Api
@@ -77,12 +77,11 @@ def test_the_readmes_sandbox_commands_print_the_documented_output_from_the_image
     check_the_sandbox_lines(str(server.client.base_url))
 
 
-def test_sigterm_ends_the_server_and_its_sandboxes_and_data_survive_in_a_new_container(engine, image, volume):
+def test_sigterm_ends_the_server_and_its_sandboxes_go_on_in_a_new_container_of_the_same_volume(engine, image, volume):
     options = {"volumes": {volume: {"bind": "/data"}}}
     with served(engine, image, **options) as first:
         conversation = first.api.app_conversation(title="Survives")
-        first.api.send(conversation["id"], "Please stay")
-        first.api.until(conversation["id"], "finished")
+        answered(first.api, conversation["id"], "echo kept > file")
         events = first.api.events(conversation["id"])
 
         first.container.stop(timeout=60)  # then the engine kills, and the exit code is 137
@@ -90,9 +89,10 @@ def test_sigterm_ends_the_server_and_its_sandboxes_and_data_survive_in_a_new_con
         assert first.container.wait()["StatusCode"] == 0
 
     with served(engine, image, **options) as second:
-        assert second.api.sandbox(conversation["sandbox_id"])["status_detail"] == "It ended with its supervisor"
+        assert second.api.sandbox(conversation["sandbox_id"])["status"] == "PAUSED"
         assert second.api.events(conversation["id"]) == events
         assert second.api.conversation(conversation["id"])["title"] == "Survives"
+        assert answered(second.api, conversation["id"], "cat file") == "kept"
 
 
 def test_the_image_runs_with_a_read_only_root_and_without_capabilities(engine, image):

@@ -1,5 +1,6 @@
 """For sandboxes as containers: a host of their own on a real engine, and a launch that its tests vary."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -20,6 +21,8 @@ def host(engine, monkeypatch):
     yield name
     for container in engine.client.containers.list(all=True, filters={"label": f"agent-server.host={name}"}):
         container.remove(force=True, v=True)
+    for volume in engine.client.volumes.list(filters={"label": f"agent-server.host={name}"}):
+        volume.remove()
 
 
 @pytest.fixture
@@ -33,3 +36,19 @@ def launch(image):
         ports={"AGENT_SERVER": 8000, "VSCODE": 8001},
         image=image,
     )
+
+
+@pytest.fixture
+def other(launch):
+    """A second sandbox."""
+    return replace(launch, sandbox_id=f"{launch.sandbox_id}-2")
+
+
+@pytest.fixture
+def made_image(engine, launch):
+    """Build an image on that of the server from lines of a Dockerfile."""
+
+    def made(*lines: str) -> str:
+        return engine.build("agent-server-ci/made", "\n".join((f"FROM {launch.image}", *lines)))
+
+    return made

@@ -5,10 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from docker.models.containers import Container
 
-import runtimes.docker
 from runtimes import Launch, RuntimeFailure, State
 from runtimes.docker import DockerRuntime
+from tests.engine import ran
 from tests.servers import wait_until
 
 
@@ -35,6 +36,7 @@ def test_a_started_container_has_the_settings_of_its_launch(runtime, engine, hos
     assert (limits["Memory"], limits["MemorySwap"]) == (1 << 28, 1 << 28)
     assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 100)
     assert limits["LogConfig"]["Config"]["max-size"]
+    assert container.labels["agent-server.start"] == str(launch.start)
     assert handle["ports"] == {name: published(container, port) for name, port in launch.ports.items()}
     assert runtime.observe(handle).state is State.RUNNING
 
@@ -54,14 +56,71 @@ def test_concurrent_starts_of_one_sandbox_start_one_container(host, engine, laun
     assert [handle["container"] for handle in DockerRuntime(host).known()] == [handles[0]["container"]]
 
 
-def test_a_container_that_has_ended_is_replaced(runtime, engine, launch):
+def test_a_start_of_the_same_number_adopts_the_container(runtime, engine, launch):
     first = runtime.start(launch)
-    engine.container_of(first).kill()
 
-    second = runtime.start(launch)
+    assert runtime.start(launch) == first
+
+    runtime.pause(first)
+    assert runtime.start(launch) == first
+    assert runtime.observe(first).state is State.PAUSED
+
+
+def test_a_start_runs_the_container_that_a_killed_supervisor_had_only_made(runtime, engine, launch, monkeypatch):
+    with monkeypatch.context() as killed:
+        killed.setattr("docker.models.containers.Container.start", die)
+        with pytest.raises(SystemExit):
+            runtime.start(launch)
+    [made] = runtime.known()
+    assert engine.container_of(made).status == "created"
+
+    handle = runtime.start(launch)
+
+    assert handle["container"] == made["container"]
+    assert runtime.observe(handle).state is State.RUNNING
+
+
+def die(*_: object) -> None:
+    raise SystemExit
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "exited", "created"])
+def test_a_later_start_replaces_the_container_of_an_earlier_one(runtime, engine, launch, state):
+    first = runtime.start(launch)
+    if state == "paused":
+        runtime.pause(first)
+    elif state == "exited":
+        engine.container_of(first).kill()
+    elif state == "created":
+        settings = {"name": engine.container_of(first).name, "labels": engine.container_of(first).labels}
+        engine.container_of(first).remove(force=True)
+        engine.client.containers.create(launch.image, ["true"], **settings)
+
+    second = runtime.start(replace(launch, start=2))
 
     assert second["container"] != first["container"]
     assert runtime.observe(second).state is State.RUNNING
+    assert [known["container"] for known in runtime.known()] == [second["container"]]
+
+
+def test_a_start_that_comes_too_late_leaves_the_container_of_a_later_start(runtime, launch):
+    handle = runtime.start(replace(launch, start=2))
+
+    with pytest.raises(RuntimeFailure, match="was started again meanwhile: start 2"):
+        runtime.start(launch)
+
+    assert runtime.observe(handle).state is State.RUNNING
+
+
+def test_a_container_that_ended_is_not_started_again_by_a_start_of_the_same_number(runtime, engine, launch):
+    handle = runtime.start(launch)
+    engine.container_of(handle).kill()
+
+    with pytest.raises(RuntimeFailure, match="cannot be started: exit code 137"):
+        runtime.start(launch)
+
+    [known] = runtime.known()
+    assert known["container"] is None  # the volume is kept
 
 
 def test_a_host_knows_its_own_containers_alone_including_ended_ones(runtime, engine, launch):
@@ -73,7 +132,7 @@ def test_a_host_knows_its_own_containers_alone_including_ended_ones(runtime, eng
     try:
         assert [known["sandbox_id"] for known in runtime.known()] == [launch.sandbox_id]
     finally:
-        other.stop(elsewhere)
+        other.remove(elsewhere["sandbox_id"])
 
 
 def test_pause_and_resume_may_be_repeated_and_leave_a_healthy_container(runtime, launch):
@@ -110,11 +169,32 @@ def test_a_container_that_ends_by_itself_reports_its_exit_code(runtime, launch):
     assert ending.endswith("exit code 3")
 
 
+def test_a_container_that_ends_before_its_ports_are_read_leaves_its_volume_and_its_last_words(
+    runtime, engine, launch, monkeypatch
+):
+    start = Container.start
+
+    def start_to_the_end(container: Container) -> None:
+        start(container)
+        container.wait()
+
+    monkeypatch.setattr(Container, "start", start_to_the_end)
+    with pytest.raises(RuntimeFailure, match=r"cannot be started: exit code 1\n(.*\n)*ValueError: no such model$"):
+        runtime.start(ended_with(launch, "open('{WORK}/kept', 'w'); raise ValueError('no such model')"))
+
+    assert engine.holders(launch.sandbox_id) == []
+    assert [handle["container"] for handle in runtime.known()] == [None]
+    monkeypatch.undo()
+    monkeypatch.setenv("DOCKER_HOST", engine.url)
+    again = engine.container_of(runtime.start(replace(launch, start=2)))
+    assert ran(again, "ls") == "kept\n"
+
+
 def test_a_container_that_is_killed_from_outside_is_gone(runtime, engine, launch):
     handle = runtime.start(launch)
     engine.container_of(handle).kill()
 
-    assert until_gone(runtime, handle) == "exit code 137"
+    assert until_gone(runtime, handle) == "exit code 137: it was ended by SIGKILL"
 
 
 def test_a_container_that_exceeds_its_memory_reports_it(runtime, launch):
@@ -149,21 +229,6 @@ def test_a_container_that_was_removed_is_gone(runtime, engine, launch):
         runtime.pause(handle)
 
 
-@pytest.mark.parametrize("paused", [False, True])
-def test_stop_leaves_no_container_and_no_volume_and_may_be_repeated(runtime, engine, launch, paused):
-    handle = runtime.start(launch)
-    volumes = [mount["Name"] for mount in engine.container_of(handle).attrs["Mounts"] if mount["Type"] == "volume"]
-    if paused:
-        runtime.pause(handle)
-
-    runtime.stop(handle)
-    runtime.stop(handle)
-
-    assert runtime.known() == []
-    assert volumes
-    assert not set(volumes) & {volume.name for volume in engine.client.volumes.list()}
-
-
 def test_a_log_of_a_container_holds_the_last_lines(runtime, launch):
     prints = r"import os, time; os.write(1, b'one\ntwo\nthr\xffee\n'); time.sleep(600)"
     handle = runtime.start(ended_with(launch, prints))
@@ -182,11 +247,13 @@ def test_a_log_of_a_container_holds_the_last_lines(runtime, launch):
         ({"isolated": True}, "isolated is for processes"),
     ],
 )
-def test_a_start_that_the_engine_refuses_fails_with_a_sentence_and_leaves_nothing(runtime, launch, changes, sentence):
+def test_a_start_that_the_engine_refuses_fails_with_a_sentence_and_leaves_no_container(
+    runtime, launch, changes, sentence
+):
     with pytest.raises(RuntimeFailure, match=sentence):
         runtime.start(replace(launch, **changes))
 
-    assert runtime.known() == []
+    assert not [handle for handle in runtime.known() if handle["container"]]
 
 
 def test_a_start_without_an_engine_reports_that(monkeypatch, tmp_path):
@@ -195,10 +262,14 @@ def test_a_start_without_an_engine_reports_that(monkeypatch, tmp_path):
     with pytest.raises(RuntimeFailure, match="no engine answers"):
         runtime.start(Launch("box", ("true",), {}, ".", image="any"))
     assert runtime.known() == []
+    assert runtime.disk_bytes("box") is None
+    for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(Launch("box", ("true",), {}, ".")))):
+        with pytest.raises(RuntimeFailure, match="no engine answers"):
+            call()
 
 
 def test_a_start_without_the_package_names_the_package_to_install(monkeypatch):
-    monkeypatch.setattr(runtimes.docker, "docker", None)
+    monkeypatch.setattr("runtimes.docker.engine.docker", None)
     with pytest.raises(RuntimeFailure, match=r"requirements-docker\.txt"):
         DockerRuntime("host-a").start(Launch("box", ("true",), {}, ".", image="any"))
 

@@ -13,7 +13,8 @@ from uuid import uuid4
 import pytest
 
 from runtimes import RuntimeFailure
-from runtimes.docker import METADATA, NETWORK, DockerRuntime
+from runtimes.docker import DockerRuntime
+from runtimes.docker.settings import METADATA, NETWORK
 from tests.servers import running, wait_until
 
 #: prints the data or the error of one connection, which has a source address or is bound to a device, if named
@@ -211,7 +212,7 @@ def test_a_sandbox_reaches_the_host_as_host_docker_internal(started):
 def network(engine, monkeypatch):
     """The runtime's network has this name, which nothing on the engine has had."""
     name = f"net-{uuid4().hex[:8]}"
-    monkeypatch.setattr("runtimes.docker.NETWORK", name)
+    monkeypatch.setattr("runtimes.docker.settings.NETWORK", name)
     yield name
     for found in engine.client.networks.list(names=[name]):
         for container in engine.client.containers.list(all=True, filters={"network": name}):

@@ -4,19 +4,22 @@ from uuid import uuid4
 
 import pytest
 
+from tests.engine import ran
+from tests.image import answered
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
 
 SPEC = """
 [[spec]]
-id = "container"
+id = "{id}"
 created_at = 2026-11-21T00:00:00Z
 runtime = "docker"
 image = "{image}"
 working_dir = "/workspace"
 command = ["python", "-m", "agents.reference", "--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
 initial_env = {{ PYTHONPATH = "/app" }}
+restarts = {restarts}
 limits = {{ memory_mb = 300, cpus = 0.75, processes = 99 }}
 conversation = {{ confirmation_policy = {{ kind = "AlwaysConfirm" }} }}
 """
@@ -26,11 +29,13 @@ conversation = {{ confirmation_policy = {{ kind = "AlwaysConfirm" }} }}
 def server(engine, image, tmp_path_factory):
     """A server whose sandboxes are containers: its api, its master process, the name of its host."""
     folder, host = tmp_path_factory.mktemp("containers"), f"tests-{uuid4().hex[:8]}"
-    (folder / "specs.toml").write_text(SPEC.format(image=image))
+    specs = [SPEC.format(id=name, image=image, restarts=count) for name, count in (("container", 3), ("fragile", 0))]
+    (folder / "specs.toml").write_text("".join(specs))
     settings = {"SANDBOX_SPECS": f"{folder}/specs.toml", "HOST_ID": host, "HOST": "0.0.0.0", "DOCKER_HOST": engine.url}
     with supervised_server(folder, **settings) as (client, master):
         yield Api(client), master, host
-    assert containers(engine, host) == []
+    # The server ends its sandboxes and keeps their files; each test deletes its own.
+    assert containers(engine, host) == volumes(engine, host) == []
 
 
 @pytest.fixture
@@ -39,11 +44,15 @@ def api(server, engine):
     api, _, host = server
     yield api
     api.clean()
-    wait_until(lambda: containers(engine, host) == [], "the end of every container")
+    wait_until(lambda: containers(engine, host) == volumes(engine, host) == [], "the end of every container and volume")
 
 
 def containers(engine, host: str):
     return engine.client.containers.list(all=True, filters={"label": f"agent-server.host={host}"})
+
+
+def volumes(engine, host: str):
+    return engine.client.volumes.list(filters={"label": f"agent-server.host={host}"})
 
 
 def container_of(engine, sandbox_id: str):
@@ -78,14 +87,46 @@ def test_a_container_is_paused_and_resumed_and_its_log_can_be_read(api, engine):
     assert api.wait_for(sandbox["id"], "RUNNING") == sandbox
 
 
-def test_a_container_that_is_killed_from_outside_is_an_error_with_the_reason(api, engine):
+def test_a_container_that_is_killed_from_outside_is_started_again_with_its_files(api, engine):
     sandbox = api.running_sandbox()
+    killed = container_of(engine, sandbox["id"])
+    ran(killed, "echo kept > note")
+
+    killed.kill()
+
+    wait_until(lambda: container_of(engine, sandbox["id"]).id != killed.id, "another container")
+    api.wait_for(sandbox["id"], "RUNNING")
+    assert ran(container_of(engine, sandbox["id"]), "cat note") == "kept\n"
+
+
+def test_a_conversation_goes_on_in_the_container_that_replaces_a_killed_one(api, engine):
+    conversation = api.app_conversation(title="Goes on")
+    sandbox_id = conversation["sandbox_id"]
+    assert answered(api, conversation["id"], "echo kept > note && echo written") == "written"
+    events = api.events(conversation["id"])
+    killed = container_of(engine, sandbox_id)
+
+    killed.kill()
+
+    wait_until(lambda: container_of(engine, sandbox_id).id != killed.id, "another container")
+    api.wait_for(sandbox_id, "RUNNING")
+    assert answered(api, conversation["id"], "cat note") == "kept"
+    assert api.events(conversation["id"])[: len(events)] == events
+
+
+def test_a_container_that_is_not_restarted_is_an_error_with_the_reason_and_a_resume_finds_its_files(api, engine):
+    sandbox = api.running_sandbox("fragile")
+    ran(container_of(engine, sandbox["id"]), "echo kept > note")
 
     container_of(engine, sandbox["id"]).kill()
 
     detail = api.wait_for(sandbox["id"], "ERROR")["status_detail"]
-    assert "exit code 137" in detail
+    assert "exit code 137: it was ended by SIGKILL" in detail
     assert "serving on" in detail
+    assert engine.holders(sandbox["id"]) == []
+    api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume")
+    api.wait_for(sandbox["id"], "RUNNING")
+    assert ran(container_of(engine, sandbox["id"]), "cat note") == "kept\n"
 
 
 def test_a_supervisor_adopts_the_containers_of_a_killed_one(server, api, engine):

@@ -1,0 +1,246 @@
+"""Sandboxes as containers of a Docker engine, which is found as the docker program finds it (DOCKER_HOST, …).
+
+Needs the packages of requirements-docker.txt. The engine keeps all state: container and volume bear the name of their
+sandbox, and labels with the sandbox and its host. The container's label START has the number of the start, so that each
+start happens once. Its ports are published on loopback. A container reaches the server as `host.docker.internal`; the
+server must listen on an address that containers reach. A user of the engine's socket is root on its host.
+
+What is kept: the working folder, in a volume of the sandbox's own. It outlives every container and ends with `remove`.
+At its first use it takes the content, the owner and the mode that the folder has in the image; the owner and the mode
+decide who may write there, and a working folder that the image lacks is root's. An image whose working folder is / or
+not set gets /workspace. All else that a container writes ends with it, also with a writable root.
+
+Guarantees, unless the launch says otherwise:
+- no capabilities, and no program in the container gets privileges that its caller lacks
+- a read-only root. Writable are /tmp and /run (memory) and the working folder
+- limits of memory, cpus and processes
+- a network whose containers cannot reach each other: NETWORK, which the first start makes and later starts share. It is
+  also the name of the bridge on the host, for firewall rules; `docker network rm` ends it
+- no metadata service: each container has the addresses of METADATA itself, so that a call of one is refused inside
+  the container, and 169.254.0.0/16 lies on its own bridge, so that the host routes no other link-local address for
+  it. Only NET_ADMIN (routes) or NET_RAW (frames of its own making) gets around that
+
+Limitations:
+- a container reaches the internet, the host's other networks, and every port that the host binds to an address other
+  than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce that
+- the size of a volume is measured (`disk_bytes`) and not enforced: the engine's `storage_opt` limits a container's root
+  only, which is read-only. A container fills at most the memory of /tmp and /run and the disk of the engine's volumes
+- `docker volume prune` removes the files of sandboxes that are stopped; Docker 23 and later do so with `--all` only
+- an agent that empties its working folder finds the image's content there at the next start
+"""
+
+import contextlib
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State
+from runtimes.docker.engine import docker
+from runtimes.docker.files import FILLS, Files, remove_container
+from runtimes.docker.settings import HOST, SANDBOX, START, arguments, name_of
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+#: times that a health check may fail in a row unless the image says otherwise: the engine's own default
+_RETRIES = 3
+
+#: seconds between SIGTERM and SIGKILL
+_GRACE = 5
+
+#: last lines of the log of a container that ended while it was started
+_LINES = 20
+
+#: seconds in which a container whose name is taken must show itself, and a volume must be free; and between two polls
+_CONFLICT_TIMEOUT, _CONFLICT_POLL = 10.0, 0.05
+
+
+class DockerRuntime(Files):
+    """`runtimes.Runtime` for the containers and volumes of one host. Any number of threads may use it."""
+
+    def start(self, launch: Launch) -> Handle:
+        """Start a container, once per sandbox and number of its start. A container of an earlier start is ended first.
+
+        A container that has ended before its ports could be read is removed, and its ending is the failure's message.
+        """
+        what = f"sandbox {launch.sandbox_id} cannot be started"
+        with self._engine.client(what) as engine:
+            self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
+            container = self._started(engine, launch) or self._create(engine, launch)
+            try:
+                if container.status == "created":
+                    container.start()
+                    container.reload()
+                return _handle(launch.sandbox_id, container.id, _ports(container, launch, what))
+            except (docker.errors.APIError, RuntimeFailure):
+                remove_container(container)
+                raise
+
+    def known(self) -> list[Handle]:
+        """Containers and volumes of this host, running or not; none where no engine answers.
+
+        A volume without a container has a handle all the same: it is GONE and may be stopped. What an earlier
+        supervisor left of archives and copies is removed first.
+        """
+        handles = {}
+        with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
+            mine: dict[str, str | list[str] | bool] = {"label": f"{HOST}={self._host}"}
+            self.discard_leftovers(engine, f"{HOST}={self._host}")
+            for one in engine.volumes.list(filters=mine):
+                identity = one.attrs["Labels"][SANDBOX]
+                handles[identity] = _handle(identity)
+            for container in engine.containers.list(all=True, filters=mine, sparse=True):
+                if identity := container.attrs["Labels"].get(SANDBOX):  # else it is a carrier
+                    handles[identity] = _handle(identity, container.id)
+        return list(handles.values())
+
+    def observe(self, handle: Handle) -> Observation:
+        """The container's state. One with a failing health check counts as GONE. Raises RuntimeFailure."""
+        with self._engine.client("the engine cannot be asked") as engine:
+            try:
+                container = _container_of(engine, handle)
+            except docker.errors.NotFound:
+                return Observation(State.GONE, "its container was removed")
+            if container.status == "paused":
+                return Observation(State.PAUSED)
+            if container.status not in ("running", "restarting", "created"):
+                return Observation(State.GONE, _ending(container.attrs["State"]))
+            if _is_unhealthy(container.attrs):
+                return Observation(State.GONE, "its container says that it is unhealthy")
+            return Observation(State.RUNNING)
+
+    def pause(self, handle: Handle) -> None:
+        """Freeze the container; the engine does it."""
+        self._move(handle, "pause", "paused")
+
+    def resume(self, handle: Handle) -> None:
+        """Let the container go on; the engine does it."""
+        self._move(handle, "unpause", "running")
+
+    def stop(self, handle: Handle) -> None:
+        """End the sandbox's container, gracefully, also a paused one, and remove it. The volume stays."""
+        with self._engine.client(f"sandbox {handle['sandbox_id']} cannot be stopped") as engine:
+            _end(engine, handle["sandbox_id"])
+
+    def remove(self, sandbox_id: str) -> None:
+        """Remove the container and the volume, and whatever container has the volume."""
+        with self._engine.client(f"sandbox {sandbox_id} cannot be removed") as engine:
+            name, deadline = name_of(sandbox_id), time.monotonic() + _CONFLICT_TIMEOUT
+            while True:
+                with contextlib.suppress(docker.errors.NotFound):
+                    remove_container(engine.containers.get(name))
+                for container in engine.containers.list(all=True, filters={"volume": name}, sparse=True):
+                    remove_container(container)
+                try:
+                    engine.volumes.get(name).remove()
+                except docker.errors.NotFound:
+                    return
+                except docker.errors.APIError as error:
+                    if error.status_code != 409 or time.monotonic() > deadline:  # 409: a new container has it
+                        raise
+                time.sleep(_CONFLICT_POLL)
+
+    def logs(self, handle: Handle, tail: int) -> str:
+        """The last lines that the container printed, as far as the engine keeps them."""
+        if tail <= 0:
+            return ""
+        with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
+            return _last_lines(_container_of(engine, handle), tail)
+        return ""
+
+    def _move(self, handle: Handle, verb: str, status: str) -> None:
+        with self._engine.client(f"sandbox {handle['sandbox_id']}: {verb}") as engine:
+            try:
+                container = _container_of(engine, handle)
+                if container.status != status:
+                    getattr(container, verb)()
+            except docker.errors.NotFound:
+                raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was removed") from None
+            except docker.errors.APIError as error:
+                container.reload()
+                if error.status_code != 409 or container.status != status:  # 409: another one was faster
+                    raise
+
+    def _started(self, engine: "docker.DockerClient", launch: Launch) -> "Container | None":
+        """The container of this start, if there is one. That of an earlier start is ended; a later one is refused."""
+        try:
+            container = engine.containers.get(name_of(launch.sandbox_id))
+        except docker.errors.NotFound:
+            return None
+        start = int(container.labels.get(START, 0))
+        if start > launch.start:
+            raise RuntimeFailure(f"sandbox {launch.sandbox_id} was started again meanwhile: start {start}")
+        if start == launch.start:
+            return container
+        _end(engine, launch.sandbox_id)
+        return None
+
+    def _create(self, engine: "docker.DockerClient", launch: Launch) -> "Container":
+        settings, deadline = arguments(engine, launch, self._host), time.monotonic() + _CONFLICT_TIMEOUT
+        while True:
+            try:
+                return engine.containers.create(**settings)
+            except docker.errors.APIError as error:
+                if error.status_code != 409:
+                    raise
+            # Another start was faster: it has the name before it has the container.
+            if container := self._started(engine, launch):
+                return container
+            if time.monotonic() > deadline:
+                raise RuntimeFailure(f"another container has had its name for {_CONFLICT_TIMEOUT:g} s")
+            time.sleep(_CONFLICT_POLL)
+
+
+def _end(engine: "docker.DockerClient", sandbox_id: str) -> None:
+    with contextlib.suppress(docker.errors.NotFound):
+        container = engine.containers.get(name_of(sandbox_id))
+        container.stop(timeout=_GRACE)
+        remove_container(container)
+
+
+def _container_of(engine: "docker.DockerClient", handle: Handle) -> "Container":
+    """The container of a handle; by its name, if the handle was made without one. Raises NotFound."""
+    return engine.containers.get(handle["container"] or name_of(handle["sandbox_id"]))
+
+
+def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
+    """The ports of the host by their names. Raises RuntimeFailure with the ending of a container that has none."""
+    ports = {}
+    for name, port in launch.ports.items():
+        published = container.ports.get(f"{port}/tcp")
+        if not published:
+            last = _last_lines(container, _LINES)
+            raise RuntimeFailure(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
+        ports[name] = int(published[0]["HostPort"])
+    return ports
+
+
+def _handle(sandbox_id: str, container: str | None = None, ports: dict[str, int] | None = None) -> Handle:
+    """container: its id; None for a volume without a container."""
+    return Handle({"runtime": "docker", "sandbox_id": sandbox_id, "container": container, "ports": ports or {}})
+
+
+def _last_lines(container: "Container", tail: int) -> str:
+    text: bytes = container.logs(tail=tail)
+    return "\n".join(text.decode(errors="replace").splitlines()[-tail:])
+
+
+def _is_unhealthy(attrs: dict[str, Any]) -> bool:
+    """Whether the container's health check failed as often in a row as it may.
+
+    The health status is not used: the engine sets it to unhealthy whenever it stops checking, so at every pause.
+    """
+    check, health = attrs["Config"].get("Healthcheck") or {}, attrs["State"].get("Health") or {}
+    return bool(health.get("FailingStreak", 0) >= (check.get("Retries") or _RETRIES))
+
+
+def _ending(state: dict[str, Any]) -> str:
+    """How a container ended, as the engine reports it."""
+    if state.get("OOMKilled"):
+        return "it needed more memory than it may have"
+    code = int(state.get("ExitCode") or 0)
+    if state.get("Error"):
+        return str(state["Error"])
+    with contextlib.suppress(ValueError):  # shells and inits add the number of the signal to 128
+        return f"exit code {code}: it was ended by {signal.Signals(code - 128).name}"
+    return f"exit code {code}"

@@ -1,0 +1,107 @@
+"""The settings of a sandbox's container: its names and labels, folders, limits and network."""
+
+import posixpath
+from typing import Any
+
+from runtimes import Launch, RuntimeFailure, filled
+from runtimes.docker.engine import docker
+
+#: labels of a container: its sandbox, the host of the supervisor that made it, and the number of its start.
+#: A volume has the first two.
+SANDBOX, HOST, START = "agent-server.sandbox", "agent-server.host", "agent-server.start"
+
+#: the network of all sandboxes, and the name of its bridge on the host: at most 15 characters
+NETWORK = "agent-server"
+
+#: link-local addresses of metadata services: of most clouds; of containers of Amazon's ECS and EKS; of Google's GKE
+METADATA = ("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.252")
+
+#: the working folder where neither the spec nor the image names one but /
+_WORK = "/workspace"
+
+#: limits of a sandbox without limits in its spec: bytes of memory, cpus, processes
+_MEMORY_BYTES, _CPUS, _PROCESSES = 2 << 30, 1.0, 512
+
+#: option of a network: whether its containers reach each other
+_JOINS = "com.docker.network.bridge.enable_icc"
+
+#: bytes of each of the two files in which the engine keeps a container's output
+_LOG_BYTES = 1 << 20
+
+
+def name_of(sandbox_id: str) -> str:
+    """The name of a sandbox's container, and of its volume."""
+    return f"agent-server-{sandbox_id}"
+
+
+def volume(sandbox_id: str, host: str, folder: str, *, copies: bool) -> "docker.types.Mount":
+    """The sandbox's volume, which the engine makes at its first use, mounted at a folder of a container.
+
+    copies: an empty volume takes the content, the owner and the mode that the folder has in the image.
+    """
+    labels = {SANDBOX: sandbox_id, HOST: host}
+    return docker.types.Mount(folder, name_of(sandbox_id), type="volume", labels=labels, no_copy=not copies)
+
+
+def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
+    """The folder of the container that is kept, an absolute path but /. Raises the engine's errors."""
+    folder = launch.working_dir
+    if not folder.startswith("/"):
+        folder = engine.images.get(launch.image or "").attrs["Config"].get("WorkingDir") or "/"
+    folder = "/" + posixpath.normpath(folder).strip("/")
+    return _WORK if folder == "/" else folder
+
+
+def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
+    """The arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
+    if launch.isolated:
+        raise RuntimeFailure("isolated is for processes: a container is")
+    memory, work = launch.memory_bytes or _MEMORY_BYTES, work_folder(engine, launch)
+    values = {**launch.ports, "WORK": work}
+    return {
+        "image": launch.image,
+        "command": [filled(word, values) for word in launch.command],
+        "name": name_of(launch.sandbox_id),
+        "labels": {SANDBOX: launch.sandbox_id, HOST: host, START: str(launch.start)},
+        "environment": {key: filled(text, values) for key, text in launch.env.items()},
+        "working_dir": work,
+        "mounts": [volume(launch.sandbox_id, host, work, copies=True)],
+        "ports": {f"{port}/tcp": ("127.0.0.1", None) for port in launch.ports.values()},
+        "extra_hosts": {"host.docker.internal": "host-gateway"},
+        "init": True,
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        "nano_cpus": round((launch.cpus or _CPUS) * 1e9),
+        "pids_limit": launch.processes or _PROCESSES,
+        "cap_drop": ["ALL"],
+        "cap_add": list(launch.capabilities),
+        "security_opt": [] if launch.new_privileges else ["no-new-privileges"],
+        "log_config": {"Type": "json-file", "Config": {"max-size": str(_LOG_BYTES), "max-file": "2"}},
+        **_network(engine, launch),
+        **(_read_only(work, memory) if launch.read_only else {}),
+    }
+
+
+def _read_only(work: str, memory: int) -> dict[str, Any]:
+    """A read-only root, and the folders of memory that are writable beside the working folder."""
+    folders = {"/tmp": f"rw,exec,nosuid,nodev,size={memory // 2}", "/run": "rw,nosuid,nodev,noexec,size=16m"}
+    folders.pop(work, None)
+    return {"read_only": True, "tmpfs": folders}
+
+
+def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
+    """The network that the launch names, or else the runtime's own."""
+    if launch.network:
+        return {"network": launch.network}
+    try:
+        network = engine.networks.get(NETWORK)
+    except docker.errors.NotFound:
+        options = {_JOINS: "false", "com.docker.network.bridge.name": NETWORK}
+        try:
+            network = engine.networks.create(NETWORK, driver="bridge", options=options)
+        except docker.errors.APIError:  # the bridge of that name is there: another start was faster
+            network = engine.networks.get(NETWORK)
+    if network.attrs.get("Options", {}).get(_JOINS) != "false":
+        raise RuntimeFailure(f"the engine's network {NETWORK} lets containers reach each other: remove it")
+    endpoint = engine.api.create_endpoint_config(link_local_ips=list(METADATA))
+    return {"network": NETWORK, "networking_config": {NETWORK: endpoint}}
