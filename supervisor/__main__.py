@@ -144,7 +144,7 @@ def _supervise(
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
     host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
-    recovery = Recovery()
+    recovery = Recovery(store)
     endings, upkeep = Endings(store, runtimes, host, recovery), Upkeep(store, runtimes, host.id)
     reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings)
     shared = config.sandbox_sharing == "shared"

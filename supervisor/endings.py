@@ -81,7 +81,7 @@ class Endings:
     def stop(self, sandbox: Sandbox, detail: str, *, resumes: bool = False) -> None:
         """End the processes of a sandbox and keep its files; it is PAUSED until it is used. Raises RuntimeFailure."""
         text = self.clear(sandbox)
-        self._recovery.rested(sandbox)
+        self._recovery.stopped(sandbox)
         self._store.sandboxes.stopped(sandbox, self._host.supervisor, plain(detail), log=text, resumes=resumes)
 
     def clear(self, sandbox: Sandbox) -> str:

@@ -1,12 +1,52 @@
-"""Placeholder of the merge."""
+"""What becomes of the conversations in a sandbox when its agent server ends, and when the next one answers.
 
+An end pauses what ran. After a restart each conversation is settled, see `settlement.py`. Every step may be repeated: a
+supervisor may be killed at any moment. Source: docs/wire.md, 11.
+"""
+
+from contextlib import suppress
+from uuid import NAMESPACE_OID, uuid5
+
+import wire
 from agents.link import AgentServer
+from store import Store
+from store.errors import ConversationNotFound, NotItsSandbox
 from store.sandbox_record import Sandbox
+from store.stamps import Stamp
+from supervisor.settlement import Settlement
+from wire import ConversationId
 
 
 class Recovery:
-    def interrupted(self, sandbox: Sandbox, code: str, detail: str) -> None: ...
+    """The conversations of sandboxes whose processes end and start. Any number of threads may use it."""
 
-    def rested(self, sandbox: Sandbox) -> None: ...
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-    def settle(self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool) -> None: ...
+    def interrupted(self, sandbox: Sandbox, code: str, detail: str) -> None:
+        """Tell every conversation in a sandbox that its agent server ended without being asked, once per start.
+
+        A run is paused; a conversation that waits for a decision goes on to wait. Raises only UNAVAILABLE.
+        """
+        self._note_end(sandbox, "interrupted", {"code": code, "detail": detail})
+
+    def stopped(self, sandbox: Sandbox) -> None:
+        """Pause the runs in a sandbox whose processes were ended on purpose. Raises only UNAVAILABLE."""
+        self._note_end(sandbox, "stopped", {})
+
+    def _note_end(self, sandbox: Sandbox, how: str, error: dict[str, str]) -> None:
+        for state in self._store.app_conversations.each_in(sandbox.id):
+            prefix = str(uuid5(NAMESPACE_OID, f"{sandbox.id} {sandbox.start} {state['id']} {how}"))[:24]
+            with suppress(ConversationNotFound, NotItsSandbox):  # it was deleted meanwhile
+                identity = ConversationId(state["id"])
+                self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error)
+
+    def settle(self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool) -> None:
+        """Settle every conversation in a sandbox with the agent server that has just been started there.
+
+        resume_runs: a run that was interrupted goes on. Raises AgentUnreachable, after which a repeat goes on where
+        this call has ended, and UNAVAILABLE.
+        """
+        for state in self._store.app_conversations.each_in(sandbox.id):
+            with suppress(ConversationNotFound, NotItsSandbox):
+                Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)

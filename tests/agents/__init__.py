@@ -2,16 +2,19 @@
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
 
 import wire
+from agents.link import AgentServer, http_client
 from specs import Specs
 from store import Store
 from store.deliveries import Claim
 from store.sandbox_record import Sandbox
-from tests.conftest import action, as_events, status
+from tests.conftest import action, as_events, event, status
 
 #: those that come with the server
 SPECS = Specs.load("")
@@ -25,8 +28,15 @@ def lease_key(sandbox_id: str) -> str:
     return f"{{sandboxes}}:agent:{sandbox_id}"
 
 
+def closing(one: dict) -> bool:
+    return one["kind"] in ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
+
+
 class Scripted(ThreadingHTTPServer):
-    """Responds as the test sets and keeps the requests. A status of 0 closes the connection without a response."""
+    """Responds as the test sets and keeps the requests. A status of 0 closes the connection without a response.
+
+    A conversation that has a log here has its own status too, and ends what is unfinished when it is told to reject.
+    """
 
     daemon_threads = True
 
@@ -37,6 +47,11 @@ class Scripted(ThreadingHTTPServer):
         self.statuses: list[int] = []  #: statuses of the next responses; 200 when the list is empty
         self.state = {"execution_status": "waiting_for_confirmation"}
         self.latest = ""
+        self.logs: dict[str, list[dict]] = {}  #: conversation → the agent's own log of it
+        self.reported: dict[str, str] = {}  #: conversation → status
+        self.forgotten: set[str] = set()  #: conversations that are 404 until they are started
+        self.broken: dict[str, int] = defaultdict(int)  #: conversation → status of every response about it
+        self.replies: dict[str, object] = {}  #: end of a path → the reply, whatever the logs have
         self.on_request: Callable[[str], None] = lambda _path: None  #: called before the response
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -51,6 +66,29 @@ class Scripted(ThreadingHTTPServer):
     def decisions(self) -> list[object]:
         return self.posted("/respond_to_confirmation")
 
+    def count(self, end: str) -> int:
+        """How many requests had a path of that end."""
+        return sum(path.endswith(end) for path, _ in self.requests)
+
+    def server(self) -> AgentServer:
+        return AgentServer(http_client(5), self.url, "key")
+
+    def page(self, conversation: str, query: dict[str, str]) -> dict:
+        log = [one for one in self.logs[conversation] if query.get("kind") in (None, one["kind"])]
+        if query.get("sort_order") == "TIMESTAMP_DESC":
+            log.reverse()
+        places = {one["id"]: place for place, one in enumerate(log)}
+        first, limit = places.get(query.get("page_id"), 0), int(query["limit"])
+        following = log[first + limit]["id"] if len(log) > first + limit else None
+        return {"items": log[first : first + limit], "next_page_id": following}
+
+    def reject(self, conversation: str, reason: str) -> None:
+        ended = {one.get("action_id") or one.get("tool_call_id") for one in self.logs[conversation] if closing(one)}
+        for one in list(self.logs[conversation]):
+            if one["kind"] == "ActionEvent" and not {one["id"], one["tool_call_id"]} & ended:
+                members = {"action_id": one["id"], "tool_name": "terminal", "rejection_reason": reason}
+                self.logs[conversation].append(event("UserRejectObservation", "environment", **members))
+
     def handle_error(self, request, client_address):
         """Ignore a client that hangs up during a request: tests provoke it."""
 
@@ -61,17 +99,21 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        path = self.path.partition("?")[0]
+        path, _, asked = self.path.partition("?")
+        query = dict(parse_qsl(asked))
+        conversation = (path.split("/") + [""] * 4)[3]
         self.server.requests.append((f"{self.command} {path}", body))
         self.server.keys.add(self.headers["X-Session-API-Key"])
-        code = self.server.statuses.pop(0) if self.server.statuses else 200
         self.server.on_request(path)
+        code = self.server.statuses.pop(0) if self.server.statuses else self.server.broken.get(conversation, 200)
+        if conversation in self.server.forgotten:
+            code = 404
+        if path == "/api/conversations":
+            self.server.forgotten.discard(body["conversation_id"])
         if not code:
             self.close_connection = True
             return
-        reply = {"detail": "as scripted"} if code >= 400 else self.server.state
-        if path.endswith("/events/search"):
-            reply = {"items": [{"id": self.server.latest}]}
+        reply = {"detail": "as scripted"} if code >= 400 else self.reply(path, query, conversation, body)
         raw = json.dumps(reply).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(raw)))
@@ -79,6 +121,21 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     do_POST = do_DELETE = do_GET
+
+    def reply(self, path, query, conversation, body):
+        agent = self.server
+        for end, set_reply in agent.replies.items():
+            if path.endswith(end):
+                return set_reply
+        if conversation not in agent.logs:
+            return {"items": [{"id": agent.latest}]} if path.endswith("/events/search") else agent.state
+        if path.endswith("/events/search"):
+            return agent.page(conversation, query)
+        if path.endswith("/events/count"):
+            return len(agent.logs[conversation])
+        if path.endswith("/respond_to_confirmation") and not body["accept"]:
+            agent.reject(conversation, body["reason"])
+        return {"execution_status": agent.reported.get(conversation, "idle")}
 
     def log_message(self, *args):
         pass
@@ -99,7 +156,7 @@ def running_sandbox(store: Store, url: str) -> Iterator[Sandbox]:
     """A sandbox that its supervisor reported as RUNNING, with the agent of that URL in it."""
     store.sandboxes.beat("scripted", "supervisor")
     store.events._redis.zadd("{sandboxes}:hosts", {"scripted": wire.now() + 3_600_000_000})  # however slow the machine
-    sandbox = store.sandboxes.start("spec")
+    sandbox = store.sandboxes.start("reference-agent")
     while store.sandboxes.get(sandbox.id).host != "scripted":
         assert store.sandboxes.claim("scripted")
     store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING", agent_url=url, urls=[], handle={})

@@ -1,6 +1,8 @@
-"""A reconciler whose runtime a test scripts, on every kind of store."""
+"""A reconciler whose runtime a test scripts; and a scripted agent server with conversations that it loses and finds."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
 
@@ -12,7 +14,8 @@ from supervisor.endings import Endings, Host
 from supervisor.recovery import Recovery
 from supervisor.sandboxes import Reconciler
 from supervisor.upkeep import Upkeep
-from tests.conftest import store_of
+from tests.agents import running_sandbox, scripted_agent
+from tests.conftest import as_events, store_of
 
 LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
 
@@ -147,7 +150,7 @@ def one_store(redis_url, sandboxes):
 
 @pytest.fixture
 def endings(one_store, runtime, host):
-    return Endings(one_store, {"scripted": runtime}, host, Recovery())
+    return Endings(one_store, {"scripted": runtime}, host, Recovery(one_store))
 
 
 @pytest.fixture
@@ -165,7 +168,7 @@ def spec():
 def reconciler(one_store, spec, runtime, host, endings, clock):
     with http_client(1) as client:
         yield Reconciler(
-            one_store, Specs([spec]), {"scripted": runtime}, host, client, Recovery(), endings, clock=clock
+            one_store, Specs([spec]), {"scripted": runtime}, host, client, Recovery(one_store), endings, clock=clock
         )
 
 
@@ -180,3 +183,45 @@ def running(sandboxes, runtime):
         started.id, "h", "supervisor", "RUNNING", handle=handle(started.id), urls=[], agent_url="http://127.0.0.1:1"
     )
     return sandboxes.get(started.id)
+
+
+@pytest.fixture
+def agent():
+    with scripted_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def sandbox(store, agent):
+    with running_sandbox(store, agent.url) as sandbox:
+        yield replace(sandbox, start=1)
+
+
+@pytest.fixture
+def recovery(store):
+    return Recovery(store)
+
+
+@pytest.fixture
+def begin(store, sandbox, agent):
+    """Begin a conversation in the sandbox, whose agent has written these events and posted all, or so many of them."""
+
+    def do(*events: dict, posted: int | None = None) -> str:
+        conversation = str(uuid4())
+        store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+        agent.logs[conversation] = list(events)
+        if batch := as_events(list(events)[:posted]):
+            store.events.append(conversation, batch, sandbox_id=sandbox.id)
+        return conversation
+
+    return do
+
+
+@pytest.fixture
+def settle(recovery, sandbox, agent):
+    """Settle after a start of that number."""
+
+    def do(start: int = 2, *, resume_runs: bool = False):
+        recovery.settle(replace(sandbox, start=start), agent.server(), resume_runs=resume_runs)
+
+    return do

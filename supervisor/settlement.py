@@ -1,0 +1,225 @@
+"""Settles one conversation with the agent server that was started again in its sandbox.
+
+The agent server's own log is compared with ours, and its status becomes ours. An action that was in flight is closed as
+unknown, here and at the agent: no agent repeats an action without being told. A conversation that its agent server has
+forgotten says so.
+"""
+
+import json
+import logging
+from typing import Any
+from uuid import NAMESPACE_OID, uuid4, uuid5
+
+import wire
+from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from store import Store
+from store.effects import CLOSING_KINDS, closes, finish_message
+from store.errors import SecretsRefused
+from store.sandbox_record import Sandbox
+from store.start_tasks import FINISHED
+from supervisor.agent_log import Mark, catch_up
+from wire import EXECUTION_STATUSES, ConversationId, Event, Micros, read_event
+
+log = logging.getLogger("supervisor")
+
+#: statuses of an agent server's response that say nothing about the conversation: the caller retries
+_TEMPORARY = (401, 408, 429, 502, 503, 504)
+
+#: statuses of a response of an agent server that has no log to compare with
+_NO_LOG = (404, 405, 501)
+
+#: statuses of a conversation in which its agent may run again
+_RESUMABLE = ("idle", "paused", "error", "stuck")
+
+#: newest actions, and events of one kind after an action, among which those in flight and their ends are searched
+_NEXT = 100
+
+IN_FLIGHT = (
+    "The agent server ended while this action was in flight: the action may have had its effect, a part of it or none. "
+    "Check that before repeating it."
+)
+
+FORGOTTEN = (
+    "The agent server does not know this conversation any more: what the agent remembered of it is gone. Its events "
+    "and the files of its sandbox are kept. A message, or POST /api/conversations/{id}/run, starts the agent again in "
+    "the same files, with the settings of the sandbox's spec."
+)
+
+
+class Settlement:
+    """One conversation, after one start of its sandbox's processes."""
+
+    def __init__(self, store: Store, sandbox: Sandbox, agent: AgentServer, conversation_id: ConversationId) -> None:
+        self._store = store
+        self._sandbox = sandbox
+        self._agent = agent
+        self._id = conversation_id
+
+    def settle(self, *, resume_runs: bool) -> None:
+        """Settle the conversation, once per start. resume_runs: a run that was interrupted goes on.
+
+        Raises AgentUnreachable, ConversationNotFound and NotItsSandbox.
+        """
+        state = self._store.conversations.get(self._id)
+        mark, interrupted = Mark.of(state), bool(state["interrupted"])
+        try:
+            if mark.start != self._sandbox.start:
+                mark = self._restore(mark) if self._is_known() else self._forget(state, mark)
+                interrupted = interrupted and resume_runs and not mark.forgotten
+                mark = mark._replace(start=self._sandbox.start)
+                self._store.conversations.note_recovery(self._id, mark, interrupted=interrupted)
+            if interrupted:
+                self._run_again(mark)
+        except AgentRefused as refusal:
+            if refusal.status in _TEMPORARY:
+                raise AgentUnreachable(str(refusal)) from refusal
+            log.warning("conversation %s is not settled: %s", self._id, refusal)
+            detail = f"The agent server did not restore this conversation. {refusal}. Its events are kept."
+            self._append(self._error("ConversationNotRestored", detail))
+            mark = mark._replace(start=self._sandbox.start)
+            self._store.conversations.note_recovery(self._id, mark, interrupted=False)
+
+    def _is_known(self) -> bool:
+        try:
+            self._agent.state(self._id)
+        except AgentRefused as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
+
+    def _run_again(self, mark: Mark) -> None:
+        """Run what was interrupted. A repeat approves nothing: an agent that waits by then is left alone."""
+        if self._agent.state(self._id).get("execution_status") in _RESUMABLE:
+            try:
+                self._agent.post(self._id, "run", {}, repeatable=False)
+            except AgentRefused as refusal:
+                log.warning("conversation %s does not run again by itself: %s", self._id, refusal)
+        self._store.conversations.note_recovery(self._id, mark, interrupted=False)
+
+    # an agent server that knows the conversation
+
+    def _restore(self, mark: Mark) -> Mark:
+        self._send_secrets()
+        mark = self._catch_up(mark)
+        status = self._agent.state(self._id).get("execution_status")
+        if status == "running":  # of an agent server that has just been started: nothing runs there
+            status = "paused"
+        unfinished = self._unfinished()
+        if status == "waiting_for_confirmation":
+            delivery = self._store.deliveries.get(self._id)
+            decided = delivery.actions if delivery else []
+            self._store.events.reopen(self._id, [action for action in unfinished if action.id not in decided])
+        else:
+            if unfinished:
+                mark = self._close_in_flight(unfinished, mark)
+            self._store.events.reopen(self._id, [])
+        if status in EXECUTION_STATUSES:
+            self._set_status(status)
+        return mark
+
+    def _send_secrets(self) -> None:
+        """Send the agent its secrets again: it may have kept them in memory alone."""
+        try:
+            if secrets := self._store.conversations.secrets_of(self._id):
+                self._agent.post(self._id, "secrets", {"secrets": secrets}, repeatable=True)
+        except (SecretsRefused, AgentRefused) as refusal:
+            log.warning("conversation %s: its agent gets no secrets: %s", self._id, refusal)
+
+    def _catch_up(self, mark: Mark) -> Mark:
+        try:
+            return catch_up(self._store, self._agent, self._id, self._sandbox.id, mark)
+        except AgentRefused as refusal:
+            if refusal.status not in _NO_LOG:
+                raise
+            log.warning("conversation %s: its agent has no log to compare with: %s", self._id, refusal)
+            return mark
+
+    def _close_in_flight(self, actions: list[Event], mark: Mark) -> Mark:
+        """Say that actions were in flight, have the agent close them, and close here what the agent did not close.
+
+        An agent that found them unfinished would execute them in its next run.
+        """
+        tools = ", ".join(str(action.fields.get("tool_name")) for action in actions)
+        self._append(self._error("ActionInterrupted", f"{IN_FLIGHT} Tools: {tools}"))
+        try:
+            self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
+        except AgentRefused as refusal:
+            log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
+        mark = self._catch_up(mark)
+        self._close(self._unfinished(), IN_FLIGHT)
+        return mark
+
+    # an agent server that has forgotten the conversation
+
+    def _forget(self, state: dict[str, Any], mark: Mark) -> Mark:
+        """Say so, once; close what was open; pause."""
+        [task] = self._store.start_tasks.get_many([state["app"].get("start_id") or ""])
+        if task is not None and task.status not in FINISHED:
+            return mark  # its start goes on, and the agent server will know it then
+        posted = int(state.get("posted") or 0)
+        if not (mark.forgotten and mark.posted == posted):
+            self._append(self._error("ConversationForgotten", FORGOTTEN.replace("{id}", self._id)))
+        self._close(self._unfinished(), IN_FLIGHT)
+        self._store.events.reopen(self._id, [])
+        if delivery := self._store.deliveries.get(self._id):
+            self._store.deliveries.settle(self._id, delivery)
+        self._set_status("paused")
+        return Mark(posted=posted, forgotten=True)
+
+    # our log
+
+    def _unfinished(self) -> list[Event]:
+        """Actions that nothing has ended, in their order: among those of the agent's last response, and the open ones.
+
+        An agent takes no further step while an action of its last response is unfinished.
+        """
+        raws, _ = self._store.events.search(self._id, kind="ActionEvent", descending=True, limit=_NEXT)
+        newest = [read_event(raw) for raw in raws]
+        group = newest[0].fields.get("llm_response_id") if newest else None
+        found = {one.id: one for one in newest[:1]}
+        found |= {one.id: one for one in newest if group and one.fields.get("llm_response_id") == group}
+        for event_id in self._store.events.open_ids(self._id):
+            if event_id not in found:
+                found[event_id] = read_event(self._store.events.get(self._id, event_id))
+        return [one for one in sorted(found.values(), key=lambda one: one.at) if self._is_unfinished(one)]
+
+    def _is_unfinished(self, action: Event) -> bool:
+        if action.fields.get("action") is None or finish_message(action.fields) is not None:
+            return False
+        for kind in CLOSING_KINDS:
+            raws, _ = self._store.events.search(self._id, kind=kind, since=action.at, limit=_NEXT)
+            if any(closes(read_event(raw), action) for raw in raws):
+                return False
+        return True
+
+    def _close(self, actions: list[Event], reason: str) -> None:
+        """Append an error of each action's tool call, which ends the action."""
+        for action in actions:
+            tool = {name: str(action.fields.get(name) or "") for name in ("tool_name", "tool_call_id")}
+            identity = self._derived(f"closes {action.id}")
+            at = max(wire.now(), action.at)
+            self._append(_event(identity, "AgentErrorEvent", "agent", at, **tool, error=reason))
+
+    def _set_status(self, status: str) -> None:
+        """Append a state event, unless the conversation has that status."""
+        if self._store.conversations.get(self._id)["execution_status"] != status:
+            members = {"key": "execution_status", "value": status}
+            self._append(_event(str(uuid4()), "ConversationStateUpdateEvent", "environment", wire.now(), **members))
+
+    def _error(self, code: str, detail: str) -> Event:
+        """An event that the conversation gets once per start."""
+        members = {"code": code, "detail": detail}
+        return _event(self._derived(code), "ConversationErrorEvent", "environment", wire.now(), **members)
+
+    def _derived(self, what: str) -> str:
+        return str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._sandbox.start} {self._id} {what}"))
+
+    def _append(self, event: Event) -> None:
+        self._store.events.append(self._id, [event], sandbox_id=self._sandbox.id, made_here=True)
+
+
+def _event(identity: str, kind: str, source: str, at: Micros, **members: str) -> Event:
+    """An event of this server's own, as the wire has it."""
+    fields = {"id": identity, "timestamp": wire.event_time(at), "source": source, **members, "kind": kind}
+    return read_event(json.dumps(fields).encode())
