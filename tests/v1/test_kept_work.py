@@ -50,8 +50,14 @@ def message(text: str) -> dict:
 
 
 def agent_of(folder: Path, sandbox_id: str) -> psutil.Process:
-    [found] = [one for one in agents(folder) if f"/{sandbox_id}/" in str(one.environ()["OH_CONVERSATIONS_PATH"])]
-    return found
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        found[:] = [one for one in agents(folder) if f"/{sandbox_id}/" in one.environ()["OH_CONVERSATIONS_PATH"]]
+        return len(found) == 1
+
+    wait_until(is_there, "the agent server")  # another one may end while they are read
+    return found[0]
 
 
 def work_of(folder: Path, sandbox_id: str) -> Path:
@@ -59,8 +65,8 @@ def work_of(folder: Path, sandbox_id: str) -> Path:
     return work
 
 
-def drive_to_the_end(api: Api, conversation_id: str) -> None:
-    """As a client does: accept what waits, run what rests, until the agent has finished."""
+def drive_to_the_end(api: Api, conversation_id: str, actions: int) -> None:
+    """As a client does: accept what waits, run what rests, until the agent has finished so many actions."""
 
     def is_finished() -> bool:
         state = api.conversation(conversation_id)
@@ -72,7 +78,7 @@ def drive_to_the_end(api: Api, conversation_id: str) -> None:
             )
         elif state["execution_status"] != "finished":
             api.client.post(f"/api/conversations/{UUID(conversation_id)}/run")  # it may crash before it responds
-        return state["execution_status"] == "finished"
+        return state["execution_status"] == "finished" and api.count(conversation_id, kind="ActionEvent") == actions
 
     wait_until(is_finished, f"the end of {conversation_id}", seconds=120)
 
@@ -105,10 +111,10 @@ def kill_in_each_message(api: Api, folder: Path, seed: int) -> str:
         killer = threading.Timer(chance.uniform(0, 0.8), victim.kill)
         api.send(conversation["id"], commands, run=True)
         killer.start()
-        drive_to_the_end(api, conversation["id"])
+        drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
         killer.join()
         victim.wait(10)
-        drive_to_the_end(api, conversation["id"])
+        drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
     return conversation["id"]
 
 
@@ -163,7 +169,7 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
             for number, conversation_id in enumerate(conversations):
                 api.send(conversation_id, f"run: echo {number} > mine", run=True)
                 if number % 2:
-                    drive_to_the_end(api, conversation_id)
+                    drive_to_the_end(api, conversation_id, 1)
             before = [set(ids_at_the_agent(api, conversation_id)) for conversation_id in conversations]
             kill_all([psutil.Process(master.pid), psutil.Process(redis.pid), *in_sandboxes(tmp_path)])
     assert not in_sandboxes(tmp_path)
@@ -174,9 +180,9 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
     ):
         api = Api(client)
         for number, conversation_id in enumerate(conversations):
-            drive_to_the_end(api, conversation_id)
+            drive_to_the_end(api, conversation_id, 1)
             api.send(conversation_id, "run: cat mine", run=True)
-            drive_to_the_end(api, conversation_id)
+            drive_to_the_end(api, conversation_id, 2)
             *_, last = api.events(conversation_id, kind__eq="ObservationEvent")
             assert last["observation"]["content"][0]["text"] == f"{number}\n"
             ids = {
@@ -212,7 +218,7 @@ def test_a_hundred_rests_on_disk_keep_the_files_and_the_conversation(tmp_path, s
                 api.call("POST", f"/v1/sandboxes/{sandbox_id}/resume")
             else:
                 api.send(conversation["id"], f"run: echo {cycle} >> ran", run=True)  # which wakes it
-                drive_to_the_end(api, conversation["id"])
+                drive_to_the_end(api, conversation["id"], cycle // 10 + 1)
             api.wait_for(sandbox_id, "RUNNING")
         assert (work_of(tmp_path, sandbox_id) / "ran").read_text().split() == [str(n) for n in range(0, 100, 10)]
         kinds = Counter(
