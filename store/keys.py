@@ -82,7 +82,7 @@ server ended).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
 the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
-`starting_at`, `changed_at`, `active_at` (µs).
+`starting_at`, `changed_at`, `active_at` (µs), `settled` (the start after which its conversations were settled).
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
