@@ -82,12 +82,14 @@ server ended).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
 the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
-`starting_at`, `changed_at`, `active_at` (µs), `settled` (the start after which its conversations were settled).
+`starting_at`, `changed_at`, `active_at` (µs).
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
 `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
+
+Another field of a sandbox is `settled`: the start after which its conversations were settled.
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """

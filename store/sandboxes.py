@@ -158,6 +158,15 @@ class Sandboxes:
         stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(session_api_key)])
         return SandboxId(stored.decode()) if stored else None
 
+    def settled_start(self, sandbox_id: SandboxId) -> int:
+        """The start after which the conversations of a sandbox were settled last; 0: never."""
+        stored: Any = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
+        return int(stored or 0)
+
+    def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
+        """Note that the conversations of a sandbox are settled after a start of its processes."""
+        self._scripts.note_settled([SandboxKeys.root], [sandbox_id, start])
+
     # reading
 
     def get(self, sandbox_id: SandboxId) -> Sandbox:
@@ -234,15 +243,6 @@ class Sandboxes:
         last = log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
         args = [sandbox_id, host, supervisor, status, last, *words]
         return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
-
-    def settled_start(self, sandbox_id: SandboxId) -> int:
-        """The start after which the conversations of a sandbox were settled last; 0: never."""
-        stored: Any = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
-        return int(stored or 0)
-
-    def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
-        """Note that the conversations of a sandbox are settled after a start of its processes."""
-        self._scripts.note_settled([SandboxKeys.root], [sandbox_id, start])
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""
