@@ -93,6 +93,8 @@ Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id
 only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
 `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
 
+Another field of a sandbox is `settled`: the start after which its conversations were settled.
+
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
 

@@ -128,6 +128,15 @@ class Sandboxes:
         stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(session_api_key)])
         return SandboxId(stored.decode()) if stored else None
 
+    def settled_start(self, sandbox_id: SandboxId) -> int:
+        """The start after which the conversations of a sandbox were settled last; 0: never."""
+        stored: Any = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
+        return int(stored or 0)
+
+    def note_settled(self, sandbox_id: SandboxId, start: int) -> None:
+        """Note that the conversations of a sandbox are settled after a start of its processes."""
+        self._scripts.note_settled([SandboxKeys.root], [sandbox_id, start])
+
     # reading
 
     def get(self, sandbox_id: SandboxId) -> Sandbox:

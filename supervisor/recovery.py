@@ -44,9 +44,13 @@ class Recovery:
     def settle(self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool) -> None:
         """Settle every conversation in a sandbox with the agent server that has just been started there.
 
+        A start is settled once: a call about an agent server that has worked since, and was only paused, does nothing.
         resume_runs: a run that was interrupted goes on. Raises AgentUnreachable, after which a repeat goes on where
         this call has ended, and UNAVAILABLE.
         """
+        if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
+            return
         for state in self._store.app_conversations.each_in(sandbox.id):
             with suppress(ConversationNotFound, NotItsSandbox):
                 Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)
+        self._store.sandboxes.note_settled(sandbox.id, sandbox.start)

@@ -56,6 +56,7 @@ class Scripts:
     interrupt_conversation: DecidingScript
     reopen_actions: Script
     note_recovery: Script
+    note_settled: Script
     send_message: DecidingScript
     count_events: Script
     page_events: Script

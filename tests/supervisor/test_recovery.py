@@ -96,6 +96,17 @@ def test_a_conversation_is_settled_once_per_start(store, begin, settle, agent):
     assert state(store, conversation) == "finished"
 
 
+def test_a_conversation_that_began_after_its_start_was_settled_is_left_alone(store, begin, settle, agent):
+    """A sandbox that is paused in memory and resumed goes through STARTING too, and its agents work on."""
+    settle(2)
+    conversation = begin(action(), status("running"))
+    agent.reported[conversation] = "running"
+
+    settle(2)
+
+    assert (state(store, conversation), agent.requests) == ("running", [])
+
+
 def test_a_settled_conversation_keeps_the_time_of_its_last_change(store, begin, settle):
     conversation = begin(message("hello"))
     before = store.conversations.get(conversation)
@@ -268,10 +279,10 @@ def test_a_settlement_that_is_cut_off_at_any_request_and_repeated_ends_the_same(
         agent.reported[conversation] = "error"
         agent.statuses = [200] * cut + [0, 0]
         try:
-            settle()
+            settle(cut + 2)
         except AgentUnreachable:
             agent.statuses = []
-            settle()
+            settle(cut + 2)
         agent.statuses = []
         seen.append((*codes(store, conversation), *sorted(one["kind"] for one in all_of(store, conversation))))
         store.conversations.delete(conversation)

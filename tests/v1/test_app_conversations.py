@@ -119,13 +119,29 @@ def test_a_paused_sandbox_hides_its_url_and_keeps_its_events(api):
     assert paused["sandbox_status"] == "PAUSED"
     assert paused["conversation_url"] is paused["session_api_key"] is paused["execution_status"] is None
     assert api.count(conversation) == number
-    assert "PAUSED" in api.send(conversation, "hello", status=409)["detail"]
+    assert "PAUSED" in api.call("POST", f"/conversations/{UUID(conversation)}/pause", status=409)["detail"]
+
+
+def test_a_decision_wakes_a_paused_sandbox(api):
+    conversation = api.app_conversation(initial_message=TEXT)["id"]
+    api.until(conversation, "waiting_for_confirmation")
+    api.call("POST", f"/v1/sandboxes/{api.conversation(conversation)['sandbox_id']}/pause")
+
     assert api.decide(conversation, True) == {"success": True}
 
-    api.call("POST", f"/v1/sandboxes/{sandbox}/resume")
     wait_until(
         lambda: api.count(conversation, kind="ObservationEvent") == 1, "the action that was accepted during the pause"
     )
+
+
+def test_a_message_wakes_a_paused_sandbox_and_is_answered(api):
+    conversation = api.app_conversation()["id"]
+    api.call("POST", f"/v1/sandboxes/{api.conversation(conversation)['sandbox_id']}/pause")
+
+    assert api.send(conversation, "hello")["sandbox_status"] == "RUNNING"
+
+    wait_until(lambda: api.count(conversation, kind="MessageEvent", source="agent") == 1, "the agent's reply")
+    assert api.conversation(conversation)["sandbox_status"] == "RUNNING"
 
 
 def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
