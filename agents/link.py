@@ -9,6 +9,7 @@ not repeated: the client cannot know whether the agent received them.
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -105,6 +106,18 @@ class AgentServer:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise AgentUnreachable("The agent server's response is no number of events")
         return number
+
+    def has_event(self, conversation_id: ConversationId, event_id: str) -> bool:
+        """Whether the agent's own log of a conversation has an event."""
+        try:
+            self._call(
+                "GET", f"/api/conversations/{conversation_id}/events/{quote(event_id, safe='')}", repeatable=True
+            )
+        except AgentRefused as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
 
     def events(
         self, conversation_id: ConversationId, *, limit: int, newest_first: bool = False, page_id: str | None = None

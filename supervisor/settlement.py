@@ -136,18 +136,23 @@ class Settlement:
             return mark
 
     def _close_in_flight(self, actions: list[Event], mark: Mark) -> Mark:
-        """Say that actions were in flight, have the agent close them, and close here what the agent did not close.
+        """Have the agent close actions that it may have begun, close here those that it does not know, and say so.
 
-        An agent that found them unfinished would execute them in its next run.
+        An agent that found them unfinished would execute them in its next run. One that knows an action and keeps it open
+        after this has not begun the action: it was approved, and the next run executes it.
         """
-        tools = ", ".join(str(action.fields.get("tool_name")) for action in actions)
-        self._append(self._error("ActionInterrupted", f"{IN_FLIGHT} Tools: {tools}"))
         try:
             self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
         except AgentRefused as refusal:
             log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
         mark = self._catch_up(mark)
-        self._close(self._unfinished(), IN_FLIGHT)
+        left = self._unfinished()
+        lost = [action for action in left if not self._agent.has_event(self._id, action.id)]
+        self._close(lost, IN_FLIGHT)
+        kept = {action.id for action in left} - {action.id for action in lost}
+        if closed := [action for action in actions if action.id not in kept]:
+            tools = ", ".join(str(action.fields.get("tool_name")) for action in closed)
+            self._append(self._error("ActionInterrupted", f"{IN_FLIGHT} Tools: {tools}"))
         return mark
 
     # an agent server that has forgotten the conversation

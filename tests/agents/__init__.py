@@ -82,6 +82,13 @@ class Scripted(ThreadingHTTPServer):
         following = log[first + limit]["id"] if len(log) > first + limit else None
         return {"items": log[first : first + limit], "next_page_id": following}
 
+    def lacks(self, path: str, conversation: str) -> bool:
+        """Whether a path names an event that the log of its conversation does not have."""
+        _, found, event_id = path.partition("/events/")
+        verbs = ("search", "count", "respond_to_confirmation")
+        log = self.logs.get(conversation)
+        return bool(found) and event_id not in verbs and log is not None and event_id not in [one["id"] for one in log]
+
     def reject(self, conversation: str, reason: str) -> None:
         ended = {one.get("action_id") or one.get("tool_call_id") for one in self.logs[conversation] if closing(one)}
         for one in list(self.logs[conversation]):
@@ -106,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.keys.add(self.headers["X-Session-API-Key"])
         self.server.on_request(path)
         code = self.server.statuses.pop(0) if self.server.statuses else self.server.broken.get(conversation, 200)
-        if conversation in self.server.forgotten:
+        if conversation in self.server.forgotten or self.server.lacks(path, conversation):
             code = 404
         if path == "/api/conversations":
             self.server.forgotten.discard(body["conversation_id"])

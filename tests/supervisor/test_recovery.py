@@ -243,12 +243,28 @@ def test_an_action_in_flight_is_closed_as_unknown_here_and_at_the_agent(store, b
     assert state(store, conversation) == "error"
 
 
-def test_an_action_in_flight_that_the_agent_does_not_close_is_closed_by_an_error_of_its_tool_call(
+def test_an_action_that_the_agent_knows_and_keeps_open_stays_open_for_its_next_run(
     store, begin, settle, agent, monkeypatch
 ):
     one = action("first")
     conversation = begin(one, status("running"))
     monkeypatch.setattr(agent, "reject", lambda *_: None)
+    agent.reported[conversation] = "paused"
+
+    settle(2)
+    settle(3)
+
+    assert of(store, conversation, "AgentErrorEvent") == []
+    assert codes(store, conversation) == []
+    assert pending(store, conversation) == []
+
+
+def test_an_action_in_flight_that_the_agent_does_not_know_is_closed_by_an_error_of_its_tool_call(
+    store, begin, settle, agent
+):
+    one = action("first")
+    conversation = begin(one, status("running"))
+    agent.logs[conversation].remove(one)
     agent.reported[conversation] = "paused"
 
     settle(2)
