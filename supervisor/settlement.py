@@ -106,13 +106,12 @@ class Settlement:
         if status == "running":  # of an agent server that has just been started: nothing runs there
             status = "paused"
         unfinished = self._unfinished()
-        if status == "waiting_for_confirmation":
-            delivery = self._store.deliveries.get(self._id)
-            decided = delivery.actions if delivery else []
-            self._store.events.reopen(self._id, [action for action in unfinished if action.id not in decided])
-        else:
-            if unfinished:
-                mark = self._close_in_flight(unfinished, mark)
+        waits = status == "waiting_for_confirmation"
+        if unfinished and not (waits and self._wait(unfinished)):
+            mark = self._close_in_flight(unfinished, mark)
+            if waits:  # it does so no longer
+                status = self._agent.state(self._id).get("execution_status")
+        if not waits:
             self._store.events.reopen(self._id, [])
         if status in EXECUTION_STATUSES:
             self._set_status(status)
@@ -135,6 +134,24 @@ class Settlement:
             log.warning("conversation %s: its agent has no log to compare with: %s", self._id, refusal)
             return mark
 
+    def _wait(self, actions: list[Event]) -> bool:
+        """Whether an agent that reports to wait has not begun these actions; then those that nobody decided are open.
+
+        The published agent server reports to wait, after a kill, for actions that it had begun: it writes its status to
+        its file after a step, and the change to its log before. An acceptance that it has not begun is delivered again.
+        """
+        kind = "ConversationStateUpdateEvent"
+        raws, _ = self._store.events.search(self._id, kind=kind, since=actions[0].at, descending=True, limit=_NEXT)
+        changes = [read_event(raw).fields for raw in raws]
+        statuses = [change.get("value") for change in changes if change.get("key") == "execution_status"]
+        last = next((one for one in statuses if one in ("running", "waiting_for_confirmation")), None)
+        if last == "running":
+            return False
+        delivery = self._store.deliveries.get(self._id)
+        decided = delivery.actions if delivery else []
+        self._store.events.reopen(self._id, [action for action in actions if action.id not in decided])
+        return True
+
     def _close_in_flight(self, actions: list[Event], mark: Mark) -> Mark:
         """Say that actions were in flight, have the agent close them, and close here what the agent did not close.
 
@@ -142,12 +159,15 @@ class Settlement:
         """
         tools = ", ".join(str(action.fields.get("tool_name")) for action in actions)
         self._append(self._error("ActionInterrupted", f"{IN_FLIGHT} Tools: {tools}"))
+        if delivery := self._store.deliveries.get(self._id):  # it was received
+            self._store.deliveries.settle(self._id, delivery)
         try:
             self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
         except AgentRefused as refusal:
             log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
         mark = self._catch_up(mark)
         self._close(self._unfinished(), IN_FLIGHT)
+        self._store.events.reopen(self._id, [])
         return mark
 
     # an agent server that has forgotten the conversation
