@@ -106,13 +106,13 @@ class Settlement:
         if status == "running":  # of an agent server that has just been started: nothing runs there
             status = "paused"
         unfinished = self._unfinished()
-        if status == "waiting_for_confirmation":
-            delivery = self._store.deliveries.get(self._id)
-            decided = delivery.actions if delivery else []
-            self._store.events.reopen(self._id, [action for action in unfinished if action.id not in decided])
-        else:
-            if unfinished:
-                mark = self._close_in_flight(unfinished, mark)
+        waits = status == "waiting_for_confirmation"
+        if unfinished and not (waits and self._wait(unfinished)):
+            mark = self._close_in_flight(mark)
+            if waits:  # it does so no longer
+                status = self._agent.state(self._id).get("execution_status")
+        self._say_what_was_in_flight()
+        if not waits:
             self._store.events.reopen(self._id, [])
         if status in EXECUTION_STATUSES:
             self._set_status(status)
@@ -135,25 +135,49 @@ class Settlement:
             log.warning("conversation %s: its agent has no log to compare with: %s", self._id, refusal)
             return mark
 
-    def _close_in_flight(self, actions: list[Event], mark: Mark) -> Mark:
-        """Have the agent close actions that it may have begun, close here those that it does not know, and say so.
+    def _wait(self, actions: list[Event]) -> bool:
+        """Whether an agent that reports to wait has not begun these actions; then those that nobody decided are open.
 
-        An agent that found them unfinished would execute them in its next run. One that knows an action and keeps it open
-        after this has not begun the action: it was approved, and the next run executes it.
+        The published agent server reports to wait, after a kill, for actions that it had begun: it writes its status to
+        its file after a step, and the change to its log before. An acceptance that it has not begun is delivered again.
         """
+        kind = "ConversationStateUpdateEvent"
+        raws, _ = self._store.events.search(self._id, kind=kind, since=actions[0].at, descending=True, limit=_NEXT)
+        changes = [read_event(raw).fields for raw in raws]
+        statuses = [change.get("value") for change in changes if change.get("key") == "execution_status"]
+        last = next((one for one in statuses if one in ("running", "waiting_for_confirmation")), None)
+        if last == "running":
+            return False
+        delivery = self._store.deliveries.get(self._id)
+        decided = delivery.actions if delivery else []
+        self._store.events.reopen(self._id, [action for action in actions if action.id not in decided])
+        return True
+
+    def _close_in_flight(self, mark: Mark) -> Mark:
+        """Have the agent close actions that it may have begun, and close here those that it does not know.
+
+        An agent that found them unfinished would execute them in its next run. One that knows an action and keeps it
+        open after this has not begun it: the action was approved, and the next run executes it.
+        """
+        if delivery := self._store.deliveries.get(self._id):  # it was received
+            self._store.deliveries.settle(self._id, delivery)
         try:
             self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
         except AgentRefused as refusal:
             log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
         mark = self._catch_up(mark)
-        left = self._unfinished()
-        lost = [action for action in left if not self._agent.has_event(self._id, action.id)]
-        self._close(lost, IN_FLIGHT)
-        kept = {action.id for action in left} - {action.id for action in lost}
-        if closed := [action for action in actions if action.id not in kept]:
-            tools = ", ".join(str(action.fields.get("tool_name")) for action in closed)
-            self._append(self._error("ActionInterrupted", f"{IN_FLIGHT} Tools: {tools}"))
+        self._close([one for one in self._unfinished() if not self._agent.has_event(self._id, one.id)], IN_FLIGHT)
+        self._store.events.reopen(self._id, [])
         return mark
+
+    def _say_what_was_in_flight(self) -> None:
+        """Append an event about the actions that were closed as in flight, once, whatever cut an earlier try off."""
+        closed = [action for action in self._newest() if _tells_of_flight(self._end_of(action))]
+        if closed:
+            tools = ", ".join(str(action.fields.get("tool_name")) for action in closed)
+            identity = str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._id} in flight: {closed[0].id}"))
+            members = {"code": "ActionInterrupted", "detail": f"{IN_FLIGHT} Tools: {tools}"}
+            self._append(_event(identity, "ConversationErrorEvent", "environment", wire.now(), **members))
 
     # an agent server that has forgotten the conversation
 
@@ -174,8 +198,8 @@ class Settlement:
 
     # our log
 
-    def _unfinished(self) -> list[Event]:
-        """Actions that nothing has ended, in their order: among those of the agent's last response, and the open ones.
+    def _newest(self) -> list[Event]:
+        """The actions of the agent's last response, and those that are open, in their order.
 
         An agent takes no further step while an action of its last response is unfinished.
         """
@@ -187,16 +211,23 @@ class Settlement:
         for event_id in self._store.events.open_ids(self._id):
             if event_id not in found:
                 found[event_id] = read_event(self._store.events.get(self._id, event_id))
-        return [one for one in sorted(found.values(), key=lambda one: one.at) if self._is_unfinished(one)]
+        return sorted(found.values(), key=lambda one: one.at)
 
-    def _is_unfinished(self, action: Event) -> bool:
-        if action.fields.get("action") is None or finish_message(action.fields) is not None:
-            return False
+    def _unfinished(self) -> list[Event]:
+        """Those of the newest actions that nothing has ended."""
+        executable = [
+            one for one in self._newest() if one.fields.get("action") is not None and finish_message(one.fields) is None
+        ]
+        return [one for one in executable if self._end_of(one) is None]
+
+    def _end_of(self, action: Event) -> Event | None:
+        """The event that ended an action; None if nothing has."""
         for kind in CLOSING_KINDS:
             raws, _ = self._store.events.search(self._id, kind=kind, since=action.at, limit=_NEXT)
-            if any(closes(read_event(raw), action) for raw in raws):
-                return False
-        return True
+            for event in map(read_event, raws):
+                if closes(event, action):
+                    return event
+        return None
 
     def _close(self, actions: list[Event], reason: str) -> None:
         """Append an error of each action's tool call, which ends the action."""
@@ -222,6 +253,10 @@ class Settlement:
 
     def _append(self, event: Event) -> None:
         self._store.events.append(self._id, [event], sandbox_id=self._sandbox.id, made_here=True)
+
+
+def _tells_of_flight(end: Event | None) -> bool:
+    return end is not None and IN_FLIGHT in (end.fields.get("rejection_reason"), end.fields.get("error"))
 
 
 def _event(identity: str, kind: str, source: str, at: Micros, **members: str) -> Event:

@@ -95,6 +95,8 @@ class Scripted(ThreadingHTTPServer):
             if one["kind"] == "ActionEvent" and not {one["id"], one["tool_call_id"]} & ended:
                 members = {"action_id": one["id"], "tool_name": "terminal", "rejection_reason": reason}
                 self.logs[conversation].append(event("UserRejectObservation", "environment", **members))
+        if self.reported.get(conversation) == "waiting_for_confirmation":
+            self.reported[conversation] = "idle"
 
     def handle_error(self, request, client_address):
         """Ignore a client that hangs up during a request: tests provoke it."""

@@ -11,7 +11,7 @@ from agents.commands import Commands
 from agents.link import AgentUnreachable, http_client
 from supervisor.deliveries import deliver
 from tests.agents import SPECS, claimed, end_leases
-from tests.conftest import action, as_events, event, message, observation, status
+from tests.conftest import action, event, message, observation, status
 from tests.supervisor.logs import all_of, codes, of, pending, state
 
 # the end of an agent server
@@ -187,16 +187,30 @@ def test_an_action_that_waited_unposted_waits(store, begin, settle, agent):
     assert pending(store, conversation) == [proposed["id"]]
 
 
-def test_an_accepted_action_that_the_agent_waits_for_again_may_be_decided_again(
+def test_an_accepted_action_that_was_begun_is_closed_where_the_agent_waits_for_it_again(
     store, begin, settle, agent, recovery, sandbox
 ):
-    """An agent server posts that it runs before it writes so to its file: a kill in between takes the run back."""
+    """The published agent server writes its status to its file after a step, and the change to its log before it."""
+    proposed, ran = action(), status("running") | {"timestamp": "2026-11-20T20:37:23"}
+    conversation = begin(proposed, status("waiting_for_confirmation"), ran, posted=2)
+    Commands(store, http_client(5), SPECS).decide(conversation, accept=True, reason="")
+    recovery.interrupted(sandbox, "AgentServerRestarted", "killed")
+    agent.reported[conversation] = "waiting_for_confirmation"
+
+    settle()
+
+    assert codes(store, conversation) == ["AgentServerRestarted", "ActionInterrupted"]
+    assert [body["accept"] for body in agent.decisions] == [True, False]
+    assert (pending(store, conversation), state(store, conversation)) == ([], "idle")
+    assert store.deliveries.get(conversation) is None  # nothing accepts it again
+
+
+def test_an_action_whose_decision_was_given_up_may_be_decided_again(store, begin, settle, agent):
     proposed = action()
     conversation = begin(proposed, status("waiting_for_confirmation"))
+    agent.statuses = [0]
     Commands(store, http_client(5), SPECS).decide(conversation, accept=True, reason="")
-    store.events.append(conversation, as_events([status("running")]), sandbox_id=sandbox.id)
     store.deliveries.settle(conversation, store.deliveries.get(conversation))
-    recovery.interrupted(sandbox, "AgentServerRestarted", "killed")
     agent.reported[conversation] = "waiting_for_confirmation"
 
     settle()

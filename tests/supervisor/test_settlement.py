@@ -128,8 +128,8 @@ def test_an_interrupted_run_stays_paused_where_the_spec_does_not_say_so(store, i
 
 @pytest.mark.parametrize("reported", ["finished", "waiting_for_confirmation"])
 def test_a_run_that_had_ended_is_not_run_again(interrupted, settle, agent, reported):
-    proposed = action()
-    conversation = interrupted(proposed)
+    conversation = interrupted(action())
+    agent.logs[conversation].append(status(reported) | {"timestamp": "2026-11-20T20:37:23"})
     agent.reported[conversation] = reported
     settle(2, resume_runs=True)
     assert agent.posted("/run") == []

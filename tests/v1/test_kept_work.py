@@ -100,10 +100,9 @@ def ids_at_the_agent(api: Api, conversation_id: str) -> list[str]:
         return [event["id"] for event in every_event(agent, f"{state['conversation_url']}/events/search")]
 
 
-def kill_in_each_message(api: Api, folder: Path, seed: int) -> str:
-    """The id of a conversation whose agent was killed at a random moment of each of its messages."""
+def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) -> None:
+    """Kill a conversation's agent at a random moment of each of its messages."""
     chance = random.Random(seed)
-    conversation = api.app_conversation(sandbox_spec_id="tough")
     for kill in range(KILLS):
         commands = "\n".join(f"run: echo {kill}.{number} >> ran" for number in range(COMMANDS))
         wait_until(lambda: api.sandbox(conversation["sandbox_id"])["status"] == "RUNNING", "the agent server")
@@ -115,16 +114,16 @@ def kill_in_each_message(api: Api, folder: Path, seed: int) -> str:
         killer.join()
         victim.wait(10)
         drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
-    return conversation["id"]
 
 
 def test_an_agent_that_is_killed_at_fifty_random_moments_loses_and_doubles_nothing(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
         api = Api(client)
+        conversations = [api.app_conversation(sandbox_spec_id="tough") for _ in range(SANDBOXES)]
         with ThreadPoolExecutor(SANDBOXES) as pool:
-            conversations = list(pool.map(lambda seed: kill_in_each_message(api, tmp_path, seed), range(SANDBOXES)))
+            list(pool.map(lambda each: kill_in_each_message(api, tmp_path, each, each["id"]), conversations))
 
-        for conversation_id in conversations:
+        for conversation_id in (each["id"] for each in conversations):
             ours = every_event(client, f"/api/v1/conversation/{conversation_id}/events/search")
             theirs = ids_at_the_agent(api, conversation_id)
             ids = [event["id"] for event in ours]
