@@ -23,7 +23,7 @@ to an address other than loopback. Rules of the host's firewall for the bridge (
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 try:
@@ -138,6 +138,15 @@ class DockerRuntime:
                 return ""
             return "\n".join(text.decode(errors="replace").splitlines()[-tail:])
         return ""
+
+    def pack(self, launch: Launch) -> Iterator[bytes]:
+        raise RuntimeFailure(f"the files of the container of {launch.sandbox_id} cannot be packed")
+
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:  # noqa: ARG002
+        raise RuntimeFailure(f"the files of the container of {launch.sandbox_id} cannot be filled from an archive")
+
+    def copy(self, launch: Launch, source_id: str) -> None:  # noqa: ARG002
+        raise RuntimeFailure(f"the files of the container of {launch.sandbox_id} cannot be copied")
 
     def _move(self, handle: Handle, verb: str, status: str) -> None:
         with self._engine(f"sandbox {handle['sandbox_id']}: {verb}") as engine:

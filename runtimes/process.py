@@ -2,6 +2,7 @@
 
 FOLDER/ID/           a sandbox's folder; `stop` removes it
     work/            its working directory and HOME
+    work.part/       its working directory while it is filled from an archive or from another sandbox
     handle.json      its handle, with its launcher's process; the launcher writes it before it runs the command
     ending.json      how its command ended
     log, log.1       its output
@@ -39,15 +40,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, cgroup, tree
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, archive, cgroup, tree
 from runtimes.command import PATH, composed
+from runtimes.filling import fill
 from runtimes.folder import failing, lock_of, locked, remove
 from runtimes.freezer import PAUSED, Freezer
 from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
@@ -93,9 +95,7 @@ class ProcessRuntime:
 
     def start(self, launch: Launch) -> Handle:
         """Start a sandbox, once per id. Files that an earlier sandbox of the id left in its working directory stay."""
-        if not _ID.fullmatch(launch.sandbox_id):
-            raise RuntimeFailure(f"{launch.sandbox_id!r} cannot name a sandbox's folder")
-        folder = self._folder / launch.sandbox_id
+        folder = self._folder_of(launch.sandbox_id)
         with failing(f"sandbox {launch.sandbox_id} cannot be started"), locked(lock_of(folder)) as lock:
             handle = read(folder / HANDLE)
             if handle and tree.found(handle["pid"], handle["started"]):
@@ -164,6 +164,24 @@ class ProcessRuntime:
                     text = older.read() + text
         lines = text.decode(errors="replace").splitlines()
         return "\n".join(lines[-tail:] if tail > 0 else [])
+
+    def pack(self, launch: Launch) -> Iterator[bytes]:
+        """The working directory as a tar stream. Raises RuntimeFailure, also within the stream."""
+        return archive.pack(self._folder_of(launch.sandbox_id) / "work")
+
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
+        """Fill a new working directory from a tar stream, as a whole or not at all; one that is there stays."""
+        fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.unpack(folder, chunks))
+
+    def copy(self, launch: Launch, source_id: str) -> None:
+        """Fill a new working directory with another sandbox's files, likewise."""
+        source = self._folder_of(source_id) / "work"
+        fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.copy(source, folder))
+
+    def _folder_of(self, sandbox_id: str) -> Path:
+        if not _ID.fullmatch(sandbox_id):
+            raise RuntimeFailure(f"{sandbox_id!r} cannot name a sandbox's folder")
+        return self._folder / sandbox_id
 
     def _unfinished(self, folder: Path) -> dict[str, Any]:
         """The handle for a folder without one: that of a sandbox without a launcher."""
