@@ -113,7 +113,7 @@ def entries(folder: Path) -> Iterator[Entry]:
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
     Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an
-    entry which cannot be read.
+    entry which cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
     """
     try:
         directories = Directories(folder)
@@ -126,6 +126,8 @@ def entries(folder: Path) -> Iterator[Entry]:
                 directory = directories.opened(path)
                 yield Entry(path, os.fstat(directory), directory, b"")
                 yield from _inside(path, directory, stack)
+        if not _is_at(directories.root, folder):
+            raise RuntimeFailure(f"{folder} was removed meanwhile")
 
 
 def _inside(path: bytes, directory: int, stack: Stack) -> Iterator[Entry]:
@@ -141,6 +143,13 @@ def _inside(path: bytes, directory: int, stack: Stack) -> Iterator[Entry]:
                     stack.push(inner)
                 elif stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
                     yield Entry(inner, seen, directory, name)
+
+
+def _is_at(directory: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(directory), path.stat(follow_symlinks=False))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

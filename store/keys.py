@@ -32,7 +32,7 @@
 |                          |            | of the title's code points                        | conversation each    |
 |   …:titles               | hash       | id → folded title                                 | one per app          |
 |                          |            |                                                   | conversation         |
-| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 16 fields            |
+| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 17 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox that failed           | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
@@ -51,8 +51,12 @@
 | {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: that of  | the lease            |
 |                          |            | the claim that delivers to it now                 |                      |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change     |                      |
+| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change, or |                      |
+|                          |            | a worker's request; see `store/wakeups.py`        |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a request for a log       | ten seconds          |
+| {sandboxes}:transfer:ID  | hash       | an archive between a worker and a supervisor;     | a minute             |
+|                          |            | see `store/scripts/_transfer.lua`                 |                      |
+| {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
 | {starts}:task:ID         | hash       | a start task; see below                           | 16 fields            |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
@@ -79,7 +83,7 @@ that the agent may not have received: `delivery_id` (id prefix of the request th
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `handle` (JSON of
 the runtime), `agent_url`, `urls` (JSON), `session_api_key`, `key_hash`, `detail` (8 KiB), `created_at`,
-`starting_at`, `changed_at`, `active_at` (µs).
+`starting_at`, `changed_at`, `active_at` (µs), `source` (JSON: where its first files come from).
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;

@@ -19,6 +19,7 @@ from redis import Redis
 from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes
 from store.keys import SandboxKeys
 from store.scripts import Scripts
+from store.wakeups import ask_supervisors
 from wire import Micros
 
 SandboxId = NewType("SandboxId", str)
@@ -68,6 +69,7 @@ class Sandbox:
     agent_url: str
     urls: list[dict[str, Any]]
     detail: str
+    source: dict[str, Any] | None  #: where its first files come from: {sandbox: id} or {archive: transfer, format}
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
 
 
@@ -83,13 +85,22 @@ class Sandboxes:
 
     # the desired state: workers
 
-    def start(self, spec_id: str, sandbox_id: SandboxId | None = None) -> Sandbox:
+    def start(
+        self,
+        spec_id: str,
+        sandbox_id: SandboxId | None = None,
+        *,
+        source: dict[str, Any] | None = None,
+        host: str = "",
+    ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
+        source: where its first files come from. host: the one that must take it.
         Waits a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes.
         """
         identity, key = sandbox_id or SandboxId(random_text(22)), random_text(43)
-        args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0]]
+        origin = json.dumps(source) if source else ""
+        args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0], origin, host]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
@@ -190,7 +201,7 @@ class Sandboxes:
             kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
             return "\n".join((kept or b"").decode().splitlines()[-tail:])
         reply = SandboxKeys.reply(str(uuid4()))
-        self._redis.publish(SandboxKeys.signal, json.dumps({"log": sandbox_id, "tail": tail, "reply": reply}))
+        ask_supervisors(self._redis, "log", sandbox_id, tail=tail, reply=reply)
         deadline = time.monotonic() + _LOG_TIMEOUT
         while time.monotonic() < deadline:
             text: Any = self._redis.lpop(reply)
@@ -264,7 +275,8 @@ def _sandbox(fields: list[bytes], now: bytes) -> Sandbox:
     values: dict[str, Any] = {name: words[name] for name in texts}
     values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
     handle, urls = json.loads(words["handle"] or "null"), json.loads(words.get("urls") or "[]")
-    return Sandbox(**values, handle=handle, urls=urls, seen_at=Micros(int(now)))
+    source = json.loads(words.get("source") or "null")
+    return Sandbox(**values, handle=handle, urls=urls, source=source, seen_at=Micros(int(now)))
 
 
 def random_text(length: int) -> str:

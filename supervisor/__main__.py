@@ -27,6 +27,7 @@ from specs import Specs
 from store import Store
 from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
+from supervisor.archives import Archives
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.log_lines import LogLines
 from supervisor.loop import Loop
@@ -141,10 +142,12 @@ def _supervise(
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
     host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
-    reconciler = Reconciler(store, specs, runtimes, host, client)
+    most_bytes = config.max_archive_bytes
+    archives = Archives(store, specs, runtimes, host.id, host.webhook_base_url, most_bytes=most_bytes)
+    reconciler = Reconciler(store, specs, runtimes, host, client, archives)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
-    loop = Loop(store, commands, reconciler, driver, lease, stop=stop, most_starts=config.sandbox_starts)
+    loop = Loop(store, commands, reconciler, archives, driver, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
         loop.run()

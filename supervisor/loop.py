@@ -14,6 +14,8 @@ from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import SandboxId
 from store.start_tasks import StartTask
+from store.wakeups import Request
+from supervisor.archives import Archives
 from supervisor.deliveries import DeliveryDriver
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.sandboxes import Reconciler
@@ -45,6 +47,7 @@ class Loop:
         store: Store,
         commands: Commands,
         reconciler: Reconciler,
+        archives: Archives,
         driver: StartDriver,
         lease: HostLease,
         *,
@@ -55,6 +58,7 @@ class Loop:
         self._store = store
         self._deliveries = DeliveryDriver(store, commands)
         self._reconciler = reconciler
+        self._archives = archives
         self._driver = driver
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
@@ -73,7 +77,7 @@ class Loop:
                 try:
                     hurried = self._round()
                     for asked in self._store.wakeups.wait(_SHORT_POLL if hurried else _POLL):
-                        self._run_in_pool(self._send_log, asked)
+                        self._run_in_pool(self._serve, asked)
                     backoff.reset()
                 except HostTaken:
                     raise
@@ -87,6 +91,7 @@ class Loop:
 
     def _drain(self) -> None:
         """Start no more tasks, and wait at most _DRAIN_TIMEOUT for the threads at work."""
+        self._archives.end()
         self._drivers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
         _, late = wait(set(self._at_work), _DRAIN_TIMEOUT)
@@ -98,7 +103,7 @@ class Loop:
         self._after("beat", _BEAT, self._lease.renew)
         self._after("orphans", _ORPHANS, lambda: self._submit("orphans", self._reconciler.end_unknown))
         sandboxes = self._store.sandboxes.of_host(self._host)
-        starting = sum(sandbox.status == "STARTING" for sandbox in sandboxes)
+        starting = sum(one.status == "STARTING" and not self._archives.is_filling(one.id) for one in sandboxes)
         for sandbox in sandboxes:
             self._submit(sandbox.id, self._reconcile, sandbox.id)
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
@@ -150,14 +155,15 @@ class Loop:
         finally:
             self._driven.discard(lease)
 
-    def _send_log(self, asked: dict[str, Any]) -> None:
-        _logged(self._reconciler.send_log, SandboxId(asked["log"]), asked["tail"], asked["reply"])
+    def _serve(self, asked: Request) -> None:
+        served: dict[str, Callable[..., None]] = {"log": self._reconciler.send_log, "archive": self._archives.send}
+        _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 
 
-def _logged(act: Callable[..., None], *args: Any) -> None:
+def _logged(act: Callable[..., None], *args: Any, **options: Any) -> None:
     """Run a thread's task; a failure ends only this task."""
     try:
-        act(*args)
+        act(*args, **options)
     except Exception as error:
         _log_failure(getattr(act, "__qualname__", str(act)), error)
 

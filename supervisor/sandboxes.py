@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from runtimes import Handle, Runtime, RuntimeFailure, State
+from runtimes import Handle, Launch, Runtime, RuntimeFailure, State
 from specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandboxes import Sandbox, SandboxId
+from supervisor.archives import Archives
 from supervisor.launches import launch
 from wire import one_line, plain
 
@@ -61,6 +62,7 @@ class Reconciler:
         runtimes: Mapping[str, Runtime],
         host: Host,
         client: httpx.Client,
+        archives: Archives,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,6 +72,7 @@ class Reconciler:
         self._runtimes = runtimes
         self._host = host
         self._client = client
+        self._archives = archives
         self._clock = clock
         self._retries: dict[SandboxId, _Retry] = {}
 
@@ -113,7 +116,8 @@ class Reconciler:
 
     def _reconcile(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
-            self._end(sandbox)
+            if self._archives.stopped(sandbox.id):
+                self._end(sandbox)
             return
         if sandbox.status == "ERROR":
             if sandbox.handle is not None:  # it could not be cleared away when it failed
@@ -129,7 +133,12 @@ class Reconciler:
             return
         runtime = self._runtimes[spec.runtime]
         if sandbox.handle is None:
-            sandbox = self._start(sandbox, spec, runtime)
+            order = launch(sandbox, spec, self._host.webhook_base_url)
+            if sandbox.source is not None:
+                if not self._archives.fill(sandbox, order, runtime):
+                    return
+                sandbox = replace(sandbox, starting_at=sandbox.seen_at)  # the time of the fill is not its start's
+            sandbox = self._start(sandbox, order, runtime)
         handle = _handle(sandbox)
         seen = runtime.observe(handle)
         if seen.state is State.GONE:
@@ -171,15 +180,16 @@ class Reconciler:
     def _agent(self, sandbox: Sandbox) -> AgentServer:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
-    def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
+    def _start(self, sandbox: Sandbox, order: Launch, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
-        handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url))
+        handle = runtime.start(order)
         urls = [
             {"name": name, "url": f"http://{self._host.url_host}:{port}", "port": port}
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url):
+        starting_at = str(sandbox.starting_at)
+        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, starting_at=starting_at):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)

@@ -11,6 +11,7 @@ from runtimes.launch import Order
 from schemas.sandboxes import SandboxInfo
 from specs import Spec, Specs
 from store import Limits
+from supervisor.archives import Archives
 from supervisor.launches import launch
 from supervisor.sandboxes import LONGEST_BACKOFF, Host, Reconciler
 from tests.conftest import store_of
@@ -124,8 +125,10 @@ def clock():
 def reconciler(redis_url, sandboxes, runtime, clock):
     limits = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
     host = Host("h", "supervisor", "127.0.0.1", "http://127.0.0.1:1/api/v1/webhooks", 60)
+    store, specs, runtimes = store_of(redis_url, limits), Specs([SPEC]), {"scripted": runtime}
+    archives = Archives(store, specs, runtimes, host.id, host.webhook_base_url, most_bytes=1)
     with http_client(1) as client:
-        yield Reconciler(store_of(redis_url, limits), Specs([SPEC]), {"scripted": runtime}, host, client, clock=clock)
+        yield Reconciler(store, specs, runtimes, host, client, archives, clock=clock)
 
 
 @pytest.fixture
