@@ -48,6 +48,7 @@ def create_app(config: Config | None = None) -> Flask:
         OPENAPI_SWAGGER_UI_PATH="/docs",
         OPENAPI_SWAGGER_UI_URL="/docs/assets/",
         MAX_CONTENT_LENGTH=config.max_body_bytes,
+        MAX_ARCHIVE_BYTES=config.max_archive_bytes,
         SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
         BODY_SECONDS=config.body_seconds,
         BODY_BYTES_PER_SECOND=config.body_bytes_per_second,

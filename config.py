@@ -54,6 +54,11 @@ class Config:
     max_body_bytes: int = _setting(
         8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024
     )
+    max_archive_bytes: int = _setting(
+        2 * 1024 * 1024 * 1024,
+        "Largest archive that a sandbox is started from, in bytes, as it is sent and uncompressed; 413 beyond.",
+        least=1024,
+    )
     body_seconds: float = _setting(
         120.0, "Seconds in which the whole body of a request must come; a slower one gets 408.", least=0.1, most=3600
     )

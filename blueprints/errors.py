@@ -7,6 +7,8 @@
 | SandboxNotFound, SpecNotFound                     | 404                                 |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes, TooManyStopped                  | 429                                 |
+| ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
+| ArchiveRefused                                    | 422, which names the body           |
 | NotItsSandbox                                     | 401                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR); 503 with |
 |                                                   | `Retry-After` after a wait for it   |
@@ -14,6 +16,7 @@
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
 | TooManyKinds                                      | 422, which names the body           |
 | TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
+| ArchivesBusy, ArchiveFailed                       | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | NewerData: a newer release wrote the stored data  | 503                                 |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
@@ -39,6 +42,11 @@ from schemas.fields import Fault
 from specs import SpecNotFound
 from store.errors import (
     UNAVAILABLE,
+    ArchiveFailed,
+    ArchiveRefused,
+    ArchivesBusy,
+    ArchiveTooLarge,
+    ArchiveUnreadable,
     BeyondTheEnd,
     ConversationNotFound,
     EventNotFound,
@@ -83,6 +91,9 @@ def register_errors(app: Flask) -> None:
     for kind, (place, member) in _REFUSED_MEMBERS.items():
         app.register_error_handler(kind, _refuser(place, member))
     app.register_error_handler(TooManyKinds, lambda error: _refused("body", [Fault(str(error), "too_long")]))
+    app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
+    app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
+    app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
     for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
     for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending):
@@ -93,7 +104,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
-    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet):
+    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))
     app.register_error_handler(NewerData, lambda error: _detail(str(error), 503))
     for unavailable in UNAVAILABLE:
@@ -141,7 +152,7 @@ def _http(error: HTTPException) -> Response:
     # An explicit description is ours; werkzeug's generic ones speak of HTML pages.
     text = error.name if error.description == type(error).description else error.description
     if isinstance(error, RequestEntityTooLarge):
-        text = f"The body is longer than {current_app.config['MAX_CONTENT_LENGTH']} bytes"
+        text = f"The body is longer than {request.max_content_length} bytes"
     response = _detail(text or error.name, error.code or 500)
     for name, value in error.get_headers():
         if name != "Content-Type":

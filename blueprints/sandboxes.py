@@ -1,11 +1,12 @@
-"""Sandboxes: start, list, pause, resume, delete, read their logs. Source: the app-server wire."""
+"""Sandboxes: start, list, pause, resume, delete, read their logs, archive. Source: the app-server wire."""
 
 from typing import Any
 
-from flask import Response, jsonify
+from flask import Response, jsonify, request
 
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, repeated, repeated_parameter
+from blueprints.archives import MEDIA_TYPES, ArchiveBody, start_from_archive
 from schemas.confirmations import Success
 from schemas.fields import Fault
 from schemas.sandboxes import (
@@ -19,12 +20,18 @@ from schemas.sandboxes import (
     is_sandbox_id,
     read_names,
 )
-from store.errors import SandboxNotFound
+from store.errors import SandboxNotFound, SandboxRefuses
 from store.sandbox_record import Sandbox, SandboxId
 
 sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
 
 _DONE = {"success": True}
+
+_ARCHIVE_BODY = {
+    "description": "With `from=archive` alone: the archive.",
+    "required": False,
+    "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in MEDIA_TYPES},
+}
 
 #: seconds in which a pause or a deletion must be done; one that takes longer is 503 and goes on
 DONE_TIMEOUT = 8.0
@@ -52,13 +59,25 @@ def batch_get_sandboxes() -> Response:
 
 
 @sandboxes.post("")
-@sandboxes.fails(404, 429)
+@sandboxes.fails(400, 404, 409, 413, 415, 429)
 @sandboxes.arguments(StartSandbox(), location="query")
+@sandboxes.doc(requestBody=_ARCHIVE_BODY)
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
-    """Start a sandbox, which is STARTING until its agent server answers."""
-    spec = current_specs.get(query.get("sandbox_spec_id"))
-    return current_store.sandboxes.start(spec.id)
+    """Start a sandbox, which is STARTING until its agent server answers; without files, or with those of another."""
+    source, spec_id = query.get("source"), query.get("sandbox_spec_id")
+    if source is None:
+        return current_store.sandboxes.start(current_specs.get(spec_id).id)
+    if source == "archive":
+        return start_from_archive(current_specs.get(spec_id).id)
+    copied = current_store.sandboxes.get(_checked(source))
+    spec = current_specs.get(spec_id or copied.spec_id)
+    if spec.runtime != current_specs.get(copied.spec_id).runtime:
+        fault = Fault(f"A copy needs the runtime of its source, whose spec is {copied.spec_id}", "value_error")
+        raise InvalidInput("query", {"sandbox_spec_id": [fault]})
+    if not copied.host or copied.wanted == "deleted":
+        raise SandboxRefuses("copy", "being deleted" if copied.host else copied.status)
+    return current_store.sandboxes.start(spec.id, source={"sandbox": copied.id}, host=copied.host)
 
 
 @sandboxes.post("/<sandbox_id>/pause")
@@ -99,6 +118,23 @@ def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, b
 def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
     """Read the last lines that a sandbox printed."""
     return {"log": current_store.sandboxes.log(_checked(sandbox_id), **query)}
+
+
+@sandboxes.get("/<sandbox_id>/archive")
+@sandboxes.fails(404, 409)
+@sandboxes.response(200, {"type": "string", "format": "binary"}, content_type="application/zstd")
+def get_sandbox_archive(sandbox_id: str) -> Response:
+    """Download a sandbox's files as `.tar.zst`; a download that fails breaks off and has no proper end."""
+    sandbox = current_store.sandboxes.get(_checked(sandbox_id))
+    if not sandbox.host:
+        raise SandboxRefuses("archive", sandbox.status)
+    body = ArchiveBody(current_store.archives.of_sandbox(sandbox.id))
+    if request.method == "HEAD":
+        body.close()
+    response = Response(body, mimetype="application/zstd")
+    response.headers.set("Content-Disposition", "attachment", filename=f"{sandbox.id}.tar.zst")
+    response.headers.set("Cache-Control", "no-store")
+    return response
 
 
 def _checked(sandbox_id: str) -> SandboxId:

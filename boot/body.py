@@ -3,8 +3,10 @@
 Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
 """
 
+import math
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any
 
 #: seconds before the least rate counts: a connection may begin slowly
@@ -12,6 +14,9 @@ _SLOW_START = 10.0
 
 #: seconds in which a client must send what the app did not read of a body
 _UNREAD_SECONDS = 5.0
+
+#: seconds in which more must come of a body that is streamed: less than its receiver waits for the next chunk
+_STREAM_SECONDS = 20.0
 
 #: bytes of an unread body that are read at once
 _CHUNK = 64 * 1024
@@ -26,17 +31,23 @@ class RequestBody:
 
     A body must come whole within `seconds`, and from the tenth second on at `least_rate` bytes per second. A request
     whose body fails is the last one of its connection: nobody knows where the next one would begin.
+    Exception: a body that the app streams (see `stream`) has its rate and the time between two pieces bounded alone.
     """
 
     def __init__(self, request: Any, connection: socket.socket, *, seconds: float, least_rate: float) -> None:
         self._request = request
         self._connection = connection
         self._seconds, self._least_rate = seconds, least_rate
+        self._piece_seconds = math.inf
         self._reader = request.body.reader
         self._began: float | None = None
         self._received = 0
         self._failed = False
         request.body.reader = request.unreader.sock = self
+
+    def stream(self) -> None:
+        """Let the body come for as long as it goes on."""
+        self._seconds, self._piece_seconds = math.inf, _STREAM_SECONDS
 
     def read(self, size: int) -> bytes:
         """Up to so many bytes of the body; none at its end. Raises as `recv`, or gunicorn's ParseException."""
@@ -55,12 +66,13 @@ class RequestBody:
         allowed = min(self._seconds, _SLOW_START + self._received / self._least_rate)
         before = self._connection.gettimeout()
         # What has arrived already is read, however long this worker was busy meanwhile.
-        self._connection.settimeout(max(self._began + allowed - now, 0.001))
+        self._connection.settimeout(max(min(self._began + allowed - now, self._piece_seconds), 0.001))
         try:
             data = self._connection.recv(size)
         except TimeoutError:
+            within = f"within {self._seconds:g} s" if self._seconds < math.inf else f"every {self._piece_seconds:g} s"
             raise BodyTooSlow(
-                f"The body of a request must come within {self._seconds:g} s, "
+                f"The body of a request must come {within}, "
                 f"and after {_SLOW_START:g} s at {self._least_rate:g} bytes per second"
             ) from None
         finally:
@@ -82,3 +94,9 @@ class RequestBody:
         except Exception:  # whatever is wrong with it, the request has been answered
             return False
         return False
+
+
+def body_of(environ: Mapping[str, Any]) -> RequestBody | None:
+    """The body of the request that a WSGI environment describes; None under another server."""
+    body = getattr(environ["wsgi.input"], "reader", None)
+    return body if isinstance(body, RequestBody) else None

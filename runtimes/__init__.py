@@ -8,7 +8,7 @@ processes takes that handle. So after a kill the next supervisor adopts the sand
 the handle of what runs already instead of starting it twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType, Protocol
@@ -99,3 +99,19 @@ class Runtime(Protocol):
 
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that the sandbox printed, at most `tail`; empty if there are none."""
+
+    def pack(self, launch: Launch) -> Iterator[bytes]:
+        """The kept working folder as an uncompressed tar stream, its members "./…"; nothing outside is followed.
+
+        Raises RuntimeFailure within the stream too, which is not whole then.
+        """
+
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
+        """Fill the working folder of a sandbox that was never started from a tar stream, which may be hostile.
+
+        The stream is read to its end, and the folder is filled as a whole or not at all; one that is filled stays as
+        it is. Raises what `tar_stream.py` defines for a stream that is refused.
+        """
+
+    def copy(self, launch: Launch, source_id: str) -> None:
+        """Fill such a folder with a copy of another sandbox's files on this host, as a whole or not at all."""

@@ -2,6 +2,7 @@
 
 FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
     work/            its working directory and HOME
+    work.part/       its working directory while it is filled from an archive or from another sandbox
     handle.json      the handle of its last start, with its launcher's process, which writes it before it
                      runs the command
     ending.json      how its command ended
@@ -39,16 +40,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, cgroup, tree
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, archive, cgroup, tree
 from runtimes.command import PATH, composed
 from runtimes.endings import ending, fault
+from runtimes.filling import fill
 from runtimes.folder import failing, lock_of, locked, remove, used
 from runtimes.freezer import PAUSED, Freezer
 from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
@@ -164,11 +166,6 @@ class ProcessRuntime:
         """Bytes of the folder on the disk. Cost: one look at each file."""
         return used(self._folder_of(sandbox_id))
 
-    def _folder_of(self, sandbox_id: str) -> Path:
-        if not _ID.fullmatch(sandbox_id):
-            raise RuntimeFailure(f"{sandbox_id!r} cannot name a sandbox's folder")
-        return self._folder / sandbox_id
-
     def known(self) -> list[Handle]:
         """Every sandbox that has a folder here.
 
@@ -188,6 +185,24 @@ class ProcessRuntime:
                     text = older.read() + text
         lines = text.decode(errors="replace").splitlines()
         return "\n".join(lines[-tail:] if tail > 0 else [])
+
+    def pack(self, launch: Launch) -> Iterator[bytes]:
+        """The working directory as a tar stream. Raises RuntimeFailure, also within the stream."""
+        return archive.pack(self._folder_of(launch.sandbox_id) / "work")
+
+    def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
+        """Fill a new working directory from a tar stream, as a whole or not at all; one that is there stays."""
+        fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.unpack(folder, chunks))
+
+    def copy(self, launch: Launch, source_id: str) -> None:
+        """Fill a new working directory with another sandbox's files, likewise."""
+        source = self._folder_of(source_id) / "work"
+        fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.copy(source, folder))
+
+    def _folder_of(self, sandbox_id: str) -> Path:
+        if not _ID.fullmatch(sandbox_id):
+            raise RuntimeFailure(f"{sandbox_id!r} cannot name a sandbox's folder")
+        return self._folder / sandbox_id
 
     def _unfinished(self, folder: Path) -> dict[str, Any]:
         """The handle for a folder without one: that of a sandbox without a launcher."""

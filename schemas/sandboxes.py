@@ -43,7 +43,14 @@ class SandboxSpecPage(BaseSchema):
 
 
 class StartSandbox(BaseSchema):
-    sandbox_spec_id = Text(metadata={"description": "Absent: the first spec."})
+    sandbox_spec_id = Text(metadata={"description": "Absent: that of the sandbox that is copied, else the first spec."})
+    source = Text(
+        data_key="from",
+        metadata={
+            "description": "Where its files come from: the id of a sandbox, which is copied, or `archive`, which is "
+            "the body of the request. Absent: it has none."
+        },
+    )
 
 
 class SandboxPageStart(fields.String):

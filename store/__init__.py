@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from store.app_conversations import AppConversations
+from store.archives import Archives
 from store.bounds import Bounds
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
@@ -37,6 +38,7 @@ class Store:
     deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
+    archives: Archives
     start_tasks: StartTasks
     wakeups: Wakeups
     followers: Followers
@@ -74,6 +76,7 @@ def open_store(
         deliveries=Deliveries(scripts, bounds, limits),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
+        archives=Archives(clients.commands, scripts),
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),

@@ -16,6 +16,11 @@ StoreError
 ├── TooManyStopped
 ├── NotDoneYet
 ├── NoSupervisor
+├── ArchiveUnreadable
+├── ArchiveRefused
+├── ArchiveTooLarge
+├── ArchivesBusy
+├── ArchiveFailed
 ├── NotItsSandbox
 ├── IdInUse
 ├── SecretsRefused
@@ -145,6 +150,26 @@ class NoSupervisor(StoreError):
 
     def __init__(self) -> None:
         super().__init__("No supervisor runs that could do this; try again shortly")
+
+
+class ArchiveUnreadable(StoreError):
+    """An uploaded archive is none, or is not whole."""
+
+
+class ArchiveRefused(StoreError):
+    """An uploaded archive has a member that no sandbox gets."""
+
+
+class ArchiveTooLarge(StoreError):
+    """An uploaded archive has more bytes or more members than it may have."""
+
+
+class ArchivesBusy(StoreError):
+    """The host packs or unpacks as many archives as it may at once."""
+
+
+class ArchiveFailed(StoreError):
+    """An archive cannot be packed, unpacked or sent to its end."""
 
 
 class NotItsSandbox(StoreError):

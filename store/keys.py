@@ -53,8 +53,12 @@
 | {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: that of  | the lease            |
 |                          |            | the claim that delivers to it now                 |                      |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change     |                      |
+| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change, or |                      |
+|                          |            | a worker's request; see `store/wakeups.py`        |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a request for a log       | ten seconds          |
+| {sandboxes}:transfer:ID  | hash       | an archive between a worker and a supervisor;     | a minute             |
+|                          |            | see `store/scripts/_transfer.lua`                 |                      |
+| {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
 | {starts}:task:ID         | hash       | a start task; see below                           | 16 fields            |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |

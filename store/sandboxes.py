@@ -16,6 +16,7 @@ from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefus
 from store.keys import SandboxKeys
 from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
 from store.scripts import Scripts
+from store.wakeups import ask_supervisors
 from wire import Micros
 
 #: seconds between two polls while a method waits
@@ -170,7 +171,7 @@ class Sandboxes:
             kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
             return "\n".join((kept or b"").decode().splitlines()[-tail:])
         reply = SandboxKeys.reply(str(uuid4()))
-        self._redis.publish(SandboxKeys.signal, json.dumps({"log": sandbox_id, "tail": tail, "reply": reply}))
+        ask_supervisors(self._redis, "log", sandbox_id, tail=tail, reply=reply)
         deadline = time.monotonic() + _LOG_TIMEOUT
         while time.monotonic() < deadline:
             text: Any = self._redis.lpop(reply)

@@ -1,12 +1,25 @@
-"""The signals that wake a supervisor: a client wants to change a sandbox, or a start task waits for a driver."""
+"""The signals that wake a supervisor: a client wants to change a sandbox or to read from it, a start task waits."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.client import PubSub
 
 from store.keys import SandboxKeys, StartKeys
+
+
+class Request(NamedTuple):
+    """What a worker asks the supervisor that has a sandbox: its log, or its archive."""
+
+    verb: str
+    sandbox_id: str
+    details: dict[str, Any]
+
+
+def ask_supervisors(redis: "Redis", verb: str, sandbox_id: str, **details: Any) -> None:
+    """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
+    redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
 
 
 class Wakeups:
@@ -16,8 +29,8 @@ class Wakeups:
         self._redis = redis
         self._subscription: PubSub | None = None
 
-    def wait(self, seconds: float) -> list[dict[str, Any]]:
-        """Wait for a signal, at most so long. Returns the requests for logs: {log: sandbox id, tail, reply}.
+    def wait(self, seconds: float) -> list[Request]:
+        """Wait for a signal, at most so long. Returns the requests of workers.
 
         Raises one of UNAVAILABLE; then `close` before the next wait.
         """
@@ -28,8 +41,8 @@ class Wakeups:
         requests, timeout = [], seconds
         while (message := self._subscription.get_message(timeout=timeout)) is not None:
             timeout = 0.0
-            if message["type"] == "message" and message["data"].startswith(b"{"):
-                requests.append(json.loads(message["data"]))
+            if message["type"] == "message" and message["data"].startswith(b"["):
+                requests.append(Request(*json.loads(message["data"])))
         return requests
 
     def close(self) -> None:

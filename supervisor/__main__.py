@@ -27,6 +27,7 @@ from specs import Specs
 from store import Store
 from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
+from supervisor.archives import Archives
 from supervisor.endings import Endings, Host
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.log_lines import LogLines
@@ -146,10 +147,13 @@ def _supervise(
     host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
     recovery = Recovery(store)
     endings, upkeep = Endings(store, runtimes, host, recovery), Upkeep(store, runtimes, host.id)
-    reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings)
+    most_bytes = config.max_archive_bytes
+    archives = Archives(store, specs, runtimes, host.id, host.webhook_base_url, most_bytes=most_bytes)
+    reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings, archives)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
-    loop = Loop(store, commands, reconciler, upkeep, driver, lease, stop=stop, most_starts=config.sandbox_starts)
+    tasks = (reconciler, upkeep, archives, driver)
+    loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
         if config.resume_sandboxes:

@@ -14,6 +14,8 @@ from store import Store
 from store.errors import UNAVAILABLE
 from store.sandbox_record import SandboxId
 from store.start_tasks import StartTask
+from store.wakeups import Request
+from supervisor.archives import Archives
 from supervisor.deliveries import DeliveryDriver
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.sandboxes import Reconciler
@@ -47,6 +49,7 @@ class Loop:
         commands: Commands,
         reconciler: Reconciler,
         upkeep: Upkeep,
+        archives: Archives,
         driver: StartDriver,
         lease: HostLease,
         *,
@@ -58,6 +61,7 @@ class Loop:
         self._deliveries = DeliveryDriver(store, commands)
         self._reconciler = reconciler
         self._upkeep = upkeep
+        self._archives = archives
         self._driver = driver
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
@@ -76,7 +80,7 @@ class Loop:
                 try:
                     hurried = self._round()
                     for asked in self._store.wakeups.wait(_SHORT_POLL if hurried else _POLL):
-                        self._run_in_pool(self._send_log, asked)
+                        self._run_in_pool(self._serve, asked)
                     backoff.reset()
                 except HostTaken:
                     raise
@@ -90,6 +94,7 @@ class Loop:
 
     def _drain(self) -> None:
         """Start no more tasks, and wait at most _DRAIN_TIMEOUT for the threads at work."""
+        self._archives.end()
         self._drivers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
         _, late = wait(set(self._at_work), _DRAIN_TIMEOUT)
@@ -101,9 +106,10 @@ class Loop:
         self._after("beat", _BEAT, self._lease.renew)
         self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
         sandboxes = self._store.sandboxes.of_host(self._host)
-        starting = sum(sandbox.status == "STARTING" and sandbox.handle is not None for sandbox in sandboxes)
+        starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
         for sandbox in sandboxes:
-            if sandbox.handle is None and sandbox.wanted == "running":
+            is_filling = self._archives.is_filling(sandbox.id)
+            if sandbox.handle is None and sandbox.wanted == "running" and not is_filling:
                 if starting >= self._most_starts:
                     continue
                 starting += 1
@@ -157,14 +163,15 @@ class Loop:
         finally:
             self._driven.discard(lease)
 
-    def _send_log(self, asked: dict[str, Any]) -> None:
-        _logged(self._reconciler.send_log, SandboxId(asked["log"]), asked["tail"], asked["reply"])
+    def _serve(self, asked: Request) -> None:
+        served: dict[str, Callable[..., None]] = {"log": self._reconciler.send_log, "archive": self._archives.send}
+        _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 
 
-def _logged(act: Callable[..., None], *args: Any) -> None:
+def _logged(act: Callable[..., None], *args: Any, **options: Any) -> None:
     """Run a thread's task; a failure ends only this task."""
     try:
-        act(*args)
+        act(*args, **options)
     except Exception as error:
         _log_failure(getattr(act, "__qualname__", str(act)), error)
 

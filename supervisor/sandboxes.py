@@ -21,6 +21,7 @@ from specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
 from store.sandbox_record import Sandbox, SandboxId
+from supervisor.archives import Archives
 from supervisor.endings import KEPT, Endings, Host
 from supervisor.launches import launch
 from supervisor.recovery import Recovery
@@ -56,6 +57,7 @@ class Reconciler:
         client: httpx.Client,
         recovery: Recovery,
         endings: Endings,
+        archives: Archives,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,6 +69,7 @@ class Reconciler:
         self._client = client
         self._recovery = recovery
         self._endings = endings
+        self._archives = archives
         self._measured: dict[SandboxId, float] = {}  #: when its files are measured next, by the clock
         self._clock = clock
         self._retries: dict[SandboxId, _Retry] = {}
@@ -111,7 +114,8 @@ class Reconciler:
 
     def _reconcile(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
-            self._endings.remove(sandbox)
+            if self._archives.stopped(sandbox.id):
+                self._endings.remove(sandbox)
             return
         if sandbox.status == "ERROR":
             if sandbox.handle is not None:  # it could not be cleared away when it failed
@@ -129,6 +133,8 @@ class Reconciler:
             return
         runtime = self._runtimes[spec.runtime]
         if sandbox.handle is None:
+            if sandbox.source is not None and not sandbox.start and not self._is_filled(sandbox, spec, runtime):
+                return
             sandbox = self._start(sandbox, spec, runtime)
         handle = _handle(sandbox)
         seen = runtime.observe(handle)
@@ -196,6 +202,11 @@ class Reconciler:
     def _agent(self, sandbox: Sandbox) -> AgentServer:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
+    def _is_filled(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
+        """Whether the files of a new sandbox have come from its source, whole. Raises RuntimeFailure if they cannot."""
+        self._report(sandbox, "", runtime=spec.runtime)  # so that a deletion removes what was filled
+        return self._archives.fill(sandbox, launch(sandbox, spec, self._host.webhook_base_url), runtime)
+
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
         if not self._store.sandboxes.begin(sandbox.id, self._host.id, self._host.supervisor, spec.runtime):
@@ -207,7 +218,8 @@ class Reconciler:
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url):
+        starting_at = str(sandbox.starting_at)
+        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, starting_at=starting_at):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)

@@ -98,6 +98,10 @@ class Scripts:
     beat_host: DecidingScript
     release_host: DecidingScript
     count_hosts: Script
+    open_transfer: Script
+    send_chunk: DecidingScript
+    take_chunk: Script
+    close_transfer: Script
     create_start_task: Script
     claim_start_task: Script
     claim_failed_start_task: Script

@@ -10,6 +10,7 @@ from agents.link import http_client
 from runtimes import Handle, Launch, Observation, State
 from specs import Spec, Specs
 from store import Limits
+from supervisor.archives import Archives
 from supervisor.endings import Endings, Host
 from supervisor.recovery import Recovery
 from supervisor.sandboxes import Reconciler
@@ -159,16 +160,21 @@ def upkeep(one_store, runtime):
 
 
 @pytest.fixture
+def archives(one_store, spec, runtime, host):
+    return Archives(one_store, Specs([spec]), {"scripted": runtime}, host.id, host.webhook_base_url, most_bytes=1)
+
+
+@pytest.fixture
 def spec():
     """The spec of every sandbox; a test may replace it."""
     return SPEC
 
 
 @pytest.fixture
-def reconciler(one_store, spec, runtime, host, endings, clock):
+def reconciler(one_store, spec, runtime, host, endings, archives, clock):
     with http_client(1) as client:
         yield Reconciler(
-            one_store, Specs([spec]), {"scripted": runtime}, host, client, Recovery(one_store), endings, clock=clock
+            one_store, Specs([spec]), {"scripted": runtime}, host, client, recovery, endings, archives, clock=clock
         )
 
 
