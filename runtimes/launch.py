@@ -87,6 +87,19 @@ def read(path: Path) -> dict[str, Any]:
     return {}
 
 
+def printed(folder: Path, tail: int) -> str:
+    """The last lines of a sandbox's log, at most `tail`; empty if there are none."""
+    text = b""
+    with contextlib.suppress(OSError), (folder / LOG).open("rb") as log:
+        # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
+        text = log.read()
+        with (folder / OLDER_LOG).open("rb") as older:
+            if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
+                text = older.read() + text
+    lines = text.decode(errors="replace").splitlines()
+    return "\n".join(lines[-tail:] if tail > 0 else [])
+
+
 def main(lock: int) -> int:
     """Run one order to its end. Returns the exit status: 1 if no order came, or its command could not be run."""
     # Blocked, for all threads: `sigtimedwait` takes them one by one, and none is lost in between.

@@ -33,7 +33,6 @@ machine's.
 
 import contextlib
 import json
-import os
 import re
 import select
 import subprocess
@@ -53,7 +52,7 @@ from runtimes.endings import ending, fault
 from runtimes.filling import fill
 from runtimes.folder import failing, lock_of, locked, remove, used
 from runtimes.freezer import PAUSED, Freezer
-from runtimes.launch import ENDING, HANDLE, LOG, OLDER_LOG, Order, read
+from runtimes.launch import ENDING, HANDLE, Order, printed, read
 from runtimes.orphans import supervise
 from runtimes.ports import DEFAULT_RANGE, HeldPorts, held_ports
 
@@ -176,15 +175,7 @@ class ProcessRuntime:
 
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that the sandbox printed, of the last one to two times `log_bytes`."""
-        text, folder = b"", Path(handle["folder"])
-        with contextlib.suppress(OSError), (folder / LOG).open("rb") as log:
-            # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
-            text = log.read()
-            with (folder / OLDER_LOG).open("rb") as older:
-                if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
-                    text = older.read() + text
-        lines = text.decode(errors="replace").splitlines()
-        return "\n".join(lines[-tail:] if tail > 0 else [])
+        return printed(Path(handle["folder"]), tail)
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The working directory as a tar stream. Raises RuntimeFailure, also within the stream."""

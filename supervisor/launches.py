@@ -25,6 +25,8 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
         # By default an agent server seals with its session key, and every start has another one.
         "OH_SECRET_KEY": sandbox.files_key or key,
+        # One sandbox has one agent server: its conversations are not leased to one that was killed.
+        "OH_LEASE_TTL_SECONDS": "0",
         **{name: filled(text, words) for name, text in spec.initial_env.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,

@@ -192,7 +192,7 @@ def test_what_no_log_keeps_is_left_out(store, conversation, agent, known):
         {**event(), "text": "x" * (1 << 20)},
         action(tool_name="t" * 5000),
     ],
-    ids=lambda wrong: str(wrong)[:20],
+    ids=["text", "no time", "no id", "long id", "bad time", "surrogate", "kind", "long", "long name"],
 )
 def test_an_event_that_no_webhook_would_take_is_left_out(store, conversation, agent, known, wrong):
     log = history(2)
