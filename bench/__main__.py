@@ -5,7 +5,7 @@ import signal
 import sys
 from types import FrameType
 
-from bench import append, body, count, memory, report, sandboxes, sockets
+from bench import append, body, count, memory, report, rests, sandboxes, sockets
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
@@ -15,6 +15,7 @@ _SUBJECTS = {
     "memory": memory.rows,
     "sockets": sockets.rows,
     "sandboxes": sandboxes.rows,
+    "rests": rests.rows,
 }
 
 

@@ -23,6 +23,7 @@ class Effort:
     socket_events: int = 2_000
     socket_rate: int = 100
     sandboxes: int = 20
+    rests: int = 100
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -39,6 +40,7 @@ QUICK = Effort(
     socket_events=200,
     socket_rate=200,
     sandboxes=4,
+    rests=3,
 )
 
 

@@ -39,18 +39,18 @@ def rows(effort: Effort) -> list[Row]:
         servers.gunicorn("app:create_app()", url, _WORKERS, **_SETTINGS, DATA_DIR=folder) as port,
         httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client,
     ):
-        _started(client, 1)  # the supervisor is there, everything is loaded
-        one = median(_started(client, 1) for _ in range(3))
+        started(client, 1)  # the supervisor is there, everything is loaded
+        one = median(started(client, 1) for _ in range(3))
         _delete_all(client)
-        every = _started(client, number)
+        every = started(client, number)
         ids = [item["id"] for item in client.get("/sandboxes/search").json()["items"]]
-        paused = [_timed(client, f"/sandboxes/{identity}/pause") for identity in ids]
+        paused = [timed(client, f"/sandboxes/{identity}/pause") for identity in ids]
         for identity in ids:
             client.post(f"/sandboxes/{identity}/resume").raise_for_status()
-        _wait(lambda: _running(client) == number)
+        wait(lambda: _running(client) == number)
         start = time.monotonic()
         with ThreadPoolExecutor(number) as pool:
-            list(pool.map(lambda identity: _timed(client, f"/sandboxes/{identity}/pause"), ids))
+            list(pool.map(lambda identity: timed(client, f"/sandboxes/{identity}/pause"), ids))
         together = time.monotonic() - start
     return [
         Row(
@@ -82,14 +82,14 @@ def _delete_all(client: httpx.Client) -> None:
         client.delete(f"/sandboxes/{item['id']}").raise_for_status()
 
 
-def _started(client: httpx.Client, number: int) -> float:
+def started(client: httpx.Client, number: int) -> float:
     """Seconds until so many new sandboxes run."""
     before = _running(client)
     start = time.monotonic()
     with ThreadPoolExecutor(number) as pool:
         for response in pool.map(lambda _: client.post("/sandboxes"), range(number)):
             response.raise_for_status()
-    _wait(lambda: _running(client) == before + number)
+    wait(lambda: _running(client) == before + number)
     return time.monotonic() - start
 
 
@@ -100,7 +100,8 @@ def _running(client: httpx.Client) -> int:
     return sum(item["status"] == "RUNNING" for item in items)
 
 
-def _timed(client: httpx.Client, path: str) -> float:
+def timed(client: httpx.Client, path: str) -> float:
+    """Seconds of a POST."""
     start = time.monotonic()
     client.post(path).raise_for_status()
     return time.monotonic() - start
@@ -109,11 +110,12 @@ def _timed(client: httpx.Client, path: str) -> float:
 def _bare(number: int) -> tuple[float, float]:
     """Seconds until one bare agent server answers, and until so many do that were started at once."""
     with ExitStack() as stack:
-        one = median(_answering(stack, 1) for _ in range(3))
-        return one, _answering(stack, number)
+        one = median(answering(stack, 1) for _ in range(3))
+        return one, answering(stack, number)
 
 
-def _answering(stack: ExitStack, number: int) -> float:
+def answering(stack: ExitStack, number: int) -> float:
+    """Seconds until so many bare agent servers answer, which end with the stack."""
     ports = [servers.free_port() for _ in range(number)]
     start = time.monotonic()
     for port in ports:
@@ -126,13 +128,15 @@ def _answering(stack: ExitStack, number: int) -> float:
         stack.callback(process.wait)
         stack.callback(process.kill)
     for port in ports:
-        _wait(partial(servers.http_answers, port))
+        wait(partial(servers.http_answers, port))
     return time.monotonic() - start
 
 
-def _wait(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _TIMEOUT
+def wait(ready: Callable[[], bool]) -> float:
+    """Seconds until a call returns True. Raises RuntimeError after _TIMEOUT."""
+    start = time.monotonic()
     while not ready():
-        if time.monotonic() > deadline:
+        if time.monotonic() - start > _TIMEOUT:
             raise RuntimeError("sandboxes: not in time")
         time.sleep(_POLL)
+    return time.monotonic() - start
