@@ -24,8 +24,9 @@ _CRASH_SPAN, _FIRST_RESTART, _LONGEST_RESTART = 600.0, 0.5, 30.0
 #: codes of the events by which a conversation learns that its agent server ended. Source: docs/wire.md
 RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
 
-#: what a sandbox without processes has, and what one can do
+#: what a sandbox without processes has, and what one can do: one that rests, and one that failed
 KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
+RESUMABLE = "Its files are kept: a resume starts it again"
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ class Endings:
             return
         crashes = [at for at in sandbox.crashes if sandbox.seen_at - at < _CRASH_SPAN * 1e6]
         if sandbox.start <= 1 and sandbox.status == "STARTING":
-            self.fail(sandbox, f"The sandbox ended: {how}")
+            self.fail(sandbox, f"The sandbox ended: {how}. {RESUMABLE}")
         elif len(crashes) >= spec.restarts:
             times = f" It crashed {len(crashes) + 1} times in ten minutes." if crashes else ""
-            self.fail(sandbox, f"The sandbox ended: {how}.{times} Its files are kept: a resume starts it again")
+            self.fail(sandbox, f"The sandbox ended: {how}.{times} {RESUMABLE}")
         else:
             delay = min(_FIRST_RESTART * 2 ** len(crashes), _LONGEST_RESTART)
             text = self.clear(sandbox)

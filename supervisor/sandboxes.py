@@ -22,7 +22,7 @@ from store import Store
 from store.errors import UNAVAILABLE
 from store.sandbox_record import Sandbox, SandboxId
 from supervisor.archives import Archives
-from supervisor.endings import KEPT, Endings, Host
+from supervisor.endings import KEPT, RESUMABLE, Endings, Host
 from supervisor.launches import launch
 from supervisor.recovery import Recovery
 from wire import one_line
@@ -110,7 +110,7 @@ class Reconciler:
         if sandbox.wanted == "deleted":
             self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
         elif sandbox.status == "STARTING" and sandbox.handle is None:
-            self._report(sandbox, "ERROR", detail=reason)
+            self._report(sandbox, "ERROR", detail=f"{reason}. A resume tries again")
 
     def _reconcile(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
@@ -126,7 +126,7 @@ class Reconciler:
             return
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
-            self._endings.fail(sandbox, f"There is no spec {sandbox.spec_id} on host {self._host.id}")
+            self._endings.fail(sandbox, f"There is no spec {sandbox.spec_id} on host {self._host.id}. {RESUMABLE}")
             return
         if reason := unsupported(spec.runtime):
             self._endings.fail(sandbox, reason)
@@ -163,7 +163,8 @@ class Reconciler:
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
                 self._report(sandbox, "RUNNING", detail="")
             elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
-                self._endings.fail(sandbox, f"Its agent server did not answer within {self._host.start_seconds:g} s")
+                seconds = self._host.start_seconds
+                self._endings.fail(sandbox, f"Its agent server did not answer within {seconds:g} s. {RESUMABLE}")
         elif _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
         elif self._is_within_quota(sandbox, spec, runtime) and _is_over(

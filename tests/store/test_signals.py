@@ -6,7 +6,7 @@ import pytest
 
 from store.connection import connect
 from store.signals import MAYBE_MISSED, Signals
-from store.wakeups import Wakeups
+from store.wakeups import Wakeups, ask_supervisors
 from tests.servers import BACKENDS, free_port, redis_server, wait_until
 from tests.store.test_connection import cluster_at
 
@@ -66,16 +66,16 @@ def test_a_watcher_receives_signals_again_after_redis_was_away(tmp_path, topolog
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_only_requests_for_logs_wake_a_supervisor(tmp_path, backend):
+def test_of_all_signals_only_requests_are_returned_to_a_supervisor(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _):
         clients = connect(url, timeout=5, max_connections=4)
         wakeups = Wakeups(clients.signals)
         assert wakeups.wait(0.01) == []
         clients.commands.publish("{sandboxes}:signal", "an id")
-        clients.commands.publish("{sandboxes}:signal", '{"log": "a", "tail": 1, "reply": "r"}')
+        ask_supervisors(clients.commands, "log", "a", tail=1, reply="r")
 
         requests: list = []
         wait_until(lambda: requests.extend(wakeups.wait(0.5)) or requests, "the request")
-        assert requests == [{"log": "a", "tail": 1, "reply": "r"}]
+        assert requests == [("log", "a", {"tail": 1, "reply": "r"})]
         wakeups.close()
         assert wakeups.wait(0.01) == []

@@ -324,9 +324,9 @@ def test_a_copy_of_an_unknown_sandbox_is_404(api):
 
 
 def test_a_copy_whose_source_has_no_files_is_an_error_in_words(api, folders):
-    broken = api.start_sandbox("broken")
-    api.wait_for(broken["id"], "ERROR")
-    copy = api.call("POST", "/v1/sandboxes", params={"from": broken["id"], "sandbox_spec_id": "free"})
+    absent = api.start_sandbox("absent")
+    api.wait_for(absent["id"], "ERROR")
+    copy = api.call("POST", "/v1/sandboxes", params={"from": absent["id"], "sandbox_spec_id": "free"})
 
     assert "No such file" in api.wait_for(copy["id"], "ERROR")["status_detail"]
 

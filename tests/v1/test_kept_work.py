@@ -113,6 +113,7 @@ def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) 
         drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
         killer.join()
         victim.wait(10)
+        wait_until(lambda: api.count(conversation["id"], kind="ConversationErrorEvent") > kill, "the note of the end")
         drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
 
 

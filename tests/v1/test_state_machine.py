@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, settings, stateful
+from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
 
 from tests.servers import redis_server, supervised_server, wait_until
@@ -148,6 +148,7 @@ def test_statuses_become_true_and_files_stay_in_any_order_of_requests_crashes_an
             stateful_step_count=10,
             deadline=None,
             derandomize=True,
+            phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
