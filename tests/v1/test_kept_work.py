@@ -4,6 +4,7 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -100,6 +101,10 @@ def ids_at_the_agent(api: Api, conversation_id: str) -> list[str]:
         return [event["id"] for event in every_event(agent, f"{state['conversation_url']}/events/search")]
 
 
+def is_told(api: Api, conversation_id: str, ends: int) -> bool:
+    return api.count(conversation_id, kind="ConversationErrorEvent") >= ends
+
+
 def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) -> None:
     """Kill a conversation's agent at a random moment of each of its messages."""
     chance = random.Random(seed)
@@ -113,7 +118,7 @@ def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) 
         drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
         killer.join()
         victim.wait(10)
-        wait_until(lambda: api.count(conversation["id"], kind="ConversationErrorEvent") > kill, "the note of the end")
+        wait_until(partial(is_told, api, conversation["id"], kill + 1), "the note of the end")
         drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
 
 
