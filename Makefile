@@ -23,7 +23,7 @@ run: .venv/run ## start the server on http://127.0.0.1:8000
 	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
 
 test: .venv/dev ## run all tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/test_contract.py
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/test_contract.py
 	$(BIN)/python -m pytest tests/test_contract.py # its tests share one name, and xdist runs a name once
 
 test-interop: .venv/dev ## run the published OpenHands agent server as a sandbox; where it is absent, print the missing package

@@ -22,6 +22,18 @@ BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 RECORDED = Path(__file__).parent / "recorded"
 
 
+#: what runs first: it waits for whole servers and containers, and at the end of a parallel run it would run alone
+LONGEST = ("v1/test_state_machine.py", "v1/test_kept_work.py", "image", "v1", "boot", "runtimes", "agents", "examples")
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item) -> int:
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((rank for rank, start in enumerate(LONGEST) if path.startswith(start)), len(LONGEST))
+
+    items.sort(key=rank)
+
+
 def pytest_generate_tests(metafunc):
     if "redis_url" in metafunc.fixturenames:
         names = BACKENDS if Path(__file__).parent / "store" in metafunc.definition.path.parents else MOST_BACKENDS

@@ -209,28 +209,36 @@ def test_a_conversation_that_ran_goes_on_by_itself_where_its_spec_says_so(tmp_pa
         api.until(conversation["id"], "finished")
 
 
-def test_a_hundred_rests_on_disk_keep_the_files_and_the_conversation(tmp_path, specs):
+def rest_and_wake(api: Api, folder: Path, conversation: dict) -> None:
+    """Twenty rests on disk of one sandbox; a message wakes it from every fourth, a resume from the others."""
+    identity, sandbox_id = conversation["id"], conversation["sandbox_id"]
+    for cycle in range(20):
+        api.call("POST", f"/v1/sandboxes/{sandbox_id}/pause")
+        wait_until(lambda: "files are kept" in (api.sandbox(sandbox_id)["status_detail"] or ""), "its rest")
+        assert api.sandbox(sandbox_id)["status"] == "PAUSED"
+        if cycle % 4:
+            api.call("POST", f"/v1/sandboxes/{sandbox_id}/resume")
+        else:
+            api.send(identity, f"run: echo {cycle} >> ran", run=True)
+            drive_to_the_end(api, identity, cycle // 4 + 1)
+        api.wait_for(sandbox_id, "RUNNING")
+    assert (work_of(folder, sandbox_id) / "ran").read_text().split() == ["0", "4", "8", "12", "16"]
+    kinds = Counter(
+        event["kind"] for event in every_event(api.client, f"/api/v1/conversation/{identity}/events/search")
+    )
+    assert kinds["MessageEvent"] == kinds["ActionEvent"] == kinds["ObservationEvent"] == 5
+    assert not kinds["ConversationErrorEvent"]
+
+
+def test_a_hundred_rests_on_disk_keep_the_files_and_the_conversations(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
         api = Api(client)
-        conversation = api.app_conversation(sandbox_spec_id="rests")
-        sandbox_id = conversation["sandbox_id"]
-        for cycle in range(100):
-            api.call("POST", f"/v1/sandboxes/{sandbox_id}/pause")
-            wait_until(lambda: not in_sandboxes(tmp_path), "the end of its processes")
-            wait_until(lambda: "files are kept" in (api.sandbox(sandbox_id)["status_detail"] or ""), "its rest")
-            assert api.sandbox(sandbox_id)["status"] == "PAUSED"
-            if cycle % 10:
-                api.call("POST", f"/v1/sandboxes/{sandbox_id}/resume")
-            else:
-                api.send(conversation["id"], f"run: echo {cycle} >> ran", run=True)  # which wakes it
-                drive_to_the_end(api, conversation["id"], cycle // 10 + 1)
-            api.wait_for(sandbox_id, "RUNNING")
-        assert (work_of(tmp_path, sandbox_id) / "ran").read_text().split() == [str(n) for n in range(0, 100, 10)]
-        kinds = Counter(
-            event["kind"] for event in every_event(client, f"/api/v1/conversation/{conversation['id']}/events/search")
-        )
-        assert kinds["MessageEvent"] == kinds["ActionEvent"] == kinds["ObservationEvent"] == 10
-        assert not kinds["ConversationErrorEvent"]
+        conversations = [api.app_conversation(sandbox_spec_id="rests") for _ in range(5)]
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(lambda each: rest_and_wake(api, tmp_path, each), conversations))
+        for conversation in conversations:
+            api.call("POST", f"/v1/sandboxes/{conversation['sandbox_id']}/pause")
+        wait_until(lambda: not in_sandboxes(tmp_path), "the end of their processes")
 
 
 @pytest.mark.parametrize("resumes", ["0", "1"])
