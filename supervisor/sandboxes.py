@@ -182,10 +182,9 @@ class Reconciler:
         self._report(sandbox, "", disk_bytes=used)
         if used is None or not spec.disk_bytes or used <= spec.disk_bytes:
             return True
-        detail = (
-            f"Its files take {used} bytes and may take {spec.disk_bytes} (disk_mb): it is paused. After a resume it "
-        )
-        self._report(sandbox, "", detail=detail + f"has {_MEASURE:g} s to remove some")
+        detail = f"Its files take {used} bytes and may take {spec.disk_bytes} (disk_mb): it is paused. "
+        detail += f"After a resume it has {_MEASURE:g} s to remove some"
+        self._report(sandbox, "", detail=detail)
         self._store.sandboxes.ask(sandbox.id, "pause")
         return False
 
@@ -219,8 +218,7 @@ class Reconciler:
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        starting_at = str(sandbox.starting_at)
-        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, starting_at=starting_at):
+        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
