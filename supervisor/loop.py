@@ -108,8 +108,8 @@ class Loop:
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
         for sandbox in sandboxes:
-            is_filling = self._archives.is_filling(sandbox.id)
-            if sandbox.handle is None and sandbox.wanted == "running" and not is_filling:
+            is_due = sandbox.status == "STARTING" and sandbox.handle is None and sandbox.seen_at >= sandbox.start_after
+            if is_due and not self._archives.is_filling(sandbox.id):
                 if starting >= self._most_starts:
                     continue
                 starting += 1

@@ -236,6 +236,13 @@ def test_an_agent_at_work_is_not_idle(api):
     api.wait_for(conversation["sandbox_id"], "PAUSED")
 
 
+def test_failed_sandboxes_do_not_delay_the_start_of_another_one(api):
+    for failed in [api.start_sandbox("absent")["id"] for _ in range(5)]:  # more than a host starts at once
+        api.wait_for(failed, "ERROR")
+
+    api.running_sandbox()
+
+
 def test_a_sandbox_rests_when_its_time_is_over(api):
     assert "1.5 s are over" in api.wait_for(api.start_sandbox("brief")["id"], "PAUSED")["status_detail"]
 
