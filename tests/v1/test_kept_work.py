@@ -70,6 +70,7 @@ def drive_to_the_end(api: Api, conversation_id: str, actions: int) -> None:
     """As a client does: accept what waits, run what rests, until the agent has finished so many actions."""
 
     def is_finished() -> bool:
+        proposed = api.count(conversation_id, kind="ActionEvent")  # first: the status is at least as new then
         state = api.conversation(conversation_id)
         if state["sandbox_status"] != "RUNNING" or state["execution_status"] == "running":
             return False
@@ -79,7 +80,7 @@ def drive_to_the_end(api: Api, conversation_id: str, actions: int) -> None:
             )
         elif state["execution_status"] != "finished":
             api.client.post(f"/api/conversations/{UUID(conversation_id)}/run")  # it may crash before it responds
-        return state["execution_status"] == "finished" and api.count(conversation_id, kind="ActionEvent") == actions
+        return state["execution_status"] == "finished" and proposed == actions
 
     wait_until(is_finished, f"the end of {conversation_id}", seconds=120)
 
