@@ -108,11 +108,13 @@ class Loop:
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
         for sandbox in sandboxes:
-            is_due = sandbox.status == "STARTING" and sandbox.handle is None and sandbox.seen_at >= sandbox.start_after
-            if is_due and not self._archives.is_filling(sandbox.id):
-                if starting >= self._most_starts:
-                    continue
-                starting += 1
+            if sandbox.handle is None and sandbox.wanted != "deleted":
+                if sandbox.status in ("PAUSED", "ERROR") or sandbox.seen_at < sandbox.start_after:
+                    continue  # it rests: a host may keep many that do
+                if not self._archives.is_filling(sandbox.id):
+                    if starting >= self._most_starts:
+                        continue
+                    starting += 1
             self._submit(sandbox.id, self._reconcile, sandbox.id)
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1

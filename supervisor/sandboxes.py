@@ -122,7 +122,11 @@ class Reconciler:
                 self._endings.clear(sandbox)
                 self._report(sandbox, "", handle=None)
             return
-        if sandbox.handle is None and (sandbox.wanted == "paused" or sandbox.seen_at < sandbox.start_after):
+        if sandbox.handle is None and sandbox.wanted == "paused":
+            if sandbox.status == "MISSING":
+                self._report(sandbox, "PAUSED", detail=f"Its host is back: {KEPT}")
+            return
+        if sandbox.handle is None and sandbox.seen_at < sandbox.start_after:
             return
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
@@ -204,7 +208,8 @@ class Reconciler:
 
     def _is_filled(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
         """Whether the files of a new sandbox have come from its source, whole. Raises RuntimeFailure if they cannot."""
-        self._report(sandbox, "", runtime=spec.runtime)  # so that a deletion removes what was filled
+        if not sandbox.runtime:
+            self._report(sandbox, "", runtime=spec.runtime)  # so that a deletion removes what was filled
         return self._archives.fill(sandbox, launch(sandbox, spec, self._host.webhook_base_url), runtime)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:

@@ -32,9 +32,9 @@ class Upkeep:
             if _attempt(self._runtimes[name].remove, identity, identity):
                 self._store.sandboxes.removed(self._host, name, identity)
         for runtime in self._runtimes.values():
-            for handle in runtime.known():
-                identity = SandboxId(handle["sandbox_id"])
-                [sandbox] = self._store.sandboxes.get_many([identity])
+            handles = runtime.known()
+            ids = [SandboxId(handle["sandbox_id"]) for handle in handles]
+            for handle, identity, sandbox in zip(handles, ids, self._store.sandboxes.get_many(ids), strict=True):
                 is_ours = sandbox is not None and sandbox.host == self._host
                 if not is_ours and runtime.observe(handle).state in (State.RUNNING, State.PAUSED):
                     log.warning("sandbox %s is unknown to the store: its processes are ended, its files stay", identity)

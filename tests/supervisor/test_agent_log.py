@@ -9,20 +9,7 @@ from agents import link
 from agents.link import AgentUnreachable
 from store.errors import ConversationNotFound
 from supervisor.agent_log import Mark, catch_up
-from tests.agents import running_sandbox, scripted_agent
 from tests.conftest import action, as_events, event, message, observation, status
-
-
-@pytest.fixture
-def agent():
-    with scripted_agent() as agent:
-        yield agent
-
-
-@pytest.fixture
-def sandbox(store, agent):
-    with running_sandbox(store, agent.url) as sandbox:
-        yield sandbox
 
 
 def at(number: int) -> str:

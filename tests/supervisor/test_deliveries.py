@@ -16,18 +16,6 @@ from tests.servers import wait_until
 
 
 @pytest.fixture
-def agent():
-    with scripted_agent() as agent:
-        yield agent
-
-
-@pytest.fixture
-def sandbox(store, agent):
-    with running_sandbox(store, agent.url) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
 def commands(store):
     return Commands(store, http_client(2), SPECS)
 

@@ -240,6 +240,22 @@ def test_a_failure_at_the_end_of_a_supervisor_does_not_block_other_sandboxes(
     assert (rests.status, rests.handle, rests.resumes) == ("PAUSED", None, True)
 
 
+def test_a_sandbox_that_rests_on_disk_rests_again_when_its_lost_host_is_back(
+    sandboxes, runtime, endings, reconciler, running
+):
+    endings.end_all()
+    sandboxes._redis.zincrby("{sandboxes}:hosts", -120_000_000, "h")
+    assert sandboxes.get(running.id).status == "MISSING"
+
+    assert sandboxes.beat("h", "supervisor")
+    reconciler.reconcile(sandboxes.get(running.id))
+
+    rests = sandboxes.get(running.id)
+    assert (rests.status, rests.wanted, rests.handle) == ("PAUSED", "paused", None)
+    assert "its files are kept" in rests.detail
+    assert runtime.count("start") == 0
+
+
 def test_a_sandbox_of_a_lost_host_cannot_be_resumed_until_the_host_is_back(sandboxes, running):
     sandboxes._redis.zincrby("{sandboxes}:hosts", -120_000_000, "h")
     assert sandboxes.get(running.id).status == "MISSING"
