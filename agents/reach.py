@@ -19,10 +19,13 @@ class NotReachable(Exception):
     def __init__(self, sandbox_id: str, status: str, *, waited: float = 0, is_gone: bool = False) -> None:
         """waited: seconds in which the sandbox was to wake. is_gone: it was deleted, and never runs again."""
         resume = f": POST /api/v1/sandboxes/{sandbox_id}/resume first"
-        hints = {"PAUSED": resume, "ERROR": resume, "STARTING": ": try again shortly"}
+        lost = "" if is_gone else ": its host, which has its files, does not answer. Try again shortly"
+        hints = {"PAUSED": resume, "ERROR": resume, "STARTING": ": try again shortly", "MISSING": lost}
         hint = f" after {waited:g} s: try again shortly" if waited else hints.get(status, "")
         super().__init__(f"The conversation's sandbox is {status}{hint}")
-        self.status, self.waited, self.is_gone = status, waited, is_gone
+        self.status, self.is_gone = status, is_gone
+        #: whether a later try may succeed by itself: it still wakes, or its host may come back
+        self.is_passing = waited > 0 or (status == "MISSING" and not is_gone)
 
     @classmethod
     def of(cls, sandbox_id: str, sandbox: Sandbox | None, *, waited: float = 0) -> "NotReachable":

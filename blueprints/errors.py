@@ -10,8 +10,8 @@
 | ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
 | ArchiveRefused                                    | 422, which names the body           |
 | NotItsSandbox                                     | 401                                 |
-| NotReachable: the conversation's sandbox does not run | 409, 410 (MISSING), 503 (ERROR); 503 with |
-|                                                   | `Retry-After` after a wait for it   |
+| NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
+|                                                   | `Retry-After` while it wakes or its host is lost |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
 | TooManyKinds                                      | 422, which names the body           |
@@ -132,7 +132,7 @@ def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
 
 
 def _not_reachable(error: NotReachable) -> Response:
-    if error.waited:
+    if error.is_passing:
         return _retry_later(str(error))
     return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
 
