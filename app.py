@@ -12,6 +12,7 @@ from blueprints.app_conversations import app_conversations, app_events
 from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import events
+from blueprints.guard import register_guard
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.operations import operations
@@ -67,6 +68,7 @@ def create_app(config: Config | None = None) -> Flask:
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
+    register_guard(app)
     app.before_request(_ensure_data_version)
     register_errors(app)
     return app

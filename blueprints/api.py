@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from flask import Flask, Request, Response, request
 from flask_smorest import Api as SmorestApi
@@ -14,11 +14,19 @@ from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
+from access import Scope
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
 from wire import parse_json
 
 View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Needs(NamedTuple):
+    """Who may call an operation, as `Blueprint.needs` has it."""
+
+    scope: Scope | Literal["open", "hook"]
+    hook: bool
 
 
 class InvalidInput(UnprocessableEntity):
@@ -118,6 +126,19 @@ class Blueprint(SmorestBlueprint):
         operation = re.sub(r"\W", "_", f"{view_func.__name__}{path}") + f"_{method.lower()}"
         view_func = self.doc(operationId=operation)(view_func)
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
+
+    def needs(self, scope: Scope | Literal["open", "hook"], *, hook: bool = False) -> Callable[[View], View]:
+        """Declare who may call an operation; goes next to the route.
+
+        scope: what a key must be for; `open`: no key is needed, `hook`: the hook key of a sandbox alone.
+        hook: a sandbox may call it with its hook key too.
+        """
+
+        def declare(view: View) -> View:
+            view.needs = Needs(scope, hook or scope == "hook")  # type: ignore[attr-defined]
+            return view
+
+        return declare
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.
