@@ -1,6 +1,9 @@
 """Who asks, and what they may do. No Flask and no Redis. Source: docs/access.md."""
 
+import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Literal
 
 from wire import ConversationId
@@ -36,3 +39,27 @@ class Principal:
 #: one who has shown no key where keys are needed, and one where none is needed
 NOBODY = Principal("nobody")
 ANYONE = Principal("anyone", scopes=frozenset({"admin"}))
+
+
+#: what the id of a key of the settings begins with: such a key is not revoked while the server runs
+_OF_SETTINGS = "settings-"
+
+
+class SettingsKeys:
+    """The keys that the settings give: each may do everything."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [sha256(key.encode()).digest() for key in keys]
+
+    def find(self, key: str) -> Principal | None:
+        """The one whose key this is. Every key is compared, in constant time."""
+        digest, found = sha256(key.encode("utf-8", "surrogatepass")).digest(), None
+        for number, known in enumerate(self._digests, 1):
+            if hmac.compare_digest(known, digest):
+                found = Principal(f"{_OF_SETTINGS}{number}", f"{_OF_SETTINGS}{number}", frozenset({"admin"}))
+        return found
+
+
+def is_revocable(principal: Principal) -> bool:
+    """Whether the key of a principal can be revoked, or can expire, while the server runs."""
+    return bool(principal.key_id) and not principal.key_id.startswith(_OF_SETTINGS)

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from flask import Flask, request
 
+from access import SettingsKeys
 from agents.commands import Commands
 from agents.link import http_client
 from blueprints import current_store
@@ -13,6 +14,7 @@ from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import events
 from blueprints.guard import register_guard
+from blueprints.keys import keys
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.operations import operations
@@ -24,7 +26,18 @@ from specs import Specs
 from store.errors import UNAVAILABLE
 from wiring import open_store_of
 
-BLUEPRINTS = (events, stream, conversations, app_conversations, app_events, sandboxes, specs, webhooks, operations)
+BLUEPRINTS = (
+    events,
+    stream,
+    conversations,
+    app_conversations,
+    app_events,
+    sandboxes,
+    specs,
+    webhooks,
+    keys,
+    operations,
+)
 
 #: names of the blueprints whose operations read data
 _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name}
@@ -68,7 +81,7 @@ def create_app(config: Config | None = None) -> Flask:
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
-    register_guard(app)
+    register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open)
     app.before_request(_ensure_data_version)
     register_errors(app)
     return app

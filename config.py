@@ -34,6 +34,7 @@ class Config:
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "Port to listen on.", least=1, most=65535)
+    api_keys: tuple[str, ...] = _setting((), "Admin keys.", secret=True)
     web_concurrency: int = _setting(0, "Worker processes; 0 is one per core.", least=0, most=1024)
     redis_url: str = _setting(
         "",
@@ -201,6 +202,11 @@ class Config:
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
 
     @property
+    def is_open(self) -> bool:
+        """Whether no key is needed."""
+        return not self.api_keys
+
+    @property
     def sandbox_port_range(self) -> range:
         """The ports of process sandboxes. Raises ConfigError."""
         match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", self.sandbox_ports)
@@ -234,4 +240,6 @@ class Config:
                     values[setting.name] = read(name)
                 except EnvError:
                     raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
+        if key := env.str("SESSION_API_KEY", ""):
+            values["api_keys"] = (key,)
         return cls(**values)

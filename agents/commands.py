@@ -8,6 +8,7 @@ nothing. A pause, an interrupt and a deletion wake nothing. A run or a message s
 agent server has forgotten, such as one that keeps its conversations in memory alone.
 """
 
+import copy
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,14 +17,19 @@ from typing import Any
 
 import httpx
 
+from access import Principal
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from agents.reach import WAKING, NotReachable, ask_to_wake, wake
+from agents.reach import WAKING, NotReachable, ask_to_wake, require_none_waits, wake
 from agents.requests import restart_request
 from specs import Specs
 from store import Store
 from store.confirmations import SUPERSEDED
 from store.deliveries import Claim, Delivery
-from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, TooManySandboxes
+from store.errors import (
+    UNAVAILABLE,
+    ConversationNotFound,
+    TooManySandboxes,
+)
 from store.sandbox_record import SandboxId
 from wire import ConversationId
 
@@ -39,28 +45,36 @@ RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
 
 class Commands:
     """Each method raises ConversationNotFound and, of a conversation with a sandbox, NotReachable, AgentUnreachable
-    and AgentRefused; one that wakes a sandbox also TooManySandboxes."""
+    and AgentRefused; one that wakes a sandbox also TooManySandboxes. A message or a run that would decide what waits
+    raises NeedsApproval where the one who commands may not."""
 
     def __init__(self, store: Store, client: httpx.Client, specs: Specs, *, wake_seconds: float = 0) -> None:
         """wake_seconds: how long a command waits for a sandbox that is paused or starting; 0: it wakes none."""
-        self._store = store
+        self.store = store
         self._client = client
         self._specs = specs
         self._wake_seconds = wake_seconds
+        self._may_decide = True
         #: length of a delivery's lease: a call, whose tries have one deadline, and a margin
         self.lease_seconds = (client.timeout.read or 0) + _LEASE_MARGIN
 
+    def of(self, principal: Principal) -> "Commands":
+        """The commands of one who asks."""
+        theirs = copy.copy(self)
+        theirs._may_decide = principal.may("approve")
+        return theirs
+
     def agent_in(self, sandbox_id: SandboxId) -> AgentServer:
         """The agent server of a sandbox that runs; the call counts as a use of the sandbox. Raises NotReachable."""
-        sandbox = wake(self._store, sandbox_id, 0)
+        sandbox = wake(self.store, sandbox_id, 0)
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def _awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
         """The agent server that a conversation lives on, woken if need be; None if the conversation is detached."""
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             return None
-        sandbox = wake(self._store, SandboxId(sandbox_id), self._wake_seconds)
+        sandbox = wake(self.store, SandboxId(sandbox_id), self._wake_seconds)
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
@@ -69,15 +83,15 @@ class Commands:
         Where the agent does not receive the rejection, the message is not sent. The agent may have received a message
         that got no response, so this method never repeats a message.
         """
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
-            self._store.events.send(conversation_id, content=content, run=run)
+            self.store.events.send(conversation_id, content=content, run=run, may_decide=self._may_decide)
         else:
             self._send(conversation_id, sandbox_id, content, run)
 
     def send_to_agent(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
         """As `send`; of a detached conversation it raises ConversationNotFound."""
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             raise ConversationNotFound
         self._send(conversation_id, sandbox_id, content, run)
@@ -87,13 +101,13 @@ class Commands:
 
         A decision takes effect in Redis: `supervisor/deliveries.py` retries until the agent has received it.
         """
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
-            return self._store.confirmations.decide(conversation_id, accept=accept, reason=reason)
-        claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
-        delivery = self._store.deliveries.decide(claim, accept=accept, reason=reason)
+            return self.store.confirmations.decide(conversation_id, accept=accept, reason=reason)
+        claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        delivery = self.store.deliveries.decide(claim, accept=accept, reason=reason)
         if delivery is None or not claim.is_of(delivery):
-            self._store.deliveries.close(claim)
+            self.store.deliveries.close(claim)
             return False
         if claim.status == "PAUSED":
             self.ask_to_wake(claim)
@@ -102,9 +116,9 @@ class Commands:
 
     def change_status(self, conversation_id: ConversationId, verb: str) -> None:
         """Run, pause or interrupt. A run accepts the pending actions. Raises IllegalMove."""
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
+        sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
-            self._store.conversations.change_status(conversation_id, verb)
+            self.store.conversations.change_status(conversation_id, verb, may_decide=self._may_decide)
         elif verb == "run":
             self._run(conversation_id, sandbox_id)
         else:
@@ -114,54 +128,25 @@ class Commands:
         """Set the policy that holds back the actions from now on."""
         if agent := self._awake_agent_of(conversation_id):
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
-        self._store.confirmations.set_policy(conversation_id, policy)
+        self.store.confirmations.set_policy(conversation_id, policy)
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
         """Set the analyzer that rates the risk of the agent's actions."""
         if agent := self._awake_agent_of(conversation_id):
             body = {"security_analyzer": security_analyzer}
             agent.post(conversation_id, "security_analyzer", body, repeatable=True)
-        self._store.conversations.update(conversation_id, security_analyzer=security_analyzer)
+        self.store.conversations.update(conversation_id, security_analyzer=security_analyzer)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
         """Keep secrets for the agent. Raises SecretsRefused."""
         if agent := self._awake_agent_of(conversation_id):
             agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
-        self._store.conversations.put_secrets(conversation_id, secrets)
-
-    def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation with its events and secrets, also from its agent if the agent can be reached.
-
-        The last conversation in a sandbox takes the sandbox with it.
-        """
-        sandbox_id = self._store.conversations.sandbox_of(conversation_id)
-        with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
-            if sandbox_id:
-                self.agent_in(SandboxId(sandbox_id)).delete(conversation_id)
-        self._store.conversations.delete(conversation_id)
-        if sandbox_id and not self._store.app_conversations.in_sandbox(SandboxId(sandbox_id)):
-            with suppress(SandboxNotFound, SandboxRefuses):
-                self._store.sandboxes.ask(SandboxId(sandbox_id), "delete")
-
-    def delete_with_children(self, conversation_id: ConversationId) -> None:
-        """Remove an app conversation, its children and the start tasks of all, each conversation as `delete` does.
-
-        The parent is removed last: if the worker is killed in between, the client's repeat removes the rest.
-        Raises ConversationNotFound, also of a detached conversation.
-        """
-        parent = self._store.conversations.get(conversation_id)
-        if "sandbox_id" not in parent:
-            raise ConversationNotFound
-        for each in (*self._store.app_conversations.children(conversation_id), parent):
-            if start_id := each["app"].get("start_id"):
-                self._store.start_tasks.forget(start_id)
-            with suppress(ConversationNotFound):  # another request was faster
-                self.delete(ConversationId(each["id"]))
+        self.store.conversations.put_secrets(conversation_id, secrets)
 
     def ask_to_wake(self, claim: Claim) -> None:
         """Ask for the resume of a delivery's sandbox, which is paused. The next try repeats a refused one."""
         with suppress(NotReachable, TooManySandboxes):
-            ask_to_wake(self._store, SandboxId(claim.sandbox_id))
+            ask_to_wake(self.store, SandboxId(claim.sandbox_id))
 
     def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
         """Send a decision again unless the agent has received it; True if the delivery is settled now.
@@ -175,7 +160,7 @@ class Commands:
             self._renew(claim)
             if waits and agent.latest_action(claim.conversation_id) in delivery.actions:
                 return self._send_decision(claim, delivery)
-        self._store.deliveries.settle(claim.conversation_id, delivery)
+        self.store.deliveries.settle(claim.conversation_id, delivery)
         return True
 
     def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
@@ -187,7 +172,7 @@ class Commands:
             again_in = None
             self._or_again(agent, claim, partial(agent.send, conversation_id, content, run))
         finally:
-            self._store.deliveries.close(claim, again_in=again_in)
+            self.store.deliveries.close(claim, again_in=again_in)
 
     def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=True, reason="")
@@ -198,38 +183,45 @@ class Commands:
             if delivery is None or self._catch_up(claim, delivery):  # else the agent runs by an earlier acceptance
                 self._or_again(agent, claim, partial(agent.post, conversation_id, "run", {}, repeatable=False))
         finally:
-            self._store.deliveries.close(claim)
+            self.store.deliveries.close(claim)
 
     def _or_again(self, agent: AgentServer, claim: Claim, command: Callable[[], None]) -> None:
         """Send a command. Where the agent server has forgotten the conversation, start it again there first."""
         try:
             command()
         except AgentRefused as refusal:
-            [sandbox] = self._store.sandboxes.get_many([SandboxId(claim.sandbox_id)])
+            [sandbox] = self.store.sandboxes.get_many([SandboxId(claim.sandbox_id)])
             spec = self._specs.find(sandbox.spec_id) if sandbox and refusal.status == 404 else None
             if spec is None:
                 raise
-            state = self._store.conversations.get(claim.conversation_id)
-            secrets = self._store.conversations.secrets_of(claim.conversation_id)
+            state = self.store.conversations.get(claim.conversation_id)
+            secrets = self.store.conversations.secrets_of(claim.conversation_id)
             body = restart_request(state, secrets, spec.conversation, spec.working_dir)
-            agent.start(body, self._store.sandboxes.limits.start_seconds)
+            agent.start(body, self.store.sandboxes.limits.start_seconds)
             command()
 
     def _overtake(
         self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str
     ) -> tuple[AgentServer, Claim, Delivery | None]:
         """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
-        claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         if claim.status in WAKING and self._wake_seconds:  # others may be delivered to meanwhile
-            self._store.deliveries.close(claim)
-            wake(self._store, SandboxId(sandbox_id), self._wake_seconds)
-            claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+            self.store.deliveries.close(claim)
+            wake(self.store, SandboxId(sandbox_id), self._wake_seconds)
+            claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         try:
             agent = self._agent(claim)
         except NotReachable:
-            self._store.deliveries.close(claim)
+            self.store.deliveries.close(claim)
             raise
-        return agent, claim, self._store.deliveries.decide(claim, accept=accept, reason=reason)
+        delivery = self.store.deliveries.decide(claim, accept=accept, reason=reason, may_decide=self._may_decide)
+        if delivery is None and not self._may_decide:
+            try:
+                require_none_waits(agent, conversation_id)
+            except BaseException:
+                self.store.deliveries.close(claim)
+                raise
+        return agent, claim, delivery
 
     def _deliver(self, claim: Claim, delivery: Delivery) -> None:
         """Send the agent the decision just taken. After any failure the delivery is due again."""
@@ -238,7 +230,7 @@ class Commands:
             self._await_lease(claim)
             again_in = None if self._send_decision(claim, delivery) else ACCEPTED_SECONDS
         with suppress(*UNAVAILABLE):  # it is due when its lease ends
-            self._store.deliveries.close(claim, again_in=again_in)
+            self.store.deliveries.close(claim, again_in=again_in)
 
     def _catch_up(self, claim: Claim, delivery: Delivery) -> bool:
         """Send the agent the outstanding decision before another command; True if the delivery is settled now."""
@@ -247,7 +239,7 @@ class Commands:
             return self._send_decision(claim, delivery)
         if not claim.has_lease:
             self._await_lease(claim)
-            known = self._store.deliveries.get(claim.conversation_id)
+            known = self.store.deliveries.get(claim.conversation_id)
             if known is None:
                 return True
             delivery = known
@@ -263,7 +255,7 @@ class Commands:
             self._renew(claim)
         self._agent(claim).decide(claim.conversation_id, delivery.accept, delivery.reason)
         if not delivery.accept:
-            self._store.deliveries.settle(claim.conversation_id, delivery)
+            self.store.deliveries.settle(claim.conversation_id, delivery)
         return not delivery.accept
 
     def _agent(self, claim: Claim) -> AgentServer:
@@ -274,7 +266,7 @@ class Commands:
 
     def _renew(self, claim: Claim) -> None:
         """Raises AgentUnreachable if the lease has ended: another driver may have sent the decision."""
-        if not self._store.deliveries.renew(claim):
+        if not self.store.deliveries.renew(claim):
             raise AgentUnreachable("The lease of the delivery ended before the agent server was called")
 
     def _await_lease(self, claim: Claim) -> None:
@@ -285,4 +277,4 @@ class Commands:
             if time.monotonic() > deadline:
                 raise AgentUnreachable("The agent server has not responded to an earlier decision yet")
             time.sleep(_LEASE_POLL)
-            claim = self._store.deliveries.reopen(claim)
+            claim = self.store.deliveries.reopen(claim)

@@ -2,9 +2,11 @@
 
 import time
 
+from agents.link import AgentRefused, AgentServer
 from store import Store
-from store.errors import SandboxNotFound, SandboxRefuses
+from store.errors import NeedsApproval, SandboxNotFound, SandboxRefuses
 from store.sandbox_record import Sandbox, SandboxId
+from wire import ConversationId
 
 #: seconds between two polls of a sandbox that is waking
 _POLL = 0.05
@@ -58,3 +60,15 @@ def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
         waited = seconds if sandbox is not None and sandbox.status in WAKING else 0
         raise NotReachable.of(sandbox_id, sandbox, waited=waited)
     return sandbox
+
+
+def require_none_waits(agent: AgentServer, conversation_id: ConversationId) -> None:
+    """Ask an agent server, which may wait about actions that it has not posted yet. Raises NeedsApproval if it does."""
+    try:
+        status = agent.state(conversation_id).get("execution_status")
+    except AgentRefused as refusal:
+        if refusal.status != 404:  # else it has forgotten the conversation, and what waited
+            raise
+    else:
+        if status == "waiting_for_confirmation":
+            raise NeedsApproval

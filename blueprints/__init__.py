@@ -10,7 +10,7 @@ A handler calls one of three, by what its operation needs:
 
 from typing import cast
 
-from flask import current_app
+from flask import current_app, g
 from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
@@ -20,6 +20,6 @@ from store import Store
 #: the store of the running app; valid while a request is handled
 current_store = cast(Store, LocalProxy(lambda: current_app.extensions["store"]))
 
-#: the specs of the running app's sandboxes, and its commands to agents
+#: the specs of the running app's sandboxes, and the commands to agents of the one who asks
 current_specs = cast(Specs, LocalProxy(lambda: current_app.extensions["specs"]))
-current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"]))
+current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"].of(g.principal)))

@@ -21,12 +21,32 @@ from wire import parse_json
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+#: how a key is shown, for the OpenAPI document
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key, or the hook key of a sandbox."},
+    "key": {"type": "apiKey", "in": "header", "name": "X-Session-API-Key", "description": "A key."},
+}
+_KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}]
+
 
 class Needs(NamedTuple):
-    """Who may call an operation, as `Blueprint.needs` has it."""
+    """Who may call an operation."""
 
-    scope: Scope | Literal["open", "hook"]
-    hook: bool
+    scope: Scope | Literal["open", "hook"]  #: what a key must be for; `open`: no key is needed, `hook`: a sandbox alone
+    hook: bool = False  #: whether a sandbox may call it with its hook key
+    ticket: bool = False  #: whether a ticket may stand for a key
+
+
+def needs(
+    scope: Scope | Literal["open", "hook"], *, hook: bool = False, ticket: bool = False
+) -> Callable[[View], View]:
+    """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` sees to it."""
+
+    def declare(view: View) -> View:
+        view.needs = Needs(scope, hook or scope == "hook", ticket)  # type: ignore[attr-defined]
+        return view
+
+    return declare
 
 
 class InvalidInput(UnprocessableEntity):
@@ -116,7 +136,10 @@ def json_response(body: bytes, status: int = 200) -> Response:
 
 
 class Blueprint(SmorestBlueprint):
-    """Names operations as FastAPI does: function, path and method. Source: the interface description."""
+    """Names operations as FastAPI does: function, path and method; and documents who may call them.
+
+    Source: the interface description.
+    """
 
     ARGUMENTS_PARSER = StrictParser()
 
@@ -124,21 +147,12 @@ class Blueprint(SmorestBlueprint):
         [method] = options.get("methods", ["GET"])
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", f"{self.url_prefix or ''}{rule}")
         operation = re.sub(r"\W", "_", f"{view_func.__name__}{path}") + f"_{method.lower()}"
-        view_func = self.doc(operationId=operation)(view_func)
+        needed = declared(view_func, operation)
+        security = [] if needed.scope == "open" else [{"bearer": []}] if needed.scope == "hook" else _KEYS
+        view_func = self.doc(operationId=operation, security=security)(view_func)
+        if needed.scope != "open":
+            _document(view_func, 401, *(() if needed.scope == "hook" else (403,)))
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
-
-    def needs(self, scope: Scope | Literal["open", "hook"], *, hook: bool = False) -> Callable[[View], View]:
-        """Declare who may call an operation; goes next to the route.
-
-        scope: what a key must be for; `open`: no key is needed, `hook`: the hook key of a sandbox alone.
-        hook: a sandbox may call it with its hook key too.
-        """
-
-        def declare(view: View) -> View:
-            view.needs = Needs(scope, hook or scope == "hook")  # type: ignore[attr-defined]
-            return view
-
-        return declare
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.
@@ -147,16 +161,27 @@ class Blueprint(SmorestBlueprint):
         """
 
         def document(view: View) -> View:
-            responses = view._apidoc.setdefault("response", {}).setdefault("responses", {})  # type: ignore[attr-defined]
-            for status in (*statuses, 503):
-                description = HTTPStatus(status).phrase
-                responses.setdefault(status, []).append(
-                    {"schema": Error(), "description": description, "content_type": None}
-                )
+            _document(view, *statuses, 503)
+            responses = view._apidoc["response"]["responses"]  # type: ignore[attr-defined]
             responses.setdefault(422, []).append(HTTPStatus.UNPROCESSABLE_ENTITY.name)
             return view
 
         return document
+
+
+def declared(view: Any, name: str) -> Needs:
+    """Who may call a view. Raises LookupError for one that does not declare it: the server does not start then."""
+    needed: Needs | None = getattr(view, "needs", None)
+    if needed is None:
+        raise LookupError(f"The operation {name} does not declare who may call it: it lacks @needs(…)")
+    return needed
+
+
+def _document(view: Any, *statuses: int) -> None:
+    responses = view._apidoc.setdefault("response", {}).setdefault("responses", {})
+    for status in statuses:
+        known = responses.setdefault(status, [])
+        known[:] = known or [{"schema": Error(), "description": HTTPStatus(status).phrase, "content_type": None}]
 
 
 class Api(SmorestApi):
@@ -171,6 +196,8 @@ class Api(SmorestApi):
         super().__init__(app)
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
+        for name, scheme in _SCHEMES.items():
+            self.spec.components.security_scheme(name, scheme)
 
     def _register_error_handlers(self) -> None:
         """Nothing: `blueprints/errors.py` shapes all errors, also those of paths that no Api serves."""

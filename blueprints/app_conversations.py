@@ -2,14 +2,16 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from flask import Response, jsonify, request
+from flask import Response, current_app, g, jsonify, request
 
+from agents.deletions import delete_with_children
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, array_with_holes, json_response, repeated, repeated_parameter
+from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from blueprints.events import events_page
 from schemas.app_conversations import (
     AppConversation,
@@ -49,6 +51,7 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 
 
 @app_conversations.post("")
+@needs("write")
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, AppConversationStartTask)
@@ -58,6 +61,7 @@ def start_app_conversation(request: dict[str, Any]) -> StartTask:
 
 
 @app_conversations.post("/stream-start")
+@needs("write")
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
@@ -65,12 +69,14 @@ def stream_app_conversation_start(request: dict[str, Any]) -> Response:
     """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
     start = current_store.start_tasks.create(request, echo=echo(request))
     store = current_store._get_current_object()  # type: ignore[attr-defined]
-    return Response(_states(store, start), mimetype="application/json", headers={"X-Accel-Buffering": "no"})
+    guard, principal = current_app.extensions["guard"], g.principal
+    states = _states(store, start, partial(guard.revocations.are_live, principal))
+    return Response(states, mimetype="application/json", headers={"X-Accel-Buffering": "no"})
 
 
-def _states(store: Store, start: StartTask) -> Iterator[str]:
+def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:
     yield "[\n" + json.dumps(AppConversationStartTask().dump(start))
-    while start.status not in FINISHED:
+    while start.status not in FINISHED and may_go_on():
         time.sleep(_TASK_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
@@ -82,6 +88,7 @@ def _states(store: Store, start: StartTask) -> Iterator[str]:
 
 
 @app_conversations.get("/start-tasks/search")
+@needs("read")
 @app_conversations.fails()
 @app_conversations.arguments(StartTaskSearch(), location="query")
 @app_conversations.response(200, AppConversationStartTaskPage)
@@ -92,6 +99,7 @@ def search_start_tasks(search: dict[str, Any]) -> dict[str, Any]:
 
 
 @app_conversations.get("/start-tasks/count")
+@needs("read")
 @app_conversations.fails()
 @app_conversations.arguments(StartTaskFilter(), location="query")
 @app_conversations.response(200, _NUMBER, description="The number of start tasks")
@@ -101,6 +109,7 @@ def count_start_tasks(filters: dict[str, Any]) -> Response:
 
 
 @app_conversations.get("/start-tasks")
+@needs("read")
 @app_conversations.fails(414)
 @app_conversations.doc(parameters=[repeated_parameter("ids", "the start tasks", format="uuid")])
 @app_conversations.response(200, array_with_holes("AppConversationStartTask"))
@@ -112,6 +121,7 @@ def batch_get_start_tasks() -> Response:
 
 
 @app_conversations.get("/search")
+@needs("read")
 @app_conversations.fails()
 @app_conversations.arguments(AppConversationSearch(), location="query")
 @app_conversations.response(200, AppConversationPage)
@@ -127,6 +137,7 @@ def _page(search: dict[str, Any]) -> dict[str, Any]:
 
 
 @app_conversations.get("/count")
+@needs("read")
 @app_conversations.fails()
 @app_conversations.arguments(AppConversationFilter(), location="query")
 @app_conversations.response(200, _NUMBER, description="The number of app conversations")
@@ -136,6 +147,7 @@ def count_app_conversations(filters: dict[str, Any]) -> Response:
 
 
 @app_conversations.get("")
+@needs("read")
 @app_conversations.fails(414)
 @app_conversations.doc(
     parameters=[{**repeated_parameter("ids", "the conversations", format="uuid"), "required": False}]
@@ -161,6 +173,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 
 
 @app_conversations.patch("/<conversation_id:conversation_id>")
+@needs("write")
 @app_conversations.fails(404, 413, 415)
 @app_conversations.arguments(UpdateAppConversationRequest())
 @app_conversations.response(200, AppConversation)
@@ -172,15 +185,17 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 
 
 @app_conversations.delete("/<conversation_id:conversation_id>")
+@needs("admin")
 @app_conversations.fails(404)
 @app_conversations.response(200, Success)
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete an app conversation, its children and start tasks, and its sandbox when no other conversation is in it."""
-    current_commands.delete_with_children(conversation_id)
+    delete_with_children(current_commands, conversation_id)
     return {"success": True}
 
 
 @app_conversations.post("/<conversation_id:conversation_id>/send-message")
+@needs("write")
 @app_conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @app_conversations.arguments(SendAppMessageRequest())
 @app_conversations.response(200, SendAppMessageResult)
@@ -191,6 +206,7 @@ def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -
 
 
 @app_events.get("/<conversation_id:conversation_id>/events/search")
+@needs("read")
 @app_events.fails(404, 414)
 @app_events.arguments(AppEventSearch(), location="query")
 @app_events.response(200, EventPage)
@@ -200,6 +216,7 @@ def search_app_conversation_events(search: dict[str, Any], conversation_id: Conv
 
 
 @app_events.get("/<conversation_id:conversation_id>/events/count")
+@needs("read")
 @app_events.fails(404, 414)
 @app_events.arguments(AppEventFilter(), location="query")
 @app_events.response(200, _NUMBER, description="The number of matching events")

@@ -5,8 +5,9 @@ from uuid import uuid4
 
 from flask import Response, jsonify
 
+from agents.deletions import delete
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, array_with_holes, json_response, repeated, repeated_parameter
+from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
     ConversationFilter,
@@ -30,6 +31,7 @@ _DONE = {"success": True}
 
 
 @conversations.post("")
+@needs("write")
 @conversations.fails(413, 415)
 @conversations.arguments(StartConversationRequest(), required=False)
 @conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
@@ -42,6 +44,7 @@ def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 @conversations.get("/search")
+@needs("read")
 @conversations.fails()
 @conversations.arguments(ConversationSearch(), location="query")
 @conversations.response(200, ConversationPage)
@@ -52,6 +55,7 @@ def search_conversations(search: dict[str, Any]) -> dict[str, Any]:
 
 
 @conversations.get("/count")
+@needs("read")
 @conversations.fails()
 @conversations.arguments(ConversationFilter(), location="query")
 @conversations.response(200, {"type": "integer", "minimum": 0}, description="The number of conversations")
@@ -61,6 +65,7 @@ def count_conversations(filters: dict[str, Any]) -> Response:
 
 
 @conversations.get("")
+@needs("read")
 @conversations.fails(414)
 @conversations.doc(parameters=[repeated_parameter("ids", "the conversations", format="uuid")])
 @conversations.response(200, array_with_holes("ConversationInfo"))
@@ -72,6 +77,7 @@ def batch_get_conversations() -> Response:
 
 
 @conversations.get("/<conversation_id:conversation_id>")
+@needs("read")
 @conversations.fails(404)
 @conversations.response(200, ConversationInfo)
 def get_conversation(conversation_id: ConversationId) -> dict[str, Any]:
@@ -80,6 +86,7 @@ def get_conversation(conversation_id: ConversationId) -> dict[str, Any]:
 
 
 @conversations.patch("/<conversation_id:conversation_id>")
+@needs("write")
 @conversations.fails(404, 413, 415)
 @conversations.arguments(UpdateConversationRequest())
 @conversations.response(200, Success)
@@ -90,15 +97,17 @@ def update_conversation(changes: dict[str, Any], conversation_id: ConversationId
 
 
 @conversations.delete("/<conversation_id:conversation_id>")
+@needs("admin")
 @conversations.fails(404)
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
     """Delete a conversation and all its events."""
-    current_commands.delete(conversation_id)
+    delete(current_commands, conversation_id)
     return _DONE
 
 
 @conversations.post("/<conversation_id:conversation_id>/run")
+@needs("write")
 @conversations.fails(404, 409, 410, 429, 502)
 @conversations.response(200, Success)
 def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
@@ -108,6 +117,7 @@ def run_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 
 @conversations.post("/<conversation_id:conversation_id>/pause")
+@needs("write")
 @conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
@@ -117,6 +127,7 @@ def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 
 @conversations.post("/<conversation_id:conversation_id>/interrupt")
+@needs("write")
 @conversations.fails(404, 409, 410, 502)
 @conversations.response(200, Success)
 def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
@@ -126,6 +137,7 @@ def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 
 
 @conversations.post("/<conversation_id:conversation_id>/confirmation_policy")
+@needs("approve")
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
@@ -136,6 +148,7 @@ def set_conversation_confirmation_policy(request: dict[str, Any], conversation_i
 
 
 @conversations.post("/<conversation_id:conversation_id>/security_analyzer")
+@needs("approve")
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(SetSecurityAnalyzer())
 @conversations.response(200, Success)
@@ -146,6 +159,7 @@ def set_conversation_security_analyzer(request: dict[str, Any], conversation_id:
 
 
 @conversations.post("/<conversation_id:conversation_id>/secrets")
+@needs("admin")
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(UpdateSecrets())
 @conversations.response(200, Success)
@@ -156,6 +170,7 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 
 
 @conversations.post("/<conversation_id:conversation_id>/fork")
+@needs("write")
 @conversations.fails(404, 409, 413, 415)
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)
@@ -165,6 +180,7 @@ def fork_conversation(request: dict[str, Any], conversation_id: ConversationId) 
 
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")
+@needs("read")
 @conversations.fails(404)
 @conversations.response(200, FinalResponse)
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:

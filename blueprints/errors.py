@@ -10,6 +10,8 @@
 | ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
 | ArchiveRefused                                    | 422, which names the body           |
 | NotItsSandbox                                     | 401                                 |
+| NeedsApproval                                     | 403                                 |
+| KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
 |                                                   | `Retry-After` while it wakes or its host is lost |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
@@ -31,7 +33,7 @@ from uuid import uuid4
 
 from flask import Flask, Response, current_app, jsonify, request
 from gunicorn.http.errors import ParseException
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
@@ -52,6 +54,9 @@ from store.errors import (
     EventNotFound,
     IdInUse,
     IllegalMove,
+    KeyNotFound,
+    KeyWouldBePast,
+    NeedsApproval,
     NewerData,
     NoSupervisor,
     NotDoneYet,
@@ -62,6 +67,7 @@ from store.errors import (
     SecretsRefused,
     Stopping,
     TooManyFollowers,
+    TooManyKeys,
     TooManyKinds,
     TooManyPending,
     TooManySandboxes,
@@ -79,6 +85,7 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     BeyondTheEnd: ("query", "after_seq"),
     SecretsRefused: ("body", "secrets"),
     ReasonTooLong: ("body", "reason"),
+    KeyWouldBePast: ("body", "expires_at"),
 }
 
 
@@ -94,13 +101,14 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
     app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
     app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
-    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound):
+    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending):
+    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
     app.register_error_handler(TooManyStopped, lambda error: _detail(str(error), 429))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
+    app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
@@ -157,6 +165,8 @@ def _http(error: HTTPException) -> Response:
     for name, value in error.get_headers():
         if name != "Content-Type":
             response.headers[name] = value
+    if isinstance(error, Unauthorized):
+        response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 

@@ -1,13 +1,14 @@
 """The events of a conversation: count, search, get; messages to it, and decisions about its pending actions."""
 
 import json
+from functools import partial
 from typing import Any
 
-from flask import Response, request
+from flask import Response, current_app, g, request
 from marshmallow import ValidationError
 
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, InvalidInput, json_body, json_response
+from blueprints.api import Blueprint, InvalidInput, json_body, json_response, needs
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
 from schemas.fields import Fault
@@ -21,6 +22,7 @@ _SEQ = {"schema": {"type": "integer", "minimum": 0}}
 
 
 @events.get("/events/count")
+@needs("read")
 @events.fails(404, 414)
 @events.arguments(EventFilter(), location="query")
 @events.response(200, {"type": "integer", "minimum": 0}, description="The number of matching events")
@@ -30,6 +32,7 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 
 
 @events.get("/events/search")
+@needs("read")
 @events.fails(404, 414)
 @events.arguments(EventSearch(), location="query")
 @events.response(
@@ -51,13 +54,15 @@ def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Resp
 def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
     search.pop("descending")
-    items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, **search)
+    ending = partial(current_app.extensions["guard"].revocations.ending, g.principal)
+    items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, ending=ending, **search)
     response = json_response(b'{"items":[%b],"next_page_id":null}' % b",".join(items))
     response.headers["X-Last-Seq"] = str(last)
     return response
 
 
 @events.get("/events/<event_id:event_id>")
+@needs("read")
 @events.fails(404)
 @events.response(200, Event)
 def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Response:
@@ -66,6 +71,7 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
 
 
 @events.get("/events")
+@needs("read")
 @events.fails(404, 413, 414, 415)
 @events.doc(
     parameters=[
@@ -109,6 +115,7 @@ def _refused_ids(place: str, messages: Any) -> InvalidInput:
 
 
 @events.post("/events")
+@needs("write")
 @events.fails(404, 409, 410, 413, 415, 429, 502)
 @events.arguments(SendMessageRequest())
 @events.response(200, Success)
@@ -119,6 +126,7 @@ def send_message(message: dict[str, Any], conversation_id: ConversationId) -> di
 
 
 @events.post("/events/respond_to_confirmation")
+@needs("approve")
 @events.fails(404, 413, 415)
 @events.arguments(ConfirmationResponse())
 @events.response(200, ConfirmationResult)
@@ -128,6 +136,7 @@ def respond_to_confirmation(decision: dict[str, Any], conversation_id: Conversat
 
 
 @events.get("/pending_actions")
+@needs("read")
 @events.fails(404)
 @events.response(200, PendingAction(many=True))
 def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:

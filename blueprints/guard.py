@@ -1,14 +1,138 @@
-"""The one guard: who asks, and whether that one may. It stands before every operation, and before the body is read."""
+"""The one guard: who asks, and whether that one may. It stands before every operation, and before the body is read.
 
-from flask import Flask, g
+A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a socket also as the query's
+`session_api_key` or in the first frame (`blueprints/live_socket.py`). Where a ticket may stand for a key it is the
+query's `ticket`. Source: docs/access.md; the agent-server wire, 5.
+"""
 
-from access import ANYONE
+from flask import Flask, g, request
+from werkzeug.exceptions import Forbidden, Unauthorized
+
+from access import ANYONE, NOBODY, Principal, SettingsKeys
+from blueprints.api import InvalidInput, Needs, declared
+from blueprints.revocation import Revocations
+from schemas.sandboxes import SHOWS_KEYS
+from store import Store
+from wire import ConversationId
+
+#: the rules that other packages add: pages and assets, which hold no data
+_OF_PACKAGES = {"static", "api-docs.openapi_json", "api-docs.openapi_swagger_ui"}
+
+#: most characters of a key: a longer one is none of ours
+_LONGEST = 512
 
 
-def register_guard(app: Flask) -> None:
-    """Guard every URL rule of the app; the last rule must have been added before."""
-    app.before_request(_guard)
+class Guard:
+    """Who asks, by the keys of the settings, of admins and of sandboxes."""
+
+    def __init__(self, app: Flask, keys: SettingsKeys, *, is_open: bool) -> None:
+        """is_open: whoever reaches the server may do everything. Raises LookupError for a rule that needs nothing."""
+        self._declared = {rule.endpoint: _needs(app, rule.endpoint) for rule in app.url_map.iter_rules()}
+        self._keys = keys
+        self._store: Store = app.extensions["store"]
+        self._is_open = is_open
+        self.revocations = Revocations(self._store.access_keys)
+
+    def check(self) -> None:
+        """Let the present request pass, with its `g.principal`. Raises Unauthorized and Forbidden."""
+        g.principal = ANYONE if self._is_open else NOBODY
+        SHOWS_KEYS.set(self._is_open)
+        if request.method == "OPTIONS":  # it changes nothing, and a browser sends it without a key
+            return
+        if request.url_rule is None:
+            # A path that is no path is 404 for all; what is wrong within one is for those who may read.
+            if isinstance(request.routing_exception, InvalidInput) and not self._is_open:
+                self._require(Needs("read"))
+            return
+        if (needs := self._declared[request.url_rule.endpoint]).scope != "open":
+            self._require(needs)
+            SHOWS_KEYS.set(g.principal.may("approve"))
+
+    def find(self, key: str) -> Principal | None:
+        """The one whose key this is, of the settings or of an admin's making."""
+        return None if len(key) > _LONGEST else self._keys.find(key) or self._store.access_keys.find(key)
+
+    def _require(self, needs: Needs) -> None:
+        if self._is_open and not needs.hook:
+            return
+        if needs.ticket and "ticket" in request.args:
+            g.principal = self._bearer_of_ticket()
+        elif (key := shown_key(needs)) is not None:
+            g.principal = self._owner(key, needs)
+        elif _is_socket() and not self._is_open:
+            return  # its first frame has the key
+        if needs.hook and g.principal.sandbox_id is not None:
+            if (request.view_args or {}).get("sandbox_id", g.principal.sandbox_id) != g.principal.sandbox_id:
+                raise Unauthorized("The hook key is that of another sandbox than the path names")
+            return
+        if g.principal is NOBODY:
+            raise Unauthorized("A key is needed: Authorization: Bearer KEY, or X-Session-API-Key: KEY")
+        if needs.scope == "hook":
+            raise Unauthorized("Authorization: Bearer must have the hook key of the sandbox")
+        if needs.scope != "open" and not g.principal.may(needs.scope):
+            raise Forbidden(f"This needs a key with the scope {needs.scope}")
+
+    def _owner(self, key: str, needs: Needs) -> Principal:
+        """The one whose key a request shows. Raises Unauthorized, and Forbidden for a sandbox that may not ask this."""
+        if needs.hook and (sandbox := self._sandbox(key)):
+            return sandbox
+        if found := self.find(key):
+            return found
+        if not needs.hook and (sandbox := self._sandbox(key)):
+            g.principal = sandbox
+            raise Forbidden("The hook key of a sandbox opens its webhooks alone")
+        if _is_socket():  # existing clients know this status. Source: the agent-server wire, 5
+            raise Forbidden("The key is wrong, was revoked or has expired")
+        raise Unauthorized("The key is wrong, was revoked or has expired")
+
+    def _sandbox(self, key: str) -> Principal | None:
+        sandbox_id = self._store.sandboxes.of_key(key) if len(key) <= _LONGEST else None
+        return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
+
+    def _bearer_of_ticket(self) -> Principal:
+        """Raises Unauthorized, and Forbidden for a ticket of another conversation."""
+        principal = self._store.tickets.take(request.args["ticket"][:_LONGEST])
+        if principal is None or not self.revocations.are_live(principal):
+            raise Unauthorized("The ticket is unknown, too old, or was used before: POST /api/v1/tickets makes another")
+        if principal.conversation_id != ConversationId((request.view_args or {}).get("conversation_id", "")):
+            raise Forbidden("The ticket is for another conversation")
+        return principal
 
 
-def _guard() -> None:
-    g.principal = ANYONE
+def register_guard(app: Flask, keys: SettingsKeys, *, is_open: bool) -> None:
+    """Guard every URL rule of the app, all of which must have been added. Raises LookupError for an undeclared one."""
+    guard = Guard(app, keys, is_open=is_open)
+    app.extensions["guard"] = guard
+    app.before_request(guard.check)
+
+
+def shown_key(needs: Needs) -> str | None:
+    """The key that the present request shows. Raises Unauthorized for two that differ, and for one in a wrong place."""
+    bearer = _bearer()
+    if needs.hook and bearer is not None:  # an agent server adds its own key to the headers of its webhooks
+        return bearer
+    in_query = request.args.get("session_api_key")
+    if in_query is not None and not _is_socket():
+        raise Unauthorized("A key in the query opens sockets alone: show it in a header")
+    shown = {key for key in (bearer, request.headers.get("X-Session-API-Key"), in_query) if key is not None}
+    if len(shown) > 1:
+        raise Unauthorized("The request shows two different keys")
+    return shown.pop() if shown else None
+
+
+def _bearer() -> str | None:
+    header = request.headers.get("Authorization")
+    if header is None:
+        return None
+    scheme, _, key = header.partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise Unauthorized("Authorization must be: Bearer KEY")
+    return key.strip()
+
+
+def _is_socket() -> bool:
+    return request.url_rule is not None and request.url_rule.websocket
+
+
+def _needs(app: Flask, endpoint: str) -> Needs:
+    return Needs("open") if endpoint in _OF_PACKAGES else declared(app.view_functions.get(endpoint), endpoint)

@@ -1,6 +1,7 @@
 """A conversation over a WebSocket: its state, its events after a cursor, messages to it. Source: docs/wire.md, 6.
 
 The store is asked before the handshake is answered: a store that does not answer is a plain 503, as for any request.
+A client that shows no key in the handshake shows it in its first frame, and the store is asked after that.
 After the handshake, every refusal is a close code. Two threads serve a socket: the request's thread receives messages,
 a second thread sends events. The end of either ends the other.
 
@@ -11,8 +12,9 @@ a second thread sends events. The end of either ends the other.
 | 1009       | a message has too many bytes or too many fragments                        |
 | 1011       | an error of the server, which its log describes                           |
 | 1012       | the server stops: connect again                                           |
-| 1013       | too many followers, or the client was too slow: connect again             |
-| 4001       | kept for authentication (there are no keys yet; `auth` frames are ignored)|
+| 1013       | too many followers, the client was too slow, or the store did not answer  |
+|            | when the first frame came: connect again                                  |
+| 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
 | 4004       | the conversation does not exist, or was deleted                           |
 """
 
@@ -23,13 +25,16 @@ import threading
 from typing import Any
 from uuid import uuid4
 
-from flask import Blueprint, Response, current_app, request
+from flask import Blueprint, Response, current_app, g, request
 from marshmallow import ValidationError
 
+from access import NOBODY, Principal
 from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
-from blueprints.api import InvalidInput
+from blueprints import current_commands
+from blueprints.api import InvalidInput, needs
+from blueprints.guard import Guard
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
 from schemas.conversations import ConversationInfo
 from schemas.errors import validation_errors
@@ -39,6 +44,7 @@ from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
     FellBehind,
+    NeedsApproval,
     Stopping,
     StoreError,
     TooManyFollowers,
@@ -49,7 +55,12 @@ from wire import ConversationId, InvalidJson, Micros, Seq, event_time, micros, n
 
 sockets = Blueprint("sockets", __name__, url_prefix="/sockets")
 
-REFUSED, INTERNAL_ERROR = 1008, 1011
+REFUSED, INTERNAL_ERROR, TRY_AGAIN, UNAUTHORIZED = 1008, 1011, 1013, 4001
+
+#: seconds in which the first frame must come that shows a key, and the most bytes that it may have
+AUTH_SECONDS, AUTH_BYTES = 10.0, 4096
+
+_REVOKED = "The key was revoked or has expired"
 
 #: the close code for each error that ends a follower
 CLOSE_CODES: dict[type[StoreError], int] = {
@@ -67,26 +78,52 @@ _EVENT_TIMEOUT = 60.0
 
 @sockets.get("/events/<conversation_id:conversation_id>")  # a plain request, whose response is 426
 @sockets.get("/events/<conversation_id:conversation_id>", websocket=True)
+@needs("read", ticket=True)
 def follow_events(conversation_id: ConversationId) -> Response:
     """Serve the socket until either side ends it."""
     cursor = _cursor()
-    settings = current_app.config
+    settings, guard = current_app.config, current_app.extensions["guard"]
     socket = WebSocket(
         message_bytes=settings["SOCKET_MESSAGE_BYTES"],
         ping_seconds=settings["PING_SECONDS"],
         idle_seconds=settings["IDLE_SECONDS"],
     )
     try:
-        session = Session(
-            current_app.extensions["store"], current_app.extensions["commands"], conversation_id, socket, **cursor
-        )
+        if g.principal is NOBODY:
+            g.principal = _first_frame(socket, guard)
+        with guard.revocations.ending(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED)):
+            Session(current_commands.of(g.principal), g.principal, conversation_id, socket, **cursor).serve()
+    except SocketClosed:
+        pass
     except StoreError as refusal:
+        _refuse(socket, CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
+    except UNAVAILABLE:
+        if not socket.is_accepted:
+            raise
+        socket.close(TRY_AGAIN, "The store does not answer: connect again")
+    return TakenOver()
+
+
+def _first_frame(socket: WebSocket, guard: Guard) -> Principal:
+    """The one whose key the first frame has. Raises SocketClosed, and one of UNAVAILABLE."""
+    socket.accept()
+    try:
+        shown = parse_json(socket.receive_first(AUTH_SECONDS, AUTH_BYTES) or b"null")
+    except InvalidJson:
+        shown = None
+    key = shown.get("session_api_key") if isinstance(shown, dict) and shown.get("type") == "auth" else None
+    principal = guard.find(key) if isinstance(key, str) else None
+    if principal is None or not principal.may("read"):
+        socket.close(UNAUTHORIZED, "Authentication failed")
+        raise SocketClosed
+    return principal
+
+
+def _refuse(socket: WebSocket, code: int, reason: str) -> None:
+    if not socket.is_accepted:
         with contextlib.suppress(SocketClosed):
             socket.accept()
-        socket.close(CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
-    else:
-        session.serve()
-    return TakenOver()
+    socket.close(code, reason)
 
 
 def _cursor() -> dict[str, Any]:
@@ -102,8 +139,8 @@ class Session:
 
     def __init__(
         self,
-        store: Store,
         commands: Commands,
+        principal: Principal,
         conversation_id: ConversationId,
         socket: WebSocket,
         *,
@@ -112,8 +149,9 @@ class Session:
         with_seq: bool,
     ) -> None:
         """Raises as `Followers.follow`, or one of UNAVAILABLE."""
-        self._store = store
+        self._store = store = commands.store
         self._commands = commands
+        self._may_write = principal.may("write")
         self._id = conversation_id
         self._socket = socket
         self._since = since
@@ -128,7 +166,8 @@ class Session:
         """Answer the handshake, then serve until either side ends the socket."""
         sender: threading.Thread | None = None
         try:
-            self._socket.accept()
+            if not self._socket.is_accepted:
+                self._socket.accept()
             sender = threading.Thread(target=self._send_events, daemon=True)
             sender.start()
             while True:
@@ -199,6 +238,8 @@ class Session:
             if isinstance(received, dict) and received.get("type") == "auth":
                 return
             sent = InboundMessage().load(received)
+            if not self._may_write:
+                return self._send_error("Forbidden", "A message needs a key with the scope write")
             self._commands.send(self._id, content=sent["content"], run=sent["run"])
         except InvalidJson as fault:
             self._send_error("JSONDecodeError", f"Invalid JSON: {fault}")
@@ -207,7 +248,7 @@ class Session:
             self._send_error("ValidationError", json.dumps(faults))
         except UNAVAILABLE:
             self._send_error("StoreUnavailable", "The message was not taken: the store does not answer. Send it again.")
-        except (NotReachable, TooManySandboxes, AgentUnreachable, AgentRefused) as fault:
+        except (NeedsApproval, NotReachable, TooManySandboxes, AgentUnreachable, AgentRefused) as fault:
             self._send_error(type(fault).__name__, str(fault))
         except ConversationNotFound as gone:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))

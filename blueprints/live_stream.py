@@ -4,14 +4,14 @@ import re
 import select
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flask import Response, current_app, request
+from flask import Response, current_app, g, request
 from marshmallow import ValidationError
 
 from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput
+from blueprints.api import Blueprint, InvalidInput, needs
 from schemas.fields import Place
 from schemas.live import Stream
 from store.errors import UNAVAILABLE, Stopping, StoreError
@@ -32,6 +32,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 @stream.get("/events/stream")
+@needs("read", ticket=True)
 @stream.fails(404)
 @stream.doc(
     parameters=[
@@ -53,7 +54,8 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
     lines: Iterable[bytes]
     try:
         follower = current_store.followers.follow(conversation_id, after)
-        lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"))
+        forget = current_app.extensions["guard"].revocations.watch(g.principal, follower.close)
+        lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"), forget)
     except Stopping:  # a browser never retries after an error; after the end of a stream it does
         lines = [_RETRY]
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache stores it, no proxy buffers it
@@ -70,10 +72,17 @@ def _seq(text: str) -> int:
 class _Lines:
     """The body of the response. A class, because a generator that was never started is not closed."""
 
-    def __init__(self, follower: Follower, filters: dict[str, Any], connection: socket.socket | None) -> None:
+    def __init__(
+        self,
+        follower: Follower,
+        filters: dict[str, Any],
+        connection: socket.socket | None,
+        forget: Callable[[], None],
+    ) -> None:
         self._follower = follower
         self._filters = filters
         self._connection = connection
+        self._forget = forget
         self._ping_seconds = current_app.config["PING_SECONDS"]
         self._body = self._chunks()
 
@@ -81,6 +90,7 @@ class _Lines:
         return self._body
 
     def close(self) -> None:
+        self._forget()
         self._follower.close()
 
     def _chunks(self) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ import time
 from flask import current_app
 
 from blueprints import current_store
-from blueprints.api import Blueprint
+from blueprints.api import Blueprint, needs
 from schemas.operations import Readiness, ServerInfo, Status
 from specs import unsupported
 
@@ -23,6 +23,7 @@ _STARTED = time.monotonic()
 
 
 @operations.get("/alive")
+@needs("open")
 @operations.response(200, Status)
 def alive() -> dict[str, str]:
     """Show that this process answers."""
@@ -30,6 +31,7 @@ def alive() -> dict[str, str]:
 
 
 @operations.get("/health")
+@needs("open")
 @operations.response(200, Status)
 def health() -> dict[str, str]:
     """Show that this process answers, under the other name of `/alive`."""
@@ -37,6 +39,7 @@ def health() -> dict[str, str]:
 
 
 @operations.get("/ready")
+@needs("open")
 @operations.fails(503)
 @operations.response(200, Readiness)
 def ready() -> dict[str, object]:
@@ -46,6 +49,7 @@ def ready() -> dict[str, object]:
 
 
 @operations.get("/server_info")
+@needs("read")
 @operations.response(200, ServerInfo)
 def server_info() -> dict[str, object]:
     """Describe this server: its releases, its capabilities and its store."""

@@ -5,7 +5,7 @@ from typing import Any
 from flask import Response, jsonify
 
 from blueprints import current_specs
-from blueprints.api import Blueprint, InvalidInput, array_with_holes, repeated, repeated_parameter
+from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
 from schemas.fields import Fault
 from schemas.sandboxes import SandboxSpecInfo, SandboxSpecPage, SpecSearch, read_names
 from specs import SpecNotFound
@@ -14,6 +14,7 @@ specs = Blueprint("Sandbox Specs", __name__, url_prefix="/api/v1/sandbox-specs")
 
 
 @specs.get("/search")
+@needs("read")
 @specs.fails()
 @specs.arguments(SpecSearch(), location="query")
 @specs.response(200, SandboxSpecPage)
@@ -28,6 +29,7 @@ def search_sandbox_specs(search: dict[str, Any]) -> dict[str, Any]:
 
 
 @specs.get("")
+@needs("read")
 @specs.fails(414)
 @specs.doc(parameters=[repeated_parameter("id", "the specs")])
 @specs.response(200, array_with_holes("SandboxSpecInfo"))

@@ -5,7 +5,7 @@ from typing import Any
 from flask import Response, jsonify, request
 
 from blueprints import current_specs, current_store
-from blueprints.api import Blueprint, InvalidInput, array_with_holes, repeated, repeated_parameter
+from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
 from blueprints.archives import MEDIA_TYPES, ArchiveBody, start_from_archive
 from schemas.confirmations import Success
 from schemas.fields import Fault
@@ -38,6 +38,7 @@ DONE_TIMEOUT = 8.0
 
 
 @sandboxes.get("/search")
+@needs("read")
 @sandboxes.fails()
 @sandboxes.arguments(SandboxSearch(), location="query")
 @sandboxes.response(200, SandboxPage)
@@ -48,6 +49,7 @@ def search_sandboxes(search: dict[str, Any]) -> dict[str, Any]:
 
 
 @sandboxes.get("")
+@needs("read")
 @sandboxes.fails(414)
 @sandboxes.doc(parameters=[repeated_parameter("id", "the sandboxes")])
 @sandboxes.response(200, array_with_holes("SandboxInfo"))
@@ -59,6 +61,7 @@ def batch_get_sandboxes() -> Response:
 
 
 @sandboxes.post("")
+@needs("admin")
 @sandboxes.fails(400, 404, 409, 413, 415, 429)
 @sandboxes.arguments(StartSandbox(), location="query")
 @sandboxes.doc(requestBody=_ARCHIVE_BODY)
@@ -81,6 +84,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 
 
 @sandboxes.post("/<sandbox_id>/pause")
+@needs("admin")
 @sandboxes.fails(404, 409)
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
@@ -90,6 +94,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 
 
 @sandboxes.post("/<sandbox_id>/resume")
+@needs("admin")
 @sandboxes.fails(404, 409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
@@ -99,6 +104,7 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 
 
 @sandboxes.delete("/<sandbox_id>")
+@needs("admin")
 @sandboxes.fails(404)
 @sandboxes.arguments(DeleteSandbox(), location="query")
 @sandboxes.response(200, Success)
@@ -112,6 +118,7 @@ def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, b
 
 
 @sandboxes.get("/<sandbox_id>/logs")
+@needs("admin")
 @sandboxes.fails(404)
 @sandboxes.arguments(LogTail(), location="query")
 @sandboxes.response(200, SandboxLog)
@@ -121,6 +128,7 @@ def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
 
 
 @sandboxes.get("/<sandbox_id>/archive")
+@needs("admin")
 @sandboxes.fails(404, 409)
 @sandboxes.response(200, {"type": "string", "format": "binary"}, content_type="application/zstd")
 def get_sandbox_archive(sandbox_id: str) -> Response:

@@ -1,17 +1,15 @@
 """What agents post: events, and the state of conversations.
 
-An agent in a sandbox shows the sandbox's session key, which is checked before the body is read. The agent of a
-detached conversation needs no key yet.
+An agent in a sandbox shows the sandbox's hook key, the agent of a detached conversation a key with the scope `write`.
 """
 
 from typing import Any
 
 from flask import g, request
 from marshmallow import ValidationError
-from werkzeug.exceptions import Unauthorized
 
 from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput, json_body
+from blueprints.api import Blueprint, InvalidInput, json_body, needs
 from schemas.confirmations import Success
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
 from schemas.webhooks import ConversationTold
@@ -19,14 +17,7 @@ from wire import ConversationId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
 
-_KEY = {
-    "in": "header",
-    "name": "X-Session-API-Key",
-    "schema": {"type": "string"},
-    "description": "Of the sandbox that sends this.",
-}
 _BATCH = {
-    "parameters": [_KEY],
     "requestBody": {
         "required": True,
         "content": {
@@ -43,22 +34,9 @@ _BATCH = {
 }
 
 
-@webhooks.before_request
-def check_key() -> None:
-    """Find the sandbox that sends the request: `g.sandbox_id`, None for no key. Raises Unauthorized.
-
-    Only events may come without a key, and not under the path of a sandbox.
-    """
-    key, named = request.headers.get("X-Session-API-Key"), (request.view_args or {}).get("sandbox_id")
-    g.sandbox_id = None if key is None else current_store.sandboxes.of_key(key)
-    shows_its_own = g.sandbox_id is not None and named in (None, g.sandbox_id)
-    may_show_none = key is None and named is None and "conversation_id" in (request.view_args or {})
-    if not shows_its_own and not may_show_none:
-        raise Unauthorized("X-Session-API-Key must be that of the sandbox")
-
-
 @webhooks.post("/events/<conversation_id:conversation_id>")
-@webhooks.fails(401, 404, 409, 413, 415)
+@needs("write", hook=True)
+@webhooks.fails(404, 409, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
@@ -67,7 +45,8 @@ def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 
 @webhooks.post("/<sandbox_id>/events/<conversation_id:conversation_id>")
-@webhooks.fails(401, 404, 409, 413, 415)
+@needs("hook")
+@webhooks.fails(404, 409, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:  # noqa: ARG001
@@ -76,8 +55,8 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 
 
 @webhooks.post("/conversations")
-@webhooks.fails(401, 404, 413, 415)
-@webhooks.doc(parameters=[_KEY])
+@needs("hook")
+@webhooks.fails(404, 413, 415)
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
 def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
@@ -86,8 +65,8 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 
 
 @webhooks.post("/<sandbox_id>/conversations")
-@webhooks.fails(401, 404, 413, 415)
-@webhooks.doc(parameters=[_KEY])
+@needs("hook")
+@webhooks.fails(404, 413, 415)
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
 def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001
@@ -101,10 +80,10 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
         batch = read_batch(raw)
     except ValidationError as fault:
         raise InvalidInput("body", fault.normalized_messages()) from None
-    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=g.sandbox_id)
+    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=g.principal.sandbox_id)
     return {"success": True, "appended": appended, "seq": seq}
 
 
 def _tell(told: dict[str, Any]) -> dict[str, bool]:
-    current_store.app_conversations.report(g.sandbox_id, ConversationId(told.pop("id")), told)
+    current_store.app_conversations.report(g.principal.sandbox_id, ConversationId(told.pop("id")), told)
     return {"success": True}

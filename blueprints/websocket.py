@@ -5,6 +5,7 @@ a write that makes no progress ends the connection. A frame for many clients is 
 """
 
 import contextlib
+import math
 import socket
 import struct
 import threading
@@ -34,6 +35,10 @@ class SocketClosed(Exception):
     """The connection has ended: the client or the server closed it, or it broke."""
 
 
+class _Late(Exception):
+    """The client has not sent its first message in time."""
+
+
 class UpgradeRequired(HTTPException):
     """A plain request for the path of a WebSocket."""
 
@@ -61,7 +66,9 @@ class WebSocket:
         self._idle_seconds = idle_seconds
         self._writing = threading.Lock()
         self._closed = False
+        self.is_accepted = False  #: whether the handshake was answered
         self._ping: Ping | None = None
+        self._until = math.inf
         self._protocol = WSConnection(ConnectionType.SERVER)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in request.headers]
         try:
@@ -72,6 +79,7 @@ class WebSocket:
 
     def accept(self) -> None:
         """Answer the handshake: from here on the connection is no longer HTTP's. Raises SocketClosed."""
+        self.is_accepted = True
         self._socket.settimeout(self._ping_seconds)
         self.send(self._handshake)
 
@@ -79,6 +87,22 @@ class WebSocket:
         """Write whole frames. Raises SocketClosed, also when the client takes nothing for too long."""
         with self._writing:
             self._write(frames)
+
+    def receive_first(self, seconds: float, size: int) -> bytes | None:
+        """The first message of the client, of at most so many bytes; None if it does not come in so many seconds.
+
+        Raises SocketClosed, also for a longer one.
+        """
+        bounds = self._message_bytes
+        self._message_bytes, self._until = size, time.monotonic() + seconds
+        self._socket.settimeout(min(seconds, self._ping_seconds))
+        try:
+            return self.receive()
+        except _Late:
+            return None
+        finally:
+            self._message_bytes, self._until = bounds, math.inf
+            self._socket.settimeout(self._ping_seconds)
 
     def receive(self) -> bytes:
         """The next message of the client, whole; text as UTF-8. Raises SocketClosed."""
@@ -132,7 +156,11 @@ class WebSocket:
         while True:
             try:
                 data = self._socket.recv(_CHUNK)
+                if time.monotonic() > self._until:
+                    raise _Late
             except TimeoutError:
+                if time.monotonic() > self._until:
+                    raise _Late from None
                 if time.monotonic() - silent_since >= self._idle_seconds:
                     self.close(GOING_AWAY, "No answer to pings")
                     raise SocketClosed from None

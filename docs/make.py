@@ -1,6 +1,7 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
-The OpenAPI document in `docs/openapi.json`, and the table in `docs/settings.md`. Tests compare both with the code.
+The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, and the table of who may call
+what in `docs/access.md`. Tests compare all three with the code.
 """
 
 import json
@@ -9,12 +10,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from app import create_app
+from blueprints.api import Needs
 from config import Config
 
 PROJECT = Path(__file__).parent.parent
-OPENAPI, SETTINGS = PROJECT / "docs" / "openapi.json", PROJECT / "docs" / "settings.md"
+OPENAPI, SETTINGS, ACCESS = (PROJECT / "docs" / name for name in ("openapi.json", "settings.md", "access.md"))
 
-_TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- /settings -->)", re.DOTALL)
+_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 
 def openapi() -> str:
@@ -30,10 +32,29 @@ def settings() -> str:
     for setting in fields(Config):
         default = f"`{setting.default}`" if setting.default != "" else "unset"
         rows.append(f"| `{setting.name.upper()}` | {default} | {setting.metadata['help']} |")
+    return _with_table(SETTINGS, rows)
+
+
+def access() -> str:
+    """The page about access; its table is made from what every rule declares."""
+    rows = []
+    app = create_app(Config(redis_url="redis://127.0.0.1:1"))
+    for rule in app.url_map.iter_rules():
+        needed = getattr(app.view_functions[rule.endpoint], "needs", Needs("open"))
+        path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
+        [method] = ["SOCKET"] if rule.websocket else (rule.methods or set()) - {"HEAD", "OPTIONS"}
+        words = "no key" if needed.scope == "open" else "a hook key" if needed.scope == "hook" else f"`{needed.scope}`"
+        also = (needed.hook and needed.scope != "hook", "or a hook key"), (needed.ticket, "or a ticket")
+        rows.append((path, f"| {method} | `{path}` | {' '.join([words, *(text for holds, text in also if holds)])} |"))
+    return _with_table(ACCESS, ["| Method | Path | Needs |", "|---|---|---|", *(row for _, row in sorted(rows))])
+
+
+def _with_table(page: Path, rows: list[str]) -> str:
     table = "\n".join(rows) + "\n"
-    return _TABLE.sub(lambda _: table, SETTINGS.read_text())
+    return _TABLE.sub(lambda _: table, page.read_text())
 
 
 if __name__ == "__main__":
     OPENAPI.write_text(openapi())
     SETTINGS.write_text(settings())
+    ACCESS.write_text(access())

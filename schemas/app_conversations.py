@@ -9,7 +9,7 @@ from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, refusal
-from schemas.sandboxes import STATUSES, is_sandbox_id, running
+from schemas.sandboxes import SHOWS_KEYS, STATUSES, is_sandbox_id, running
 from wire import MOST_TITLE, utc_time
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
@@ -210,8 +210,12 @@ class AppConversation(BaseSchema):
         metadata={**_NULLABLE, "description": "At the agent server; null unless the sandbox runs."},
     )
     session_api_key = fields.Function(
-        lambda state: running(state["sandbox"], state["sandbox"] and state["sandbox"].session_api_key),
-        metadata=_NULLABLE,
+        lambda state: (
+            running(state["sandbox"], state["sandbox"] and state["sandbox"].session_api_key)
+            if SHOWS_KEYS.get()
+            else None
+        ),
+        metadata={**_NULLABLE, "description": "Null unless the sandbox runs, and for a key that may not approve."},
     )
     acp_server = fields.Constant(None)
     launched_agent_profile = fields.Constant(None)

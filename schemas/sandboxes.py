@@ -1,6 +1,7 @@
 """Sandboxes and their specs. Source: the app-server wire."""
 
 import re
+from contextvars import ContextVar
 from typing import Any
 
 from marshmallow import ValidationError, fields, post_dump
@@ -8,6 +9,9 @@ from marshmallow import ValidationError, fields, post_dump
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
 from wire import utc_time
+
+#: whether the response to the present request may show session keys, which open an agent server
+SHOWS_KEYS: ContextVar[bool] = ContextVar("shows_keys", default=False)
 
 #: the statuses of a sandbox; `store/scripts/_sandbox.lua` has the moves between them
 STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
@@ -94,7 +98,7 @@ class ExposedUrl(BaseSchema):
 
 
 class SandboxInfo(BaseSchema):
-    """A sandbox. Its key and its URLs are null unless it is RUNNING."""
+    """A sandbox. Its key and its URLs are null unless it is RUNNING; a key that may not approve is shown no key."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
@@ -115,6 +119,8 @@ class SandboxInfo(BaseSchema):
     def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:
         if sandbox["status"] != "RUNNING":
             sandbox |= {"session_api_key": None, "exposed_urls": None}
+        if not SHOWS_KEYS.get():
+            sandbox["session_api_key"] = None
         return sandbox
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from store.access_keys import AccessKeys, Tickets
 from store.app_conversations import AppConversations
 from store.archives import Archives
 from store.bounds import Bounds
@@ -44,6 +45,8 @@ class Store:
     followers: Followers
     forks: Forks
     health: Health
+    access_keys: AccessKeys
+    tickets: Tickets
 
 
 def open_store(
@@ -82,4 +85,6 @@ def open_store(
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
+        access_keys=AccessKeys(scripts),
+        tickets=Tickets(scripts),
     )

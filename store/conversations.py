@@ -9,7 +9,7 @@ from redis import Redis
 
 from store.confirmations import held_risks
 from store.effects import encodable
-from store.errors import ConversationNotFound, IllegalMove, NotItsSandbox
+from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox
 from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.scripts import Scripts
@@ -200,9 +200,15 @@ class Conversations:
         if outcome == "foreign":
             raise NotItsSandbox
 
-    def change_status(self, conversation_id: ConversationId, verb: str) -> None:
-        """Run, pause or interrupt, as `_status.lua` has it. Raises ConversationNotFound, IllegalMove."""
-        [outcome] = self._listing.write(self._scripts.change_status, conversation_id, [*Stamp.now().args, verb])
+    def change_status(self, conversation_id: ConversationId, verb: str, *, may_decide: bool = True) -> None:
+        """Run, pause or interrupt, as `_status.lua` has it.
+
+        may_decide: whether the caller may accept what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval.
+        """
+        args = [*Stamp.now().args, verb, int(may_decide)]
+        [outcome] = self._listing.write(self._scripts.change_status, conversation_id, args)
+        if outcome == "forbidden":
+            raise NeedsApproval
         if outcome != "done":
             raise IllegalMove(verb, outcome)
 

@@ -18,7 +18,7 @@ from redis.exceptions import TimeoutError
 
 import wire
 from store.bounds import Bounds
-from store.errors import ConversationNotFound, ReasonTooLong
+from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
 from store.sandbox_record import Limits
 from store.scripts import Scripts
@@ -86,13 +86,13 @@ class Deliveries:
         taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
 
-    def decide(self, claim: Claim, *, accept: bool, reason: str) -> Delivery | None:
+    def decide(self, claim: Claim, *, accept: bool, reason: str, may_decide: bool = True) -> Delivery | None:
         """Accept or reject all pending actions. Returns the outstanding delivery; `claim.is_of` it if this decision
         took effect.
 
         The listing does not change: status and observations come from the agent.
-        Raises ReasonTooLong, ConversationNotFound, and TimeoutError if the lease ended before; then nothing was
-        decided, and the claim is closed.
+        may_decide: whether the caller may decide. Raises ReasonTooLong, ConversationNotFound, NeedsApproval, and
+        TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
         """
         try:
             self._bounds.check_reason(reason)
@@ -102,11 +102,13 @@ class Deliveries:
         stamp = Stamp(wire.now(), claim.delivery_id)
         latest = claim.lease_end - round(_MARGIN * 1e6)
         verb = "accept" if accept else "reject"
-        args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest]
+        args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest, int(may_decide)]
         reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
-        if reply is None or reply[0] == "late":
+        if reply is None or reply[0] in ("late", "forbidden"):
             self.close(claim)
-            raise ConversationNotFound if reply is None else TimeoutError("The lease ended before the decision")
+            if reply is None:
+                raise ConversationNotFound
+            raise NeedsApproval if reply[0] == "forbidden" else TimeoutError("The lease ended before the decision")
         _, _, status, _, _, _, _, *outstanding = reply
         return _delivery(status, outstanding) if outstanding else None
 

@@ -24,6 +24,10 @@ StoreError
 ├── NotItsSandbox
 ├── IdInUse
 ├── SecretsRefused
+├── KeyNotFound
+├── KeyWouldBePast
+├── TooManyKeys
+├── NeedsApproval
 ├── TooManyFollowers
 ├── FellBehind
 ├── NewerData
@@ -191,6 +195,34 @@ class SecretsRefused(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Secrets cannot be kept: the server has no SECRET_KEY")
+
+
+class KeyNotFound(StoreError):
+    """There is no key of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Key not found")
+
+
+class KeyWouldBePast(StoreError):
+    """A key would have expired before it was made."""
+
+    def __init__(self) -> None:
+        super().__init__("Must lie in the future")
+
+
+class TooManyKeys(StoreError):
+    """There are as many keys as may be."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"There are {most} keys, which is the most: revoke one first")
+
+
+class NeedsApproval(StoreError):
+    """A message or a run would answer pending actions, and its sender may not answer them."""
+
+    def __init__(self) -> None:
+        super().__init__("Actions wait for a decision, which this would take: that needs a key with the scope approve")
 
 
 class TooManyFollowers(StoreError):

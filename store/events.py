@@ -15,6 +15,7 @@ from store.errors import (
     ConversationNotFound,
     EventNotFound,
     EventsTooLong,
+    NeedsApproval,
     NotItsSandbox,
     TooManyKinds,
     TooManyPending,
@@ -84,10 +85,12 @@ class EventLog:
                 raise TooManyKinds(self._bounds.event_kinds)
         return appended, Seq(last)
 
-    def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
+    def send(
+        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, may_decide: bool = True
+    ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 
-        Raises ConversationNotFound.
+        may_decide: whether the sender may reject them. Raises ConversationNotFound, and NeedsApproval.
         """
         stamp = Stamp.now()
         at = stamp.at
@@ -96,11 +99,13 @@ class EventLog:
             args = [
                 *(stamp.id_prefix, event_time(at), at, stamp.utc_time),
                 *(event.id, pair(event.kind, event.source), event.raw, record(event)),
-                *(int(run), json.dumps(SUPERSEDED)),
+                *(int(run), json.dumps(SUPERSEDED), int(may_decide)),
             ]
             outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
             if outcome == "sent":
                 return
+            if outcome == "forbidden":
+                raise NeedsApproval
             at = Micros(int(float(earliest)))
 
     def count(

@@ -3,6 +3,8 @@
 import json
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from store.bounds import PAGE_BYTES
@@ -16,6 +18,10 @@ from wire import ConversationId, Seq
 
 #: events that one `read` filters: else a filter that no event passes would keep a worker busy
 MOST_READ = 10_000
+
+
+#: what holds while a client waits: it may end the wait by the call that it is given
+Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 class Followers:
@@ -80,12 +86,20 @@ class Followers:
                     del self._feeds[feed.id]
 
     def read(
-        self, conversation_id: ConversationId, after: Seq, *, wait: float, limit: int, **filters: Any
+        self,
+        conversation_id: ConversationId,
+        after: Seq,
+        *,
+        wait: float,
+        limit: int,
+        ending: Ending = lambda _: nullcontext(),
+        **filters: Any,
     ) -> tuple[list[bytes], Seq]:
         """The events after a seq that pass the filters, and the seq to read after next.
 
         Reads MOST_READ events at most, and returns at most PAGE_BYTES; where no event follows that seq, it waits up to
-        `wait` seconds for one. Raises as `follow`, except Stopping: a process that stops returns no events.
+        `wait` seconds for one. ending: holds for the wait, and may call what it is given to end it.
+        Raises as `follow`, except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []
         size = 0
@@ -103,16 +117,16 @@ class Followers:
                 seq = Seq(seq + 1)
                 if len(found) == limit or seq - after == MOST_READ:
                     return found, seq
-            if seq >= last and (found or not self._await_event(conversation_id, seq, deadline)):
+            if seq >= last and (found or not self._await_event(conversation_id, seq, deadline, ending)):
                 return found, seq
 
-    def _await_event(self, conversation_id: ConversationId, seq: Seq, deadline: float) -> bool:
+    def _await_event(self, conversation_id: ConversationId, seq: Seq, deadline: float, ending: Ending) -> bool:
         """Whether an event came after a seq before the deadline."""
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
         try:
-            with self.follow(conversation_id, seq) as follower:
+            with self.follow(conversation_id, seq) as follower, ending(follower.close):
                 return bool(follower.next(remaining))
         except Stopping:
             return False

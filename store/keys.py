@@ -66,6 +66,12 @@
 | {starts}:failed          | sorted set | failed ones that may have left a sandbox or a     | one per such         |
 |                          |            | conversation, score when a driver may clear, µs   |                      |
 | {starts}:signal          | channel    | id of a start task that waits for a driver        |                      |
+| {access}:key:ID          | hash       | a key of access: id, digest, name, scopes,        | MOST_KEYS            |
+|                          |            | created_at, expires_at, used_at (µs)              |                      |
+| {access}:digests         | hash       | SHA-256 of a key → id                             | one per key          |
+| {access}:created         | sorted set | id, score time in µs                              | one per key          |
+| {access}:revoked:ID      | string     | the request that revoked it: a repeat finds it    | a minute             |
+| {access}:ticket:SHA-256  | hash       | what a ticket stands for, and who has taken it    | 30 seconds           |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
 conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
@@ -239,6 +245,12 @@ class StartKeys:
     def updated(cls, conversation_id: ConversationId) -> str:
         """The order of the last change of one conversation's."""
         return f"{cls.root}:updated:{conversation_id}"
+
+
+class AccessRoot:
+    """The name that all keys of access and all tickets are below, in one slot."""
+
+    root = "{access}"
 
 
 class KeysOfVersion0:

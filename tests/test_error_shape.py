@@ -36,6 +36,8 @@ BODIES = {
     "tell_conversation": {"id": str(uuid4())},
     "append_events_of_sandbox": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
     "tell_conversation_of_sandbox": {"id": str(uuid4())},
+    "make_key": {"name": "x", "scopes": ["read"]},
+    "make_ticket": {"conversation_id": str(uuid4())},
 }
 #: a query that each operation which needs one accepts
 QUERIES = {
@@ -74,7 +76,7 @@ def client():
 
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
-    return path.replace("<sandbox_id>", "some-sandbox")
+    return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 
 def named(rule) -> str:

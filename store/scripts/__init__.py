@@ -111,6 +111,13 @@ class Scripts:
     forget_start_task: Script
     read_start_tasks: Script
     page_start_tasks: Script
+    make_access_key: DecidingScript
+    find_access_key: Script
+    live_access_keys: Script
+    list_access_keys: Script
+    revoke_access_key: Script
+    make_ticket: Script
+    take_ticket: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():

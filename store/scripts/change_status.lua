@@ -3,8 +3,8 @@
 -- nothing is written, and the followers are signalled to send the state, as clients wait for the end of every run.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
---       5 "run" | "pause" | "interrupt"
--- Returns  {"done" | the status that refuses, revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
+--       5 "run" | "pause" | "interrupt"   6 "1": the caller may decide what waits, else "0"
+-- Returns  {"done" | "forbidden": it would accept what waits | the status that refuses, revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- include: _log.lua
@@ -19,7 +19,9 @@ if status ~= log.status then
   local stamp = {iso = ARGV[2], score = ARGV[3]}
   if ARGV[5] == 'run' then
     if log.status == 'waiting_for_confirmation' then
-      stamp = not_before(open_actions(), stamp)
+      local actions = open_actions()
+      if #actions > 0 and ARGV[6] ~= '1' then return close_log('forbidden', ARGV[4]) end
+      stamp = not_before(actions, stamp)
       close_actions()
     end
   else

@@ -7,7 +7,8 @@
 --       2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "accept" | "reject"   6 reason as JSON   7 sandbox that the conversation lives in ("" none)
 --       8 latest time of the decision by Redis' clock, µs ("" no matter): a later decision might stay undelivered
--- Returns  {"won" | "nothing_pending" | "late", revision, execution_status, created_at, updated_at, groups, title, then in a sandbox
+--       9 "1": the caller may decide, else "0"
+-- Returns  {"won" | "nothing_pending" | "late" | "forbidden", revision, execution_status, created_at, updated_at, groups, title, then in a sandbox
 --          what _outstanding.lua returns} | false: no such conversation in that sandbox
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat of the decision that won finds its own event, or its delivery, and returns "won"
@@ -27,6 +28,7 @@ if redis.call('HGET', root, 'delivery_id') == ARGV[1] then return close('won') e
 if ARGV[8] ~= '' and tonumber(now) > tonumber(ARGV[8]) then return close('late') end
 local actions = after(ARGV[5]) and open_actions() or {}
 if #actions == 0 then return close('nothing_pending') end
+if ARGV[9] ~= '1' then return close('forbidden') end
 
 local stamp = {iso = ARGV[2], score = ARGV[3]}
 if sandbox_id ~= '' then

@@ -4,8 +4,8 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per message   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 message id   6 "KIND:SOURCE" escaped   7 bytes   8 text record   9 "1" to run, else "0"
---       10 reason of the rejection as JSON
--- Returns  {"sent" | "early", revision, execution_status, created_at, updated_at, groups, title, the earliest time in
+--       10 reason of the rejection as JSON   11 "1": its sender may decide what waits, else "0"
+-- Returns  {"sent" | "early" | "forbidden": it would reject what waits, revision, execution_status, created_at, updated_at, groups, title, the earliest time in
 --          µs that the message may bear} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
@@ -17,7 +17,9 @@ if not open_log(ARGV[1]) then return false end
 if redis.call('HEXISTS', root .. ':ids', ARGV[5]) == 0 then
   local stamp = {iso = ARGV[2], score = ARGV[3]}
   if log.status == 'waiting_for_confirmation' then
-    local earliest = not_before(open_actions(), stamp)
+    local actions = open_actions()
+    if #actions > 0 and ARGV[11] ~= '1' then return close_log('forbidden', ARGV[4], ARGV[3]) end
+    local earliest = not_before(actions, stamp)
     if earliest ~= stamp then return close_log('early', ARGV[4], earliest.score) end
   end
   append_message(stamp, ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1', ARGV[10])

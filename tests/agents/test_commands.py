@@ -3,6 +3,7 @@
 import pytest
 
 from agents.commands import NotReachable
+from agents.deletions import delete
 from agents.link import AgentRefused, AgentUnreachable
 from store.errors import ConversationNotFound
 from store.sandbox_record import SandboxId
@@ -51,7 +52,7 @@ def test_no_call_goes_to_a_forgotten_sandbox(store, commands, conversation):
     store.conversations.create(conversation, sandbox_id=SandboxId("forgotten"), app={})
     with pytest.raises(NotReachable, match="MISSING"):
         commands.set_policy(conversation, {"kind": "NeverConfirm"})
-    commands.delete(conversation)
+    delete(commands, conversation)
 
 
 def test_a_refusal_repeats_the_detail_of_the_agent(store, commands, conversation, sandbox, agent):

@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from agents.commands import Commands
+from agents.deletions import delete_with_children
 from agents.link import http_client
 from store.errors import ConversationNotFound
 from tests.agents import SPECS
@@ -40,7 +41,7 @@ def forgotten(store, monkeypatch):
 def test_a_deletion_removes_every_child_and_every_start_task(store, commands, family, forgotten):
     parent, children, grandchild = family
 
-    commands.delete_with_children(parent)
+    delete_with_children(commands, parent)
 
     assert not any(store.conversations.get_many([parent, *children]))
     assert forgotten == [*(f"start {number}" for number in range(103)), "first"]
@@ -61,10 +62,10 @@ def test_the_repeat_of_a_deletion_that_was_killed_removes_the_rest(store, comman
     with monkeypatch.context() as killed:
         killed.setattr(store.conversations, "delete", delete_until_killed)
         with pytest.raises(KeyboardInterrupt):
-            commands.delete_with_children(parent)
+            delete_with_children(commands, parent)
     assert sum(state is None for state in store.conversations.get_many([parent, *children])) == 50
 
-    commands.delete_with_children(parent)
+    delete_with_children(commands, parent)
 
     assert not any(store.conversations.get_many([parent, *children]))
     assert set(forgotten) == {*(f"start {number}" for number in range(103)), "first"}
@@ -74,6 +75,6 @@ def test_a_detached_conversation_is_no_app_conversation_to_delete(store, command
     store.conversations.create(conversation)
 
     with pytest.raises(ConversationNotFound):
-        commands.delete_with_children(conversation)
+        delete_with_children(commands, conversation)
 
     assert store.conversations.get(conversation)

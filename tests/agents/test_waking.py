@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from agents.commands import Commands
+from agents.deletions import delete
 from agents.link import AgentRefused, http_client
 from agents.reach import NotReachable
 from store import Limits
@@ -116,7 +117,7 @@ def test_a_pause_an_interrupt_and_a_deletion_wake_nothing(store, patient, paused
     for verb in ("pause", "interrupt"):
         with pytest.raises(NotReachable, match="PAUSED"):
             patient.change_status(paused, verb)
-    patient.delete(paused)
+    delete(patient, paused)
     assert store.sandboxes.get(sandbox.id).wanted != "running"
     assert agent.requests == []
 

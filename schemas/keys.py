@@ -1,0 +1,72 @@
+"""Keys of access, and tickets. Source: docs/access.md."""
+
+from typing import Any
+
+from marshmallow import fields, validate
+
+from access import SCOPES
+from schemas.fields import BaseSchema, Choice, Id, Instant, Text, refusal
+from wire import utc_time
+
+#: most characters of a key's name
+MOST_NAME = 100
+
+_SCOPES: dict[str, Any] = {"metadata": {"uniqueItems": True}, "validate": validate.Length(min=1, max=len(SCOPES))}
+
+
+class Name(Text):
+    """A name of one line, for lists and for the audit."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        name = super()._deserialize(value, *args, **kwargs)
+        if not name.isprintable() or name != name.strip():
+            raise refusal("String should be printable, without blanks around it", "string_pattern_mismatch")
+        return name
+
+
+class KeyRequest(BaseSchema):
+    """A key to make."""
+
+    name = Name(required=True, least=1, most=MOST_NAME)
+    scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
+    expires_at = Instant(load_default=None, allow_none=True, metadata={"type": ["string", "null"]})
+
+
+def _instant(name: str, what: str) -> fields.Function:
+    return fields.Function(
+        lambda key: None if getattr(key, name) is None else utc_time(getattr(key, name)),
+        metadata={"type": ["string", "null"], "format": "date-time", "description": what},
+    )
+
+
+class KeyInfo(BaseSchema):
+    """A key, without the key itself."""
+
+    id = fields.String(required=True)
+    name = fields.String(required=True)
+    scopes = fields.List(fields.String(metadata={"enum": list(SCOPES)}), required=True)
+    created_at = fields.Function(
+        lambda key: utc_time(key.created_at), metadata={"type": "string", "format": "date-time"}
+    )
+    expires_at = _instant("expires_at", "Null: never.")
+    used_at = _instant("used_at", "Its last use, to the minute; null: none yet.")
+
+
+class NewKey(KeyInfo):
+    """A key with the key itself, which no later response has."""
+
+    key = fields.String(required=True)
+
+
+class TicketRequest(BaseSchema):
+    """What a ticket is for."""
+
+    conversation_id = Id(required=True)
+    scopes = fields.List(
+        Choice(*SCOPES), validate=_SCOPES["validate"], metadata={"description": "Absent: all that the asker has."}
+    )
+
+
+class Ticket(BaseSchema):
+    ticket = fields.String(required=True, metadata={"description": "For the query of one socket or stream: `ticket=`."})
+    expires_in = fields.Integer(required=True, metadata={"description": "Seconds."})

@@ -1,0 +1,13 @@
+-- _access: the keys of access. Included after _clock.lua. A key that expired is kept for the list, and opens nothing.
+local root = KEYS[1]
+
+local function is_live(id)
+  local expires = redis.call('HGET', root .. ':key:' .. id, 'expires_at')
+  return expires and (expires == '' or tonumber(expires) > tonumber(now))
+end
+
+local function forget(id)
+  redis.call('HDEL', root .. ':digests', redis.call('HGET', root .. ':key:' .. id, 'digest') or '')
+  redis.call('DEL', root .. ':key:' .. id)
+  redis.call('ZREM', root .. ':created', id)
+end

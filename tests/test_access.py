@@ -1,0 +1,524 @@
+"""Who may do what: every rule of the app with every kind of key. Source: docs/access.md."""
+
+import json
+import re
+import threading
+import time
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+from websockets.exceptions import InvalidStatus
+
+from access import SettingsKeys
+from app import create_app
+from blueprints.api import Blueprint
+from blueprints.guard import register_guard
+from config import Config
+from docs import make
+from schemas.keys import MOST_NAME
+from tests.conftest import as_events, message
+from tests.servers import agent_server, wait_until
+from tests.sockets import socket
+
+ADMIN = "an-admin-key-of-the-settings"
+KINDS = ("nobody", "wrong", "read", "write", "approve", "admin", "hook", "foreign hook")
+
+#: scope that a rule declares → the kinds of key that pass
+PASS = {
+    "open": set(KINDS),
+    "read": {"read", "write", "approve", "admin"},
+    "write": {"write", "admin"},
+    "approve": {"approve", "admin"},
+    "admin": {"admin"},
+    "hook": {"hook", "foreign hook"},
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(redis_url):
+    return create_app(Config(redis_url=redis_url, redis_timeout=10, api_keys=(ADMIN, "another-admin-key-of-them")))
+
+
+@pytest.fixture(scope="module")
+def keys(guarded):
+    """A key of each kind, and the sandbox of the hook key."""
+    store, client = guarded.extensions["store"], guarded.test_client()
+    made = {
+        scope: client.post("/api/v1/keys", json={"name": scope, "scopes": [scope]}, headers=bearer(ADMIN)).json["key"]
+        for scope in ("read", "write", "approve")
+    }
+    store.sandboxes.beat("guarded", "supervisor")
+    sandboxes = [store.sandboxes.start("spec", host="guarded") for _ in range(2)]
+    hooks = [one.session_api_key for one in sandboxes]
+    return {**made, "nobody": None, "wrong": "w" * 40, "admin": ADMIN, "hook": hooks[0], "foreign hook": hooks[1]}, (
+        sandboxes[0].id
+    )
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def rules(app):
+    """Method, path with ids in it, and the view's declaration, of every rule but those of pages and assets."""
+    for rule in app.url_map.iter_rules():
+        declared = getattr(app.view_functions[rule.endpoint], "needs", None)
+        if declared is None or rule.websocket:
+            continue
+        for method in rule.methods - {"HEAD", "OPTIONS"}:
+            yield method, rule.rule, declared
+
+
+def expected(declared, kind, path):
+    """The status of the guard's refusal, None where it lets the request pass."""
+    if kind in PASS[declared.scope]:
+        return 401 if kind == "foreign hook" and "<sandbox_id>" in path else None
+    if "hook" in kind:
+        return None if declared.hook else 403
+    if declared.scope == "hook":
+        return 401
+    return 401 if kind in ("nobody", "wrong") else 403
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("header", ["Authorization", "X-Session-API-Key"])
+def test_every_rule_answers_every_key_as_its_scope_says(guarded, keys, kind, header):
+    by_kind, sandbox_id = keys
+    key, client = by_kind[kind], guarded.test_client()
+    shown = {} if key is None else bearer(key) if header == "Authorization" else {header: key}
+    found = {}
+    for method, rule, declared in rules(guarded):
+        path = re.sub(r"<[^>]*conversation_id>", str(uuid4()), rule)
+        path = path.replace("<sandbox_id>", sandbox_id if "webhooks" in rule else "unknown")
+        path = re.sub(r"<[^>]*>", "unknown", path)
+        # A body that no operation takes, and a spec that is not there: what passes the guard has no effect.
+        response = client.open(
+            path,
+            method=method,
+            query_string={"sandbox_spec_id": "unknown"},
+            headers=shown,
+            data=None if method == "GET" else "x",
+            content_type="text/plain",
+        )
+        refused = response.status_code if response.status_code in (401, 403) else None
+        if refused != expected(declared, kind, rule) or response.status_code == 500:
+            found[f"{method} {rule}"] = (response.status_code, response.get_json())
+    assert found == {}
+
+
+def test_a_rule_that_declares_no_scope_stops_the_start(redis_url):
+    app = create_app(Config(redis_url=redis_url))
+    app._got_first_request = False
+    app.add_url_rule("/undeclared", view_func=lambda: "")
+    with pytest.raises(LookupError, match="does not declare who may call it"):
+        register_guard(app, SettingsKeys(()), is_open=True)
+
+    blueprint = Blueprint("undeclared", __name__)
+    with pytest.raises(LookupError, match="lacks @needs"):
+        blueprint.get("/path")(lambda: "")
+
+
+def test_the_table_in_the_docs_is_current():
+    assert make.ACCESS.read_text() == make.access(), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({}, "A key is needed"),
+        ({"Authorization": "Basic YTpi"}, "must be: Bearer KEY"),
+        ({"Authorization": "Bearer"}, "must be: Bearer KEY"),
+        ({"Authorization": "Bearer nope"}, "wrong"),
+        ({"Authorization": f"Bearer {ADMIN}x"}, "wrong"),
+        ({"Authorization": f"Bearer {ADMIN[:-1]}"}, "wrong"),
+        ({"X-Session-API-Key": "ü" * 30}, "wrong"),
+        ({"X-Session-API-Key": "k" * 8000}, "wrong"),
+        ({"X-Session-API-Key": ""}, "wrong"),
+        ({"X-Session-API-Key": ADMIN, "Authorization": "Bearer another-admin-key-of-them"}, "two different keys"),
+    ],
+)
+def test_a_wrong_key_is_401_and_says_why(guarded, headers, words):
+    response = guarded.test_client().get("/api/conversations/count", headers=headers)
+
+    assert response.status_code == 401
+    assert words in response.get_json()["detail"]
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_key_in_the_query_opens_no_plain_request(guarded):
+    response = guarded.test_client().get("/api/conversations/count", query_string={"session_api_key": ADMIN})
+
+    assert response.status_code == 401
+    assert response.get_json()["detail"] == "A key in the query opens sockets alone: show it in a header"
+
+
+def test_the_same_key_in_both_headers_is_one_key(guarded):
+    both = {"X-Session-API-Key": ADMIN, **bearer(ADMIN)}
+    assert guarded.test_client().get("/api/conversations/count", headers=both).status_code == 200
+
+
+def test_what_is_wrong_within_a_path_is_told_to_those_who_may_read(guarded):
+    client = guarded.test_client()
+    assert client.get("/api/conversations/no-uuid").status_code == 401
+    assert client.get("/api/conversations/no-uuid", headers=bearer(ADMIN)).status_code == 422
+    assert client.get("/no-such-path").status_code == 404
+
+
+def test_the_document_says_who_may_call_what(guarded):
+    document = guarded.test_client().get("/openapi.json").get_json()
+    by_path = {
+        (method, path): operation
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if method != "parameters"
+    }
+    for (method, path), operation in by_path.items():
+        is_open = operation["security"] == []
+        assert is_open == (path in ("/alive", "/health", "/ready")), (method, path)
+        assert ("401" in operation["responses"]) != is_open
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "key"}
+    assert by_path["post", "/api/v1/webhooks/conversations"]["security"] == [{"bearer": []}]
+    assert "403" in by_path["post", "/api/v1/sandboxes"]["responses"]
+
+
+# keys
+
+
+def test_a_key_is_shown_once_and_opens_until_it_is_revoked(guarded):
+    client = guarded.test_client()
+    made = client.post("/api/v1/keys", json={"name": "Ada's", "scopes": ["write", "read"]}, headers=bearer(ADMIN))
+    assert made.status_code == 201
+    assert made.headers["Cache-Control"] == "no-store"
+    key = made.get_json().pop("key")
+    assert len(key) > 43
+
+    listed = client.get("/api/v1/keys", headers=bearer(ADMIN)).get_json()
+    [found] = [one for one in listed if one["id"] == made.get_json()["id"]]
+    assert (found["name"], found["scopes"], found["used_at"], found["expires_at"]) == (
+        "Ada's",
+        ["read", "write"],
+        None,
+        None,
+    )
+    assert key not in json.dumps(listed)
+
+    assert client.get("/api/conversations/count", headers=bearer(key)).status_code == 200
+    assert next(
+        one for one in client.get("/api/v1/keys", headers=bearer(ADMIN)).get_json() if one["id"] == found["id"]
+    )["used_at"]
+    assert client.delete(f"/api/v1/keys/{found['id']}", headers=bearer(ADMIN)).status_code == 200
+    assert client.get("/api/conversations/count", headers=bearer(key)).status_code == 401
+    assert client.delete(f"/api/v1/keys/{found['id']}", headers=bearer(ADMIN)).status_code == 404
+
+
+def test_a_key_that_expires_opens_nothing_after_that(guarded):
+    client = guarded.test_client()
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3))
+    made = client.post(
+        "/api/v1/keys", json={"name": "short", "scopes": ["read"], "expires_at": soon}, headers=bearer(ADMIN)
+    )
+    key = made.get_json()["key"]
+    assert client.get("/api/conversations/count", headers=bearer(key)).status_code == 200
+    wait_until(lambda: client.get("/api/conversations/count", headers=bearer(key)).status_code == 401, "its end")
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"scopes": ["read"]}, "name"),
+        ({"name": "", "scopes": ["read"]}, "name"),
+        ({"name": "a\nb", "scopes": ["read"]}, "name"),
+        ({"name": "x" * (MOST_NAME + 1), "scopes": ["read"]}, "name"),
+        ({"name": "x", "scopes": []}, "scopes"),
+        ({"name": "x", "scopes": ["root"]}, "scopes"),
+        ({"name": "x", "scopes": "read"}, "scopes"),
+        ({"name": "x", "scopes": ["read"], "expires_at": "soon"}, "expires_at"),
+        ({"name": "x", "scopes": ["read"], "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+    ],
+)
+def test_a_key_that_cannot_be_made_is_422_and_names_the_member(guarded, body, place):
+    response = guarded.test_client().post("/api/v1/keys", json=body, headers=bearer(ADMIN))
+
+    assert response.status_code == 422
+    assert place in response.get_json()["detail"][0]["loc"]
+
+
+def test_no_redis_value_holds_a_key(guarded):
+    client = guarded.test_client()
+    made = client.post("/api/v1/keys", json={"name": "planted", "scopes": ["read"]}, headers=bearer(ADMIN)).get_json()
+    redis = guarded.extensions["store"].sandboxes._redis
+    stored = [redis.hgetall(key) for key in redis.scan_iter("{access}:key:*")]
+    assert made["name"].encode() in {one[b"name"] for one in stored}
+    assert made["key"] not in str(stored) + str([redis.hgetall(key) for key in redis.scan_iter("{access}:digests")])
+
+
+# what a scope leaves out
+
+
+@pytest.fixture
+def waiting(guarded, conversation):
+    """A detached conversation with an action that waits."""
+    client, admin = guarded.test_client(), bearer(ADMIN)
+    body = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
+    assert client.post("/api/conversations", json=body, headers=admin).status_code == 201
+    act = [
+        {
+            "id": str(uuid4()),
+            "timestamp": "2026-11-20T20:37:22",
+            "source": "agent",
+            "kind": "ActionEvent",
+            "action": {"kind": "TerminalAction", "command": "rm -rf /"},
+            "tool_name": "terminal",
+            "tool_call_id": "1",
+            "llm_response_id": "1",
+        }
+    ]
+    assert client.post(f"/api/v1/webhooks/events/{conversation}", json=act, headers=admin).status_code == 200
+    assert pending(guarded, conversation)
+    return conversation
+
+
+def pending(guarded, conversation):
+    return guarded.extensions["store"].confirmations.pending(conversation)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("run", None), ("events", {"role": "user", "content": [{"type": "text", "text": "go on"}], "run": True})],
+)
+def test_write_alone_answers_nothing_that_waits(guarded, keys, waiting, path, body):
+    client, url = guarded.test_client(), f"/api/conversations/{waiting}/{path}"
+
+    response = client.post(url, json=body, headers=bearer(keys[0]["write"]))
+    assert response.status_code == 403
+    assert "scope approve" in response.get_json()["detail"]
+    assert len(pending(guarded, waiting)) == 1
+
+    assert client.post(url, json=body, headers=bearer(ADMIN)).status_code == 200
+    assert pending(guarded, waiting) == []
+
+
+def test_write_alone_runs_and_sends_where_nothing_waits(guarded, keys, conversation):
+    client, write = guarded.test_client(), bearer(keys[0]["write"])
+    assert client.post("/api/conversations", json={"conversation_id": conversation}, headers=write).status_code == 201
+    body = {"role": "user", "content": [{"type": "text", "text": "hello"}], "run": False}
+    assert client.post(f"/api/conversations/{conversation}/events", json=body, headers=write).status_code == 200
+    assert client.post(f"/api/conversations/{conversation}/run", headers=write).status_code == 200
+
+
+def test_approve_decides_and_writes_nothing_else(guarded, keys, waiting):
+    client, approve = guarded.test_client(), bearer(keys[0]["approve"])
+    body = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
+    assert client.post(f"/api/conversations/{waiting}/events", json=body, headers=approve).status_code == 403
+    decided = client.post(
+        f"/api/conversations/{waiting}/events/respond_to_confirmation", json={"accept": True}, headers=approve
+    )
+    assert decided.get_json() == {"success": True}
+
+
+def test_a_key_that_may_only_read_or_write_sees_no_session_key(guarded, keys):
+    by_kind, sandbox_id = keys
+    store = guarded.extensions["store"]
+    store.sandboxes.claim("guarded")
+    running = {"handle": {"pid": 1}, "urls": [], "agent_url": "http://agent"}
+    store.sandboxes.report(sandbox_id, "guarded", "supervisor", "RUNNING", **running)
+    seen = {}
+    for kind in ("read", "write", "approve", "admin"):
+        client = guarded.test_client()
+        [one] = client.get("/api/v1/sandboxes", query_string={"id": sandbox_id}, headers=bearer(by_kind[kind])).json
+        page = client.get("/api/v1/sandboxes/search", headers=bearer(by_kind[kind])).json["items"]
+        seen[kind] = one["session_api_key"] is not None
+        assert seen[kind] == any(each["session_api_key"] for each in page if each["id"] == sandbox_id)
+    assert seen == {"read": False, "write": False, "approve": True, "admin": True}
+
+
+# sockets, streams and long polls of a real server
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """Two servers of one Redis, each with two workers, that need a key."""
+    from tests.servers import redis_server
+
+    folder = tmp_path_factory.mktemp("servers")
+    with (
+        redis_server(folder) as (url, _),
+        agent_server(folder / "one.log", REDIS_URL=url, SESSION_API_KEY=ADMIN) as (one, _),
+        agent_server(folder / "two.log", REDIS_URL=url, SESSION_API_KEY=ADMIN) as (two, _),
+    ):
+        for each in (one, two):
+            each.headers.update(bearer(ADMIN))
+        yield one, two
+
+
+def made_key(client, *scopes):
+    made = client.post("/api/v1/keys", json={"name": "one", "scopes": scopes or ["read"]}).json()
+    return made["id"], made["key"]
+
+
+@pytest.fixture
+def started(servers):
+    identity = str(uuid4())
+    assert servers[0].post("/api/conversations", json={"conversation_id": identity}).status_code == 201
+    return identity
+
+
+def test_a_socket_shows_its_key_in_the_query(servers, started):
+    with socket(servers[0], started, session_api_key=ADMIN) as listener:
+        assert listener.receive()["key"] == "full_state"
+
+
+@pytest.mark.parametrize("query", [{"session_api_key": "w" * 40}, {"ticket": "w" * 40}])
+def test_a_wrong_key_in_the_handshake_of_a_socket_is_refused_with_a_status(servers, started, query):
+    with pytest.raises(InvalidStatus) as refusal, socket(servers[0], started, **query):
+        pass
+    assert refusal.value.response.status_code == (403 if "session_api_key" in query else 401)
+
+
+def test_a_socket_shows_its_key_in_the_first_frame(servers, started):
+    with socket(servers[0], started) as listener:
+        listener.send({"type": "auth", "session_api_key": ADMIN})
+        assert listener.receive()["key"] == "full_state"
+        listener.send({"type": "auth", "session_api_key": "again"})
+        assert listener.receives_nothing()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "auth", "session_api_key": "w" * 40},
+        {"type": "auth"},
+        {"type": "auth", "session_api_key": 7},
+        {"session_api_key": ADMIN},
+        {"role": "user", "content": "hello"},
+        "no JSON",
+        "[]",
+        b"\x00\xff",
+    ],
+)
+def test_a_first_frame_that_shows_no_right_key_closes_with_4001(servers, started, frame):
+    with socket(servers[0], started) as listener:
+        listener.send(frame)
+        assert listener.closed_with() == 4001
+
+
+def test_a_first_frame_that_is_too_long_closes_with_1009(servers, started):
+    with socket(servers[0], started) as listener:
+        listener.send({"type": "auth", "session_api_key": "w" * 5000})
+        assert listener.closed_with() == 1009
+
+
+def test_a_socket_without_a_first_frame_is_closed(servers, started):
+    with socket(servers[0], started) as listener:
+        assert listener.closed_with() == 4001
+
+
+def test_an_unknown_conversation_is_told_only_after_the_key(servers):
+    with socket(servers[0], str(uuid4())) as listener:
+        assert listener.receives_nothing()
+        listener.send({"type": "auth", "session_api_key": ADMIN})
+        assert listener.closed_with() == 4004
+
+
+def test_a_socket_that_may_only_read_takes_no_message(servers, started):
+    _, key = made_key(servers[0], "read")
+    with socket(servers[0], started, session_api_key=key) as listener:
+        listener.receive()
+        listener.send({"role": "user", "content": "hello"})
+        refused = listener.receive()
+        assert (refused["kind"], refused["code"]) == ("ServerErrorEvent", "Forbidden")
+    assert servers[0].get(f"/api/conversations/{started}/events/count").json() == 0
+
+
+def test_a_ticket_opens_one_socket_once(servers, started):
+    _, key = made_key(servers[0], "read")
+    made = servers[0].post("/api/v1/tickets", json={"conversation_id": started}, headers=bearer(key))
+    assert made.status_code == 201
+    ticket = made.json()["ticket"]
+    with socket(servers[1], started, ticket=ticket) as listener:
+        assert listener.receive()["key"] == "full_state"
+        listener.send({"role": "user", "content": "hello"})
+        assert listener.receive()["code"] == "Forbidden"
+    with pytest.raises(InvalidStatus) as refusal, socket(servers[0], started, ticket=ticket):
+        pass
+    assert refusal.value.response.status_code == 401
+
+
+def test_a_ticket_opens_no_other_conversation_and_no_other_rule(servers, started):
+    def ticket():
+        return servers[0].post("/api/v1/tickets", json={"conversation_id": str(uuid4())}).json()["ticket"]
+
+    anonymous = {"Authorization": ""}
+    stream_url = f"/api/conversations/{started}/events/stream"
+    without = servers[0].build_request("GET", stream_url, params={"ticket": ticket()})
+    del without.headers["Authorization"]
+    assert servers[0].send(without).status_code == 403
+    without = servers[0].build_request("GET", f"/api/conversations/{started}", params={"ticket": ticket()})
+    del without.headers["Authorization"]
+    assert servers[0].send(without).status_code == 401
+    assert anonymous
+
+
+def test_a_ticket_has_no_scope_that_its_asker_lacks(servers, started):
+    _, key = made_key(servers[0], "read")
+    body = {"conversation_id": started, "scopes": ["write"]}
+    assert servers[0].post("/api/v1/tickets", json=body, headers=bearer(key)).status_code == 403
+
+
+def test_revocation_ends_two_hundred_sockets_on_two_servers_and_no_other(servers, started):
+    identity, key = made_key(servers[0])
+    ends, followed, codes = [], threading.Semaphore(0), []
+
+    def follow(server):
+        with socket(server, started, session_api_key=key) as listener:
+            listener.receive()
+            followed.release()
+            codes.append(listener.closed_with())
+            ends.append(time.monotonic())
+
+    threads = [threading.Thread(target=follow, args=(servers[number % 2],)) for number in range(200)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert followed.acquire(timeout=60)
+    with socket(servers[1], started, session_api_key=ADMIN) as other:
+        other.receive()
+        servers[0].delete(f"/api/v1/keys/{identity}").raise_for_status()
+        for thread in threads:
+            thread.join(30)
+        assert codes == [4001] * 200
+        servers[0].post(f"/api/v1/webhooks/events/{started}", json=[message("still there")]).raise_for_status()
+        assert other.receive()["kind"] == "MessageEvent"
+
+
+def test_revocation_ends_streams_and_long_polls(servers, started):
+    identity, key = made_key(servers[0])
+    url = f"/api/conversations/{started}/events"
+    polled = []
+
+    def poll():
+        last = servers[1].get(f"{url}/count").json()
+        polled.append(servers[1].get(f"{url}/search", params={"after_seq": last, "wait": 20}, headers=bearer(key)))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    with servers[0].stream("GET", f"{url}/stream", headers=bearer(key)) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("retry")
+        servers[0].delete(f"/api/v1/keys/{identity}").raise_for_status()
+        assert [line for line in lines if line.startswith("data")] == []
+    thread.join(15)
+    assert not thread.is_alive()
+    assert polled[0].status_code in (200, 401)
+    assert servers[0].get(f"{url}/count", headers=bearer(key)).status_code in (200, 401)  # remembered for half a second
+    wait_until(lambda: servers[0].get(f"{url}/count", headers=bearer(key)).status_code == 401, "the refusal")
+
+
+def test_an_app_without_keys_lets_everyone_in(redis_url, conversation):
+    client = create_app(Config(redis_url=redis_url)).test_client()
+    assert isinstance(client.application, Flask)
+    store = client.application.extensions["store"]
+    store.events.append(conversation, as_events([message("hello")]))
+    assert client.get(f"/api/conversations/{conversation}/events/count").get_json() == 1
+    assert client.get(f"/api/conversations/{conversation}", headers=bearer("unknown")).status_code == 200
