@@ -5,11 +5,12 @@ import signal
 import sys
 from types import FrameType
 
-from bench import append, body, count, memory, report, rests, sandboxes, sockets
+from bench import append, body, count, keys, memory, report, rests, sandboxes, sockets
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
     "count": count.rows,
+    "keys": keys.rows,
     "body": body.rows,
     "append": append.rows,
     "memory": memory.rows,

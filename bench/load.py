@@ -28,17 +28,16 @@ class Load:
         return self.requests / self.seconds
 
 
-def get(path: str) -> bytes:
+def get(path: str, *headers: str) -> bytes:
     """A GET request as bytes."""
-    return f"GET {path} HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n".encode()
+    more = "".join(f"{header}\r\n" for header in headers)
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n{more}\r\n".encode()
 
 
 def post(path: str, body: bytes) -> bytes:
     """A POST request of JSON as bytes."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def ask(port: int, request: bytes) -> bytes:

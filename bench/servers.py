@@ -97,7 +97,7 @@ def http_answers(port: int) -> bool:
     """Whether a server responds at all; a 404 counts."""
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as client:
-            client.sendall(b"GET /alive HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+            client.sendall(b"GET /alive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             return client.recv(16).startswith(b"HTTP/1.1")
     except OSError:
         return False

@@ -165,7 +165,7 @@ class _Listener:
         self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall(
-            f"GET /sockets/events/{conversation_id} HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\n"
+            f"GET /sockets/events/{conversation_id} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
             f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
         )
         self.expected = expected

@@ -37,14 +37,15 @@ class Guard:
         """Let the present request pass, with its `g.principal`. Raises Unauthorized and Forbidden."""
         g.principal = ANYONE if self._is_open else NOBODY
         SHOWS_KEYS.set(self._is_open)
+        rule = request.url_rule
         if request.method == "OPTIONS":  # it changes nothing, and a browser sends it without a key
             return
-        if request.url_rule is None:
+        if rule is None:
             # A path that is no path is 404 for all; what is wrong within one is for those who may read.
             if isinstance(request.routing_exception, InvalidInput) and not self._is_open:
                 self._require(Needs("read"))
             return
-        if (needs := self._declared[request.url_rule.endpoint]).scope != "open":
+        if (needs := self._declared[rule.endpoint]).scope != "open":
             self._require(needs)
             SHOWS_KEYS.set(g.principal.may("approve"))
 
@@ -108,22 +109,21 @@ def register_guard(app: Flask, keys: SettingsKeys, *, is_open: bool) -> None:
 
 def shown_key(needs: Needs) -> str | None:
     """The key that the present request shows. Raises Unauthorized for two that differ, and for one in a wrong place."""
-    bearer = _bearer()
+    environ = request.environ
+    authorization, header = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_SESSION_API_KEY")
+    bearer = None if authorization is None else _bearer(authorization)
     if needs.hook and bearer is not None:  # an agent server adds its own key to the headers of its webhooks
         return bearer
-    in_query = request.args.get("session_api_key")
+    in_query = request.args.get("session_api_key") if environ.get("QUERY_STRING") else None
     if in_query is not None and not _is_socket():
         raise Unauthorized("A key in the query opens sockets alone: show it in a header")
-    shown = {key for key in (bearer, request.headers.get("X-Session-API-Key"), in_query) if key is not None}
+    shown = {key for key in (bearer, header, in_query) if key is not None}
     if len(shown) > 1:
         raise Unauthorized("The request shows two different keys")
     return shown.pop() if shown else None
 
 
-def _bearer() -> str | None:
-    header = request.headers.get("Authorization")
-    if header is None:
-        return None
+def _bearer(header: str) -> str:
     scheme, _, key = header.partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthorized("Authorization must be: Bearer KEY")

@@ -36,6 +36,9 @@ _STEADY, _GRACE = 0.5, 20.0
 
 _PR_SET_PDEATHSIG = 1
 
+#: the file of the folder that has the URL of the server that runs
+_URL = "store.url"
+
 
 class EmbeddedStore:
     """The gunicorn master's hold on the process: start it, learn its URL, end it.
@@ -65,6 +68,22 @@ class EmbeddedStore:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+
+
+def running_url(folder: Path) -> str | None:
+    """The URL of the store of a folder, if it runs: the folder's lock is held for as long as it does."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return (folder / _URL).read_text() if (folder / _URL).exists() else None
+    else:
+        return None
+    finally:
+        os.close(lock)
 
 
 def main(data_dir: str) -> int:
@@ -101,8 +120,12 @@ def main(data_dir: str) -> int:
         if not _answers(process, address):
             end(process, _GRACE)
             return _refuse(f"the embedded store did not start; see {folder / 'store.log'}")
+        (folder / _URL).write_text(url)
         print(json.dumps({"url": url, "program": program}), flush=True)
-        keep_running(process, start, name="the embedded store", steady=_STEADY, grace=_GRACE)
+        try:
+            keep_running(process, start, name="the embedded store", steady=_STEADY, grace=_GRACE)
+        finally:
+            (folder / _URL).unlink(missing_ok=True)
     return 0
 
 
