@@ -1,8 +1,9 @@
 """The one guard: who asks, and whether that one may. It stands before every operation, and before the body is read."""
 
-from flask import Flask, g
+from flask import Flask, Response, g
 
 from access import ANYONE
+from blueprints.posture import admit
 
 
 def register_guard(app: Flask) -> None:
@@ -10,5 +11,8 @@ def register_guard(app: Flask) -> None:
     app.before_request(_guard)
 
 
-def _guard() -> None:
+def _guard() -> Response | None:
+    if preflight := admit():
+        return preflight
     g.principal = ANYONE
+    return None
