@@ -23,6 +23,7 @@ COPY --from=builder /app /app
 WORKDIR /app
 # HOST_ID: a container has another host name each time, and the sandboxes in /data are those of a host. Containers that share
 # a Redis need a HOST_ID each, such as a pod's name. STOP_SANDBOXES: no process outlives its container; the files do.
+# HOST: on a network a key is needed; where none is set, the first start makes one in /data/key and prints its link.
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

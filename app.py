@@ -1,6 +1,7 @@
 """The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
 
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from flask import Flask, request
 
@@ -11,17 +12,22 @@ from blueprints import current_store
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
 from blueprints.conversations import conversations
+from blueprints.docs_page import docs_page
 from blueprints.errors import register_errors
 from blueprints.events import events
 from blueprints.guard import register_guard
+from blueprints.headers import register_headers
 from blueprints.keys import keys
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.operations import operations
+from blueprints.posture import Posture
+from blueprints.proxies import TrustedProxies
 from blueprints.sandbox_specs import specs
 from blueprints.sandboxes import sandboxes
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
+from origins import authority, host_pattern, origin
 from specs import Specs
 from store.errors import UNAVAILABLE
 from wiring import open_store_of
@@ -51,7 +57,7 @@ def create_app(config: Config | None = None) -> Flask:
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
-    app = Flask(__name__, static_folder="assets/swagger-ui", static_url_path="/docs/assets")
+    app = Flask(__name__, static_folder="assets", static_url_path="/docs/assets")
     app.logger.setLevel(config.log_level.upper())
     app.config.update(
         API_TITLE="Agent Server",
@@ -59,8 +65,6 @@ def create_app(config: Config | None = None) -> Flask:
         OPENAPI_VERSION="3.1.0",
         OPENAPI_URL_PREFIX="/",
         OPENAPI_JSON_PATH="openapi.json",
-        OPENAPI_SWAGGER_UI_PATH="/docs",
-        OPENAPI_SWAGGER_UI_URL="/docs/assets/",
         MAX_CONTENT_LENGTH=config.max_body_bytes,
         MAX_ARCHIVE_BYTES=config.max_archive_bytes,
         SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
@@ -77,14 +81,29 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
     )
+    app.extensions["posture"] = _posture(config)
+    if config.trusted_proxies:
+        app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
     api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
+    app.register_blueprint(docs_page)
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open)
     app.before_request(_ensure_data_version)
     register_errors(app)
+    register_headers(app)
     return app
+
+
+def _posture(config: Config) -> Posture:
+    sandboxes_see = authority(urlsplit(config.webhook_base).netloc)
+    return Posture(
+        is_open=config.is_open,
+        allowed_hosts=tuple(map(host_pattern, config.allowed_hosts)),
+        allowed_origins=frozenset(filter(None, map(origin, config.allowed_origins))),
+        webhook_host=sandboxes_see.host if sandboxes_see else "",
+    )
 
 
 def _ensure_data_version() -> None:

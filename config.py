@@ -4,28 +4,28 @@ Every field bears its help text; the table in the README is made from them (`mak
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from environs import Env, EnvError
+from environs import Env
+
+from api_keys import check_key, read_keys
+from origins import host_pattern, is_loopback, origin
+from settings import ConfigError as ConfigError
+from settings import check_bounds, check_each, from_variables
+from settings import setting as _setting
 
 #: schemes of a REDIS_URL; `store/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 
 #: settings with a few allowed words
-_CHOICES = {"sandbox_overflow": ("refuse", "pause"), "sandbox_sharing": ("per_conversation", "shared")}
-
-
-class ConfigError(ValueError):
-    """A setting has an invalid value; the message names the setting and its allowed values."""
-
-
-def _setting(
-    default: Any, help: str, *, least: float | None = None, most: float | None = None, secret: bool = False
-) -> Any:
-    return field(default=default, repr=not secret, metadata={"help": help, "least": least, "most": most})
+_CHOICES = {
+    "auth": ("auto", "keys", "open"),
+    "sandbox_overflow": ("refuse", "pause"),
+    "sandbox_sharing": ("per_conversation", "shared"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,35 @@ class Config:
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8000, "Port to listen on.", least=1, most=65535)
-    api_keys: tuple[str, ...] = _setting((), "Admin keys.", secret=True)
+    auth: str = _setting(
+        "auto",
+        "`auto`: API keys are needed where one is set; without one, no key is needed on a loopback address, and on any "
+        "other a key is made in the file `key` in DATA_DIR. `keys`: always needed, and made where none is set. `open`: "
+        "never needed.",
+    )
+    api_keys: tuple[str, ...] = _setting(
+        (),
+        "Admin keys: one, several with commas, or one per variable; also the line of the file `key` in DATA_DIR. 16 "
+        "characters or more, printable ASCII without blanks.",
+        secret=True,
+        names="`SESSION_API_KEY`, `SESSION_API_KEYS`, `OH_SESSION_API_KEYS_0` …",
+    )
+    allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        "Host names by which clients reach the server, with commas, beside those of loopback: `agents.example.org`, "
+        "`*.example.org`, `*`. A request for another host gets 421. Unset: loopback alone where no key is needed, any "
+        "host where keys are.",
+    )
+    allowed_origins: tuple[str, ...] = _setting(
+        (),
+        "Origins of web pages elsewhere that may use the server and its sandboxes, with commas: "
+        "`https://app.example.org`.",
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        (),
+        "Addresses or networks of proxies, with commas, whose `X-Forwarded-For`, `-Proto` and `-Host` are believed; "
+        "unset: nobody's.",
+    )
     web_concurrency: int = _setting(0, "Worker processes; 0 is one per core.", least=0, most=1024)
     redis_url: str = _setting(
         "",
@@ -179,15 +207,7 @@ class Config:
     log_level: str = _setting("info", "`debug`, `info`, `warning`, `error` or `critical`.")
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value, least, most = (
-                getattr(self, setting.name),
-                setting.metadata["least"],
-                setting.metadata["most"],
-            )
-            if not (least is None or value >= least) or not (most is None or value <= most):
-                bounds = f"at least {least}" if most is None else f"from {least} to {most}"
-                raise ConfigError(f"{setting.name.upper()} must be {bounds}, not {value}")
+        check_bounds(self)
         if self.log_level not in ("debug", "info", "warning", "error", "critical"):
             raise ConfigError(f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}")
         for name, choices in _CHOICES.items():
@@ -196,6 +216,11 @@ class Config:
                 raise ConfigError(f"{name.upper()} must be {words}, not {getattr(self, name)!r}")
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
+        for key in self.api_keys:
+            check_key("SESSION_API_KEY", key)
+        check_each("ALLOWED_HOSTS", self.allowed_hosts, host_pattern, "host names without ports, `*.DOMAIN` or `*`")
+        check_each("ALLOWED_ORIGINS", self.allowed_origins, origin, "origins such as https://app.example.org")
+        check_each("TRUSTED_PROXIES", self.trusted_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
         self.sandbox_port_range  # noqa: B018 - the property refuses a wrong one
         if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
             schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
@@ -203,8 +228,13 @@ class Config:
 
     @property
     def is_open(self) -> bool:
-        """Whether no key is needed."""
-        return not self.api_keys
+        """Whether no key is needed. gunicorn's master has replaced AUTH=auto by its outcome (`boot/posture.py`)."""
+        return self.auth == "open" or (self.auth == "auto" and not self.api_keys and is_loopback(self.host))
+
+    @property
+    def key_file(self) -> Path:
+        """Where a key lies that was made by the server."""
+        return Path(self.data_dir) / "key"
 
     @property
     def sandbox_port_range(self) -> range:
@@ -225,21 +255,6 @@ class Config:
     @classmethod
     def from_env(cls) -> "Config":
         """Read the settings from the environment; an empty variable counts as unset. Raises ConfigError."""
-        env = Env()
-        readers: dict[type, tuple[Callable[[str], Any], str]] = {
-            str: (env.str, "text"),
-            int: (env.int, "a whole number"),
-            float: (env.float, "a number"),
-        }
-        values: dict[str, Any] = {}
-        for setting in fields(cls):
-            name = setting.name.upper()
-            if given := env.str(name, ""):
-                read, kind = readers[type(setting.default)]
-                try:
-                    values[setting.name] = read(name)
-                except EnvError:
-                    raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
-        if key := env.str("SESSION_API_KEY", ""):
-            values["api_keys"] = (key,)
+        values = from_variables(cls)
+        values["api_keys"] = read_keys(Env().str, cls(**values).key_file)
         return cls(**values)

@@ -7,6 +7,7 @@ themselves when the master is killed.
 """
 
 import json
+import logging
 import multiprocessing
 import os
 import resource
@@ -18,12 +19,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gunicorn import util
+from gunicorn import systemd, util
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from boot.embedded import EmbeddedStore
+from boot.headers import SECURITY_HEADERS
 from boot.keeper import Keeper
+from boot.masking import KeysMasked
+from boot.posture import settle
 from config import Config, ConfigError
 from specs import Specs, unsupported
 
@@ -36,7 +40,7 @@ except ConfigError as error:
 _embedded: EmbeddedStore | None = None
 _keeper: Keeper | None = None
 
-bind = f"{_config.host}:{_config.port}"
+bind = f"[{_config.host}]:{_config.port}" if _config.host.count(":") > 1 else f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency or multiprocessing.cpu_count()
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "boot.worker.Worker"
@@ -51,6 +55,10 @@ loglevel = _config.log_level
 limit_request_line = 8190
 # A second way to control the server that nobody asked for.
 control_socket_disable = True
+# By default gunicorn believes what a client on this machine says of its scheme and of the path's prefix.
+forwarded_allow_ips = ""
+for _name in ("gunicorn.error", "gunicorn.access"):
+    logging.getLogger(_name).addFilter(KeysMasked())
 
 
 # A connection is a file: the usual soft limit of 1024 is for programs that use select().
@@ -76,6 +84,7 @@ def on_starting(server: Any) -> None:
         _start_store(server)
     if subprocess.run([sys.executable, "-m", "migrate"], cwd=Path(__file__).parent).returncode:
         sys.exit(1)
+    _settle_posture(server)
     if reason := unsupported("process"):
         server.log.warning(reason)
     if _config.supervisor:
@@ -99,6 +108,27 @@ def _start_store(server: Any) -> None:
         )
 
 
+def _settle_posture(server: Any) -> None:
+    """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
+
+    def has_keys() -> bool:
+        return bool(_config.api_keys) or _store_has_keys()
+
+    try:
+        # Those of the command line too, and the sockets that systemd hands over.
+        addresses = [*server.cfg.address, *range(systemd.listen_fds(unset_environment=False))]
+        os.environ["AUTH"] = settle(
+            _config.auth, addresses, _config.key_file, has_keys=has_keys, log=server.log.error_log
+        )
+    except OSError as error:
+        sys.exit(f"agent-server: a key is needed, and none can be kept in {_config.key_file}: {error.strerror}")
+
+
+def _store_has_keys() -> bool:
+    """Whether the store holds keys that admins made: to be asked of `store.access_keys`."""
+    return False
+
+
 def on_exit(server: Any) -> None:
     """In the master, after the last worker."""
     if _keeper is not None:
@@ -110,7 +140,8 @@ def on_exit(server: Any) -> None:
 def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:
     """gunicorn's response to a request that never reaches the app, in the shape of all our errors."""
     body = json.dumps({"detail": message or reason})
-    head = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    headers = {"Connection": "close", "Content-Type": "application/json", **SECURITY_HEADERS}
+    head = f"HTTP/1.1 {status} {reason}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     util.write_nonblock(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 
 

@@ -45,6 +45,7 @@ def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Itera
         "WEB_CONCURRENCY": str(workers),
         "LOG_LEVEL": "warning",
         "SUPERVISOR": "0",
+        "AUTH": "open",
         **others,
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]

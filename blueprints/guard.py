@@ -5,11 +5,12 @@ A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a 
 query's `ticket`. Source: docs/access.md; the agent-server wire, 5.
 """
 
-from flask import Flask, g, request
+from flask import Flask, Response, g, request
 from werkzeug.exceptions import Forbidden, Unauthorized
 
 from access import ANYONE, NOBODY, Principal, SettingsKeys
 from blueprints.api import InvalidInput, Needs, declared
+from blueprints.posture import admit
 from blueprints.revocation import Revocations
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
@@ -33,21 +34,27 @@ class Guard:
         self._is_open = is_open
         self.revocations = Revocations(self._store.access_keys)
 
-    def check(self) -> None:
-        """Let the present request pass, with its `g.principal`. Raises Unauthorized and Forbidden."""
+    def check(self) -> Response | None:
+        """Let the present request pass, with its `g.principal`; a preflight is answered here.
+
+        Raises MisdirectedRequest, Forbidden, Unauthorized.
+        """
+        if preflight := admit():
+            return preflight
         g.principal = ANYONE if self._is_open else NOBODY
         SHOWS_KEYS.set(self._is_open)
         rule = request.url_rule
         if request.method == "OPTIONS":  # it changes nothing, and a browser sends it without a key
-            return
+            return None
         if rule is None:
             # A path that is no path is 404 for all; what is wrong within one is for those who may read.
             if isinstance(request.routing_exception, InvalidInput) and not self._is_open:
                 self._require(Needs("read"))
-            return
+            return None
         if (needs := self._declared[rule.endpoint]).scope != "open":
             self._require(needs)
             SHOWS_KEYS.set(g.principal.may("approve"))
+        return None
 
     def find(self, key: str) -> Principal | None:
         """The one whose key this is, of the settings or of an admin's making."""

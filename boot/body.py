@@ -32,6 +32,9 @@ class RequestBody:
     A body must come whole within `seconds`, and from the tenth second on at `least_rate` bytes per second. A request
     whose body fails is the last one of its connection: nobody knows where the next one would begin.
     Exception: a body that the app streams (see `stream`) has its rate and the time between two pieces bounded alone.
+
+    A client that asks before it sends the body (`Expect: 100-continue`) is told to when the app reads it, and not by
+    gunicorn before the app has seen the request: a refused request costs no body.
     """
 
     def __init__(self, request: Any, connection: socket.socket, *, seconds: float, least_rate: float) -> None:
@@ -44,6 +47,9 @@ class RequestBody:
         self._received = 0
         self._failed = False
         request.body.reader = request.unreader.sock = self
+        self._is_asked, request._expected_100_continue = request._expected_100_continue, False
+        if self._is_asked:
+            request.force_close()  # until the client is told: after a refusal it may send the body, or not
 
     def stream(self) -> None:
         """Let the body come for as long as it goes on."""
@@ -61,6 +67,9 @@ class RequestBody:
 
     def recv(self, size: int) -> bytes:
         """What the client sends next of the body. Raises BodyTooSlow, ConnectionError when it sends no more."""
+        if self._is_asked:
+            self._is_asked = self._request.must_close = False
+            self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         now = time.monotonic()
         self._began = self._began or now
         allowed = min(self._seconds, _SLOW_START + self._received / self._least_rate)
@@ -84,6 +93,7 @@ class RequestBody:
 
     def finish(self) -> bool:
         """Read what the app left of the body. False if its end was not found: the connection must be closed."""
+        self._is_asked = False
         deadline = time.monotonic() + _UNREAD_SECONDS
         self._seconds = min(self._seconds, deadline - (self._began or time.monotonic()))
         try:

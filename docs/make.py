@@ -30,8 +30,9 @@ def settings() -> str:
     """The page of settings; its table is made from `config.Config`."""
     rows = ["| Setting | Default | Meaning |", "|---|---|---|"]
     for setting in fields(Config):
-        default = f"`{setting.default}`" if setting.default != "" else "unset"
-        rows.append(f"| `{setting.name.upper()}` | {default} | {setting.metadata['help']} |")
+        default = "unset" if setting.default in ("", ()) else f"`{setting.default}`"
+        names = setting.metadata["names"] or f"`{setting.name.upper()}`"
+        rows.append(f"| {names} | {default} | {setting.metadata['help']} |")
     return _with_table(SETTINGS, rows)
 
 

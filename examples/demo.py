@@ -2,10 +2,12 @@
 
     python examples/demo.py [BASE_URL]
 
+A key comes from SESSION_API_KEY, else from the file `key` in DATA_DIR; a server on loopback needs none.
 Plain Python, so that it shows the requests themselves.
 """
 
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -15,12 +17,16 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 BASE_URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+KEY_FILE = Path(os.environ.get("DATA_DIR") or "data", "key")
+KEY = os.environ.get("SESSION_API_KEY") or (KEY_FILE.read_text().strip() if KEY_FILE.exists() else "")
 RECORDING = Path(__file__).parent / "pending.events.jsonl"
 
 
 def call(method: str, path: str, body: Any = None) -> Any:
     """Send one request with a JSON body; returns the JSON of the response."""
     request = urllib.request.Request(BASE_URL + path, method=method)
+    if KEY:
+        request.add_header("X-Session-API-Key", KEY)
     if body is not None:
         request.data = json.dumps(body).encode()
         request.add_header("Content-Type", "application/json")

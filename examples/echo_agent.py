@@ -8,13 +8,17 @@ person has accepted it, as the conversation's policy says, and posts the output.
 Guarantee: the agent and the server may be stopped and restarted at any time. The agent reads its whole state from the
 log, and the log keeps an event that is posted twice once. Limitation: a command during which the agent is killed is
 executed again.
+
+A key comes from SESSION_API_KEY, else from the file `key` in DATA_DIR; a server on loopback needs none.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -24,6 +28,10 @@ from websockets.sync.client import connect
 
 #: seconds that a command may take, and between two tries to reach the server
 COMMAND_SECONDS, RETRY_SECONDS = 60, 0.5
+
+KEY_FILE = Path(os.environ.get("DATA_DIR") or "data", "key")
+KEY = os.environ.get("SESSION_API_KEY") or (KEY_FILE.read_text().strip() if KEY_FILE.exists() else "")
+HEADERS = {"X-Session-API-Key": KEY} if KEY else {}
 
 Event = dict[str, Any]
 
@@ -35,7 +43,7 @@ class EchoAgent:
         self.webhook = f"/api/v1/webhooks/events/{conversation_id}"
         self.resource = f"/api/conversations/{conversation_id}"
         self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
-        self.http = httpx.Client(base_url=base_url, timeout=30)
+        self.http = httpx.Client(base_url=base_url, timeout=30, headers=HEADERS)
         self.seq = self.known = 0  # of the last event received, and of the last event known to be in the log
         self.status = "idle"
         self.message: Event = {}
@@ -46,7 +54,9 @@ class EchoAgent:
         """Follow without end; after a lost connection continue after the last event received."""
         while True:
             try:
-                with connect(f"{self.socket}?after_seq={self.seq}", max_size=None) as socket:
+                with connect(
+                    f"{self.socket}?after_seq={self.seq}", max_size=None, additional_headers=HEADERS
+                ) as socket:
                     self.known = self.http.get(f"{self.resource}/events/count").raise_for_status().json()
                     self.act()
                     for text in socket:

@@ -144,7 +144,14 @@ def _supervise(
     commands = Commands(store, client, specs)
     process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
-    host = Host(lease.host, lease.identity, config.sandbox_url_host, config.webhook_base, config.sandbox_start_seconds)
+    host = Host(
+        lease.host,
+        lease.identity,
+        config.sandbox_url_host,
+        config.webhook_base,
+        config.sandbox_start_seconds,
+        config.allowed_origins,
+    )
     recovery = Recovery(store)
     endings, upkeep = Endings(store, runtimes, host, recovery), Upkeep(store, runtimes, host.id)
     most_bytes = config.max_archive_bytes

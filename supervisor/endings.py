@@ -38,6 +38,7 @@ class Host:
     url_host: str
     webhook_base_url: str
     start_seconds: float
+    allowed_origins: tuple[str, ...] = ()  #: of web pages that may use the agent servers
 
 
 class Endings:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from runtimes import Launch, filled
@@ -14,9 +15,9 @@ _PROJECT = Path(__file__).parent.parent
 _LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
-def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
+def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, origins: Iterable[str] = ()) -> Launch:
     """The launch of a sandbox; its environment has the spec's variables, its keys, where to keep its conversations, and
-    the webhook's URL."""
+    the webhook's URL. origins: of web pages that may use its agent server."""
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
@@ -36,6 +37,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         f"{webhook}FLUSH_DELAY": "0.5",
         f"{webhook}NUM_RETRIES": "10",
         f"{webhook}RETRY_DELAY": "1",
+        **{f"OH_ALLOW_CORS_ORIGINS_{n}": origin for n, origin in enumerate(origins)},
     }
     command = tuple(filled(word, words) for word in spec.command)
     return Launch(

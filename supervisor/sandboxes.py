@@ -217,7 +217,7 @@ class Reconciler:
         if not self._store.sandboxes.begin(sandbox.id, self._host.id, self._host.supervisor, spec.runtime):
             raise RuntimeFailure("It is not started: it is another supervisor's by now, or is not to run")
         sandbox = self._store.sandboxes.get(sandbox.id)
-        handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url))
+        handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url, self._host.allowed_origins))
         urls = [
             {"name": name, "url": f"http://{self._host.url_host}:{port}", "port": port}
             for name, port in handle["ports"].items()

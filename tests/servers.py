@@ -141,6 +141,8 @@ def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, 
         "WEB_CONCURRENCY": "2",
         "GRACEFUL_TIMEOUT": "5",
         "SUPERVISOR": "0",
+        "SESSION_API_KEY": "",  # one of this machine is none of the tests'
+        "DATA_DIR": str(log.parent),
         **environment,
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]

@@ -45,7 +45,14 @@ def test_imports_point_one_way(room):
 
 @pytest.mark.parametrize(
     "name",
-    ["wire.py", *(f"boot/{name}.py" for name in ("backoff", "embedded", "folder", "keeper", "lifeline", "restarts"))],
+    [
+        "wire.py",
+        "origins.py",
+        *(
+            f"boot/{name}.py"
+            for name in ("backoff", "embedded", "folder", "headers", "keeper", "lifeline", "masking", "restarts")
+        ),
+    ],
 )
 def test_the_shared_modules_import_the_standard_library_alone(name):
     assert imported(ast.parse((PROJECT / name).read_text())) - {"boot"} <= sys.stdlib_module_names
@@ -53,7 +60,12 @@ def test_the_shared_modules_import_the_standard_library_alone(name):
 
 def test_the_gunicorn_master_loads_nothing_that_gevent_must_patch_in_the_workers():
     loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, config, boot.embedded, boot.keeper, specs; print(*sys.modules)"],
+        [
+            sys.executable,
+            "-c",
+            "import sys, config, specs, boot.embedded, boot.headers, boot.keeper, boot.masking, boot.posture; "
+            "print(*sys.modules)",
+        ],
         cwd=PROJECT,
         capture_output=True,
         text=True,

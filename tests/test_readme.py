@@ -1,6 +1,7 @@
 """The commands of the README and the tour print the transcripts that the pages show."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,19 +13,39 @@ from tests.servers import PROJECT, agent_server, program, redis_server, supervis
 README, TOUR = (PROJECT / "README.md").read_text(), (PROJECT / "docs" / "tour.md").read_text()
 
 
+KEY = "a-key-for-tests-only"
+
+
+NOT_YET = pytest.mark.xfail(reason="webhooks take the keys of sandboxes alone", strict=False)
+
+
+@pytest.fixture(scope="module", params=[pytest.param("", id="open"), pytest.param(KEY, id="keys", marks=NOT_YET)])
+def key(request):
+    """The key of the server, empty where none is needed."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, key):
     folder = tmp_path_factory.mktemp("readme")
-    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+    settings = {"SESSION_API_KEY": key}
+    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url, **settings) as (client, _):
         yield client
 
 
-def test_the_demo_prints_the_transcript_of_the_page(server):
+def keyed(script: str, key: str) -> dict:
+    """How to run a script of the page for a server that needs a key; the words of `subprocess.run`."""
+    [first] = re.findall(r"<!-- key -->\n```sh\n(.*?)```", TOUR, re.DOTALL)
+    return {"args": ["bash", "-ec", (first if key else "") + script], "env": {**os.environ, "SESSION_API_KEY": key}}
+
+
+def test_the_demo_prints_the_transcript_of_the_page(server, key):
     [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", TOUR, re.DOTALL)
 
     ran = subprocess.run(
         [sys.executable, "examples/demo.py", str(server.base_url).rstrip("/")],
         cwd=PROJECT,
+        env={**os.environ, "SESSION_API_KEY": key},
         capture_output=True,
         text=True,
         timeout=60,
@@ -53,13 +74,13 @@ def test_the_demo_reports_that_no_server_responds():
     assert "Traceback" not in ran.stderr
 
 
-def test_the_commands_of_the_page_return_the_documented_responses(server):
+def test_the_commands_of_the_page_return_the_documented_responses(server, key):
     program("curl")
     [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", TOUR, re.DOTALL)
     script = script.replace("http://127.0.0.1:8000", str(server.base_url).rstrip("/"))
     script = script.replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
 
-    ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(**keyed(script, key), capture_output=True, text=True, timeout=60, check=True)
 
     responses = [json.loads(line) for line in ran.stdout.splitlines() if line.strip()]
     started, sent, appended, pending, decided, actions, bodies, page = responses
@@ -72,7 +93,7 @@ def test_the_commands_of_the_page_return_the_documented_responses(server):
     assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
 
 
-def test_the_agent_prints_the_transcript_of_the_page(server):
+def test_the_agent_prints_the_transcript_of_the_page(server, key):
     program("curl")
     [script] = re.findall(r"## An agent, live\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     url = str(server.base_url).rstrip("/")
@@ -81,7 +102,7 @@ def test_the_agent_prints_the_transcript_of_the_page(server):
     script = script.replace("make agent ID=$ID &", f"{sys.executable} examples/echo_agent.py $ID {url} & AGENT=$!")
 
     ran = subprocess.run(
-        ["bash", "-ec", script + "\nkill $AGENT"], cwd=PROJECT, capture_output=True, text=True, timeout=90
+        **keyed(script + "\nkill $AGENT", key), cwd=PROJECT, capture_output=True, text=True, timeout=90
     )
 
     responses = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
@@ -98,14 +119,14 @@ def test_an_agent_in_a_sandbox_prints_the_transcript_of_the_page(tmp_path):
         check_the_sandbox_lines(str(client.base_url))
 
 
-def check_the_sandbox_lines(url: str) -> None:
+def check_the_sandbox_lines(url: str, key: str = "") -> None:
     """Run the commands against a server, and compare their output with the page."""
     program("curl")
     [script] = re.findall(r"## Run an agent in a sandbox\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", TOUR, re.DOTALL)
     script = script.replace("http://127.0.0.1:8000", url.rstrip("/"))
 
-    ran = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=90, check=True)
+    ran = subprocess.run(**keyed(script, key), capture_output=True, text=True, timeout=90, check=True)
 
     assert lasting(ran.stdout) == lasting(shown)
 

@@ -18,7 +18,8 @@ def test_the_page_of_settings_is_made_from_the_code():
     assert make.SETTINGS.read_text() == make.settings(), "run `make docs`"
 
 
-def test_an_empty_environment_gives_the_defaults(monkeypatch):
+def test_an_empty_environment_gives_the_defaults(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # DATA_DIR, and a key in it, are relative to it
     for name in ("HOST", "PORT", "WEB_CONCURRENCY", "REDIS_URL", "DATA_DIR"):
         monkeypatch.setenv(name, "")
 
@@ -35,11 +36,83 @@ def test_values_are_read_with_their_types(monkeypatch):
     assert (config.port, config.redis_timeout, config.redis_url) == (9000, 0.5, "redis://somewhere:1/2")
 
 
+def test_keys_are_read_from_every_variable_and_from_the_file_each_once(monkeypatch, tmp_path):
+    (tmp_path / "key").write_text("key-of-the-file-0\n")
+    for name, value in {
+        "DATA_DIR": str(tmp_path),
+        "SESSION_API_KEY": "one-key-with-a,comma",
+        "SESSION_API_KEYS": "key-of-the-list-1, key-of-the-list-2,",
+        "OH_SESSION_API_KEYS_0": "key-of-the-list-1",
+        "OH_SESSION_API_KEYS_1": "key-of-a-number-1",
+        "OH_SESSION_API_KEYS_3": "key-after-the-gap",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    assert Config.from_env().api_keys == (
+        "one-key-with-a,comma",
+        "key-of-the-list-1",
+        "key-of-the-list-2",
+        "key-of-a-number-1",
+        "key-of-the-file-0",
+    )
+
+
+@pytest.mark.parametrize("content", [b"short\n", b"a-key-and-another\na-key-and-another\n", b"\xff" * 20])
+def test_a_file_that_holds_no_key_is_refused_by_name(monkeypatch, tmp_path, content):
+    (tmp_path / "key").write_bytes(content)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/key "):
+        Config.from_env()
+
+
+def test_no_refusal_of_a_key_shows_it(monkeypatch):
+    monkeypatch.setenv("SESSION_API_KEY", "hush hush hush hush")
+
+    with pytest.raises(ConfigError) as refusal:
+        Config.from_env()
+
+    assert "hush" not in repr(refusal.value)
+
+
+def test_lists_of_hosts_origins_and_proxies_are_read_with_commas(monkeypatch):
+    monkeypatch.setenv("ALLOWED_HOSTS", "example.org, *.example.org ,*,b\u00fccher.de,[::1],127.0.0.1,")
+    monkeypatch.setenv("ALLOWED_ORIGINS", "https://app.example.org,vscode-webview://id,http://[::1]:3000")
+    monkeypatch.setenv("TRUSTED_PROXIES", "127.0.0.1,10.0.0.0/8,fd00::/8")
+
+    config = Config.from_env()
+
+    assert len(config.allowed_hosts) == 6
+    assert len(config.allowed_origins) == len(config.trusted_proxies) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "::1"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "::"}, False),
+        ({"host": "192.168.0.1"}, False),
+        ({"host": "some-name"}, False),
+        ({"api_keys": ("a-key-for-tests-only",)}, False),
+        ({"auth": "keys"}, False),
+        ({"auth": "open", "host": "0.0.0.0", "api_keys": ("a-key-for-tests-only",)}, True),
+    ],
+)
+def test_an_app_that_no_master_has_settled_needs_keys_unless_it_is_on_loopback_without_any(settings, is_open):
+    assert Config(**settings).is_open is is_open
+
+
 def test_the_repr_of_settings_shows_no_secret():
-    config = Config(redis_url="redis://user:a-password@host", secret_key="a secret of sixteen")
+    config = Config(
+        redis_url="redis://user:a-password@host", secret_key="a secret of sixteen", api_keys=("a-secret-key-of-twenty",)
+    )
 
     assert "a-password" not in repr(config)
     assert "a secret" not in repr(config)
+    assert "a-secret" not in repr(config)
     assert "port=8000" in repr(config)
 
 
@@ -62,6 +135,28 @@ def test_the_repr_of_settings_shows_no_secret():
         ("SANDBOX_PORTS", "80-90", "from 1024 to 65535"),
         ("SANDBOX_PORTS", "30000-20000", "FIRST-LAST"),
         ("SANDBOX_PORTS", "20000-70000", "from 1024 to 65535"),
+        ("AUTH", "none", "auto or keys or open"),
+        ("SESSION_API_KEY", "x" * 15, "from 16 to 512 characters"),
+        ("SESSION_API_KEY", "x" * 513, "from 16 to 512 characters"),
+        ("SESSION_API_KEY", "sixteen characters and blanks", "none a blank"),
+        ("SESSION_API_KEY", " a-key-with-a-blank-before", "none a blank"),
+        ("SESSION_API_KEY", "schlüssel-schlüssel", "printable ASCII"),
+        ("SESSION_API_KEY", "a-key-with-a-bell\a", "printable ASCII"),
+        ("SESSION_API_KEYS", "a-key-that-is-long-enough,short", "from 16 to 512 characters"),
+        ("OH_SESSION_API_KEYS_0", "short", "from 16 to 512 characters"),
+        ("ALLOWED_HOSTS", "example.org,https://example.org", "host names without ports"),
+        ("ALLOWED_HOSTS", "example.org:8000", "host names without ports"),
+        ("ALLOWED_HOSTS", "example.*", "host names without ports"),
+        ("ALLOWED_HOSTS", "*.*.org", "host names without ports"),
+        ("ALLOWED_HOSTS", "\u2024.\u2024", "host names without ports"),
+        ("ALLOWED_ORIGINS", "*", "origins such as"),
+        ("ALLOWED_ORIGINS", "null", "origins such as"),
+        ("ALLOWED_ORIGINS", "https://*.example.org", "origins such as"),
+        ("ALLOWED_ORIGINS", "app.example.org", "origins such as"),
+        ("ALLOWED_ORIGINS", "https://app.example.org/", "origins such as"),
+        ("TRUSTED_PROXIES", "1", "addresses or networks"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8", "addresses or networks"),
+        ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
         ("REDIS_URL", "http://localhost", "redis://, rediss://, unix://"),
         ("REDIS_URL", "localhost:6379", "redis://, rediss://, unix://"),
     ],
@@ -111,4 +206,4 @@ def test_no_other_module_reads_the_environment():
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv")
     ]
 
-    assert readers == ["gunicorn.conf.py"]  # which writes the embedded store's URL for the workers
+    assert set(readers) == {"gunicorn.conf.py"}  # which writes the store's URL and AUTH for the workers

@@ -26,8 +26,9 @@ def compose(engine, image):
     server, redis = re.findall(r"^ +image: (\S+)$", (PROJECT / "compose.yaml").read_text(), re.M)
     project, port = f"tests{uuid4().hex[:8]}", free_port()
 
-    def run(*words: str) -> str:
-        return engine.run("docker-compose", "--project-name", project, *words, env={"PORT": str(port)})
+    def run(*words: str, **environment: str) -> str:
+        environment = {"SESSION_API_KEY": "", **environment, "PORT": str(port)}
+        return engine.run("docker-compose", "--project-name", project, *words, env=environment)
 
     def container() -> Container:
         return engine.client.containers.get(run("ps", "--quiet", "server"))
@@ -45,7 +46,16 @@ def compose(engine, image):
 def up(compose) -> Api:
     compose("up", "--detach", "--no-build")
     wait_until(lambda: compose.api.client.get("/ready").status_code == 200, "the server of compose")
+    compose.api.client.headers["X-Session-API-Key"] = ran(compose.container(), "cat /data/key").strip()
     return compose.api
+
+
+def test_a_key_that_is_set_is_handed_to_the_server_which_makes_none(compose):
+    compose("up", "--detach", "--no-build", SESSION_API_KEY="a-key-for-tests-only")
+    wait_until(lambda: compose.api.client.get("/ready").status_code == 200, "the server of compose")
+
+    assert "#key=" not in compose("logs")
+    assert ran(compose.container(), "ls /data").split() == ["sandboxes"]
 
 
 def restart(compose, _engine, _image) -> None:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from docker.models.containers import Container
 
+from tests.engine import ran
 from tests.image import NO_KEEPALIVE, answered
 from tests.servers import wait_until
 from tests.test_readme import check_the_sandbox_lines
@@ -35,6 +36,7 @@ def served(engine, image: str, **options) -> Iterator[Server]:
         url = f"http://127.0.0.1:{binding['HostPort']}"
         with httpx.Client(base_url=url, timeout=20, headers=NO_KEEPALIVE) as client:
             wait_until(lambda: client.get("/ready").status_code == 200, "the server in the container")
+            client.headers["X-Session-API-Key"] = ran(container, "cat /data/key").strip()
             yield Server(container, client)
     finally:
         print(container.logs(tail=200).decode(errors="replace"))
@@ -74,7 +76,14 @@ def test_the_images_health_check_turns_healthy(server):
 
 
 def test_the_readmes_sandbox_commands_print_the_documented_output_from_the_image(server):
-    check_the_sandbox_lines(str(server.client.base_url))
+    check_the_sandbox_lines(str(server.client.base_url), server.client.headers["X-Session-API-Key"])
+
+
+def test_the_first_start_prints_the_link_of_the_key_that_it_made_and_keeps_it_for_its_user_alone(server):
+    key = server.client.headers["X-Session-API-Key"]
+
+    assert f"http://127.0.0.1:8000/docs#key={key}\n" in server.container.logs().decode()
+    assert ran(server.container, "stat -c '%a %u' /data /data/key").split() == ["700", "10001", "600", "10001"]
 
 
 def test_sigterm_ends_the_server_and_its_sandboxes_go_on_in_a_new_container_of_the_same_volume(engine, image, volume):

@@ -31,7 +31,13 @@ def server(engine, image, tmp_path_factory):
     folder, host = tmp_path_factory.mktemp("containers"), f"tests-{uuid4().hex[:8]}"
     specs = [SPEC.format(id=name, image=image, restarts=count) for name, count in (("container", 3), ("fragile", 0))]
     (folder / "specs.toml").write_text("".join(specs))
-    settings = {"SANDBOX_SPECS": f"{folder}/specs.toml", "HOST_ID": host, "HOST": "0.0.0.0", "DOCKER_HOST": engine.url}
+    settings = {
+        "SANDBOX_SPECS": f"{folder}/specs.toml",
+        "HOST_ID": host,
+        "HOST": "0.0.0.0",
+        "AUTH": "open",
+        "DOCKER_HOST": engine.url,
+    }
     with supervised_server(folder, **settings) as (client, master):
         yield Api(client), master, host
     # The server ends its sandboxes and keeps their files; each test deletes its own.

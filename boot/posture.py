@@ -1,0 +1,98 @@
+"""Whether clients need a key: settled once, in gunicorn's master, before anything listens.
+
+| AUTH   | a key is set | the server listens on | outcome                     |
+|--------|--------------|-----------------------|-----------------------------|
+| `auto` | yes          | any address           | keys                        |
+| `auto` | no           | loopback alone        | open, and the log says so   |
+| `auto` | no           | another address       | keys, and one is made       |
+| `keys` | yes          | any address           | keys                        |
+| `keys` | no           | any address           | keys, and one is made       |
+| `open` | any          | loopback alone        | open, and the log says so   |
+| `open` | any          | another address       | open, and the log warns     |
+
+Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
+"""
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from logging import Logger
+from pathlib import Path
+from typing import Literal
+
+from boot.folder import make_private
+from origins import is_loopback
+
+#: where gunicorn listens: a host and a port, the path of a Unix socket, or an inherited file
+Address = tuple[str, int] | str | int
+
+
+def settle(
+    auth: str, addresses: Sequence[Address], key_file: Path, *, has_keys: Callable[[], bool], log: Logger
+) -> Literal["keys", "open"]:
+    """Settle whether keys are needed, and make one where none is set.
+
+    auth: the setting. has_keys: whether a key is set anywhere. Raises OSError when the key that is made cannot be kept.
+    """
+    is_keyed = auth != "open" and has_keys()
+    exposed = [address for address in addresses if not _is_of_this_machine(address)]
+    with contextlib.suppress(OSError):  # there is none, or it is mounted read-only
+        key_file.chmod(0o600)
+    if auth == "open" and exposed:
+        log.warning(
+            "AUTH=open: NO KEY IS NEEDED, AND EVERYONE WHO REACHES %s MAY DO EVERYTHING, run commands in sandboxes "
+            "too. Set SESSION_API_KEY and unset AUTH.",
+            " ".join(map(_named, exposed)),
+        )
+        return "open"
+    if auth == "open" or (auth == "auto" and not exposed and not is_keyed):
+        log.info("No key is needed: the server listens on this machine alone. Set SESSION_API_KEY to need one.")
+        return "open"
+    if is_keyed:
+        log.info("A key is needed.")
+    elif make_key(key_file):
+        _show(key_file, addresses)
+    return "keys"
+
+
+def make_key(path: Path) -> bool:
+    """Write a key of 256 random bits to a file that only its owner may read. False if the file is there already.
+
+    The file appears whole: a server that starts at the same time reads the same key. Raises OSError.
+    """
+    make_private(path.parent)
+    draft = path.with_name(f".key-{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
+def _show(key_file: Path, addresses: Sequence[Address]) -> None:
+    """Print the key with the link that uses it. A browser sends the part after `#` to no server, so no log has it."""
+    host, port = next((address for address in addresses if isinstance(address, tuple)), ("127.0.0.1", 8000))
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    print(
+        f"agent-server: A key is needed and none is set: one was made in {key_file}. This link is shown this once:\n"
+        f"agent-server:   http://{host}:{port}/docs#key={key_file.read_text().strip()}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    """Whether only this machine reaches an address. Nobody knows what an inherited file is."""
+    return isinstance(address, str) or (isinstance(address, tuple) and is_loopback(address[0]))
+
+
+def _named(address: Address) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)

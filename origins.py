@@ -1,0 +1,87 @@
+"""Hosts and origins: what `Host` and `Origin` headers say, and which of them the settings name.
+
+Only the standard library stands here. Sources: RFC 9110, 7.2 (Host); RFC 6454 (Origin); RFC 6761, 6.3 (localhost).
+"""
+
+import re
+from ipaddress import ip_address, ip_network
+from typing import NamedTuple
+
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([^\s/?#@*]+)", re.IGNORECASE)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_LOOPBACKS = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+
+
+class Authority(NamedTuple):
+    """A host and a port.
+
+    host: in lower case, without a dot at its end; an IPv6 address in its shortest form, in brackets.
+    """
+
+    host: str
+    port: int | None
+
+
+def authority(text: str) -> Authority | None:
+    """What a `Host` header says; None where it is malformed, as with a user, a blank or a letter beyond ASCII."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None or int(match[2] or 1) not in range(1, 65536):
+        return None
+    host = match[1].lower().removesuffix(".")
+    if host.startswith("["):
+        try:
+            host = f"[{ip_address(host[1:-1]).compressed}]"
+        except ValueError:
+            return None
+    return Authority(host, int(match[2]) if match[2] else None) if host.strip(".") else None
+
+
+def origin(text: str) -> str | None:
+    """An origin in the form in which browsers send it; None for `null` and whatever is malformed.
+
+    The origin of an application, such as `vscode-webview://id`, is any text after its scheme.
+    """
+    match = _ORIGIN.fullmatch(text)
+    if match is None:
+        return None
+    scheme = match[1].lower()
+    if scheme not in _DEFAULT_PORTS:
+        return text.lower()
+    place = authority(match[2])
+    return place and origin_at(scheme, place)
+
+
+def origin_at(scheme: str, place: Authority) -> str:
+    """The origin of the pages of a server. scheme: http or https."""
+    has_port = place.port not in (None, _DEFAULT_PORTS.get(scheme))
+    return f"{scheme}://{place.host}" + (f":{place.port}" if has_port else "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine: localhost, a name that ends with .localhost, 127.0.0.0/8 or ::1."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return any(address in network for network in _LOOPBACKS)
+
+
+def host_pattern(text: str) -> str:
+    """An entry of ALLOWED_HOSTS as `is_named` takes it: a host, `*.DOMAIN` or `*`. Raises ValueError."""
+    if text == "*":
+        return text
+    wildcard, name = ("*.", text[2:]) if text.startswith("*.") else ("", text)
+    place = authority(name if name.isascii() else name.encode("idna").decode())
+    if place is None or place.port is not None or (wildcard and place.host.startswith("[")):
+        raise ValueError("no host")
+    return wildcard + place.host
+
+
+def is_named(host: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of these patterns names the host. `*.example.org` names the hosts below example.org, not itself."""
+    return any(
+        pattern in ("*", host) or (pattern.startswith("*.") and host.endswith(pattern[1:])) for pattern in patterns
+    )

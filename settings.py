@@ -1,0 +1,63 @@
+"""How settings are described, checked and read from the environment; `config.py` has the settings themselves."""
+
+from collections.abc import Callable
+from dataclasses import field, fields
+from typing import Any
+
+from environs import Env, EnvError
+
+
+class ConfigError(ValueError):
+    """A setting has an invalid value; the message names the setting and its allowed values."""
+
+
+def setting(default: Any, help: str, *, secret: bool = False, names: str | None = None, **bounds: float) -> Any:
+    """A field of the settings.
+
+    names: its variables, where the field's name in capitals is not the one. bounds: `least` and `most`.
+    """
+    return field(default=default, repr=not secret, metadata={"help": help, "names": names, **bounds})
+
+
+def check_bounds(config: Any) -> None:
+    """Raises ConfigError for the first setting that is out of its bounds."""
+    for one in fields(config):
+        value, least, most = (getattr(config, one.name), *map(one.metadata.get, ("least", "most")))
+        if not (least is None or value >= least) or not (most is None or value <= most):
+            bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise ConfigError(f"{one.name.upper()} must be {bounds}, not {value}")
+
+
+def check_each(name: str, values: tuple[str, ...], read: Callable[[str], Any], words: str) -> None:
+    """Raises ConfigError for the first value that `read` refuses by None or a ValueError."""
+    for value in values:
+        try:
+            known = read(value)
+        except ValueError:
+            known = None
+        if known is None:
+            raise ConfigError(f"{name} must be {words}, not {value!r}")
+
+
+def from_variables(cls: type[Any]) -> dict[str, Any]:
+    """The fields that the environment sets, each by its name in capitals; an empty variable counts as unset.
+
+    Raises ConfigError.
+    """
+    env = Env()
+    readers: dict[type, tuple[Callable[[str], Any], str]] = {
+        str: (env.str, "text"),
+        int: (env.int, "a whole number"),
+        float: (env.float, "a number"),
+        tuple: (lambda name: tuple(part.strip() for part in env.str(name).split(",") if part.strip()), "texts"),
+    }
+    values: dict[str, Any] = {}
+    for one in fields(cls):
+        name = one.name.upper()
+        if not one.metadata["names"] and (given := env.str(name, "")):
+            read, kind = readers[type(one.default)]
+            try:
+                values[one.name] = read(name)
+            except EnvError:
+                raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
+    return values
