@@ -6,13 +6,19 @@ Every field bears its help text; the table in the README is made from them (`mak
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from environs import Env, EnvError
 
+from boot.secret_key import SECRET_KEY_FILE
+
 #: schemes of a REDIS_URL; `store/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+
+#: the default of that setting
+DATA_DIR = "data"
 
 #: settings with a few allowed words
 _CHOICES = {"sandbox_overflow": ("refuse", "pause"), "sandbox_sharing": ("per_conversation", "shared")}
@@ -43,7 +49,7 @@ class Config:
         secret=True,  # it may hold a password
     )
     data_dir: str = _setting(
-        "data", "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
+        DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
     )
     redis_timeout: float = _setting(
         1.0, "Timeout of one try of a command, in seconds; a command is tried twice.", least=0.05, most=60
@@ -69,7 +75,11 @@ class Config:
         64 * 1024 * 1024, "Most message text that a worker keeps for the `body` filter, in bytes.", least=0
     )
     secret_key: str = _setting(
-        "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused.", secret=True
+        "",
+        "Seals the secrets of conversations and the keys of sandboxes, 16 characters or more. Several, separated by "
+        "commas: the first seals, all open; hosts of one Redis need the same. Unset: the key in `DATA_DIR/secret_key`, "
+        "which is made at the first start.",
+        secret=True,
     )
     max_pending_actions: int = _setting(
         256,
@@ -201,6 +211,17 @@ class Config:
             raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
 
     @property
+    def secret_keys(self) -> tuple[str, ...]:
+        """The keys of SECRET_KEY; the first seals, and all open.
+
+        A key with commas, as an older release took it, opens as a whole; it is one key where a part has less than 16
+        characters.
+        """
+        keys = tuple(key.strip() for key in self.secret_key.split(","))
+        whole = (self.secret_key,) if self.secret_key else ()
+        return whole if len(keys) == 1 or min(map(len, keys)) < 16 else (*keys, *whole)
+
+    @property
     def sandbox_port_range(self) -> range:
         """The ports of process sandboxes. Raises ConfigError."""
         match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", self.sandbox_ports)
@@ -234,4 +255,15 @@ class Config:
                     values[setting.name] = read(name)
                 except EnvError:
                     raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
+        if "secret_key" not in values:
+            values["secret_key"] = _kept_key(values.get("data_dir") or DATA_DIR)
         return cls(**values)
+
+
+def _kept_key(data_dir: str) -> str:
+    """The key that `boot/secret_key.py` made; empty where there is none. Raises ConfigError."""
+    path = Path(data_dir) / SECRET_KEY_FILE
+    try:
+        return path.read_text().strip() if path.exists() else ""
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The file {path} cannot be read: {error}") from None

@@ -1,9 +1,13 @@
 """Whether the agent server of a sandbox can be reached, and how a use of a paused sandbox wakes it."""
 
 import time
+from collections.abc import Callable
 
+import httpx
+
+from agents.link import AgentServer, AgentUnreachable
 from store import Store
-from store.errors import SandboxNotFound, SandboxRefuses
+from store.errors import KeyUnreadable, SandboxNotFound, SandboxRefuses
 from store.sandbox_record import Sandbox, SandboxId
 
 #: seconds between two polls of a sandbox that is waking
@@ -58,3 +62,11 @@ def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
         waited = seconds if sandbox is not None and sandbox.status in WAKING else 0
         raise NotReachable.of(sandbox_id, sandbox, waited=waited)
     return sandbox
+
+
+def agent_server(client: httpx.Client, url: str, read_key: Callable[[], str]) -> AgentServer:
+    """The agent server of a URL. Raises AgentUnreachable where its key cannot be unsealed."""
+    try:
+        return AgentServer(client, url, read_key())
+    except KeyUnreadable as error:
+        raise AgentUnreachable(str(error)) from None

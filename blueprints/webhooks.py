@@ -1,7 +1,7 @@
 """What agents post: events, and the state of conversations.
 
-An agent in a sandbox shows the sandbox's session key, which is checked before the body is read. The agent of a
-detached conversation needs no key yet.
+An agent in a sandbox shows the sandbox's hook key, which is checked before the body is read. The agent of a detached
+conversation needs no key yet.
 """
 
 from typing import Any
@@ -19,14 +19,7 @@ from wire import ConversationId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
 
-_KEY = {
-    "in": "header",
-    "name": "X-Session-API-Key",
-    "schema": {"type": "string"},
-    "description": "Of the sandbox that sends this.",
-}
 _BATCH = {
-    "parameters": [_KEY],
     "requestBody": {
         "required": True,
         "content": {
@@ -47,14 +40,15 @@ _BATCH = {
 def check_key() -> None:
     """Find the sandbox that sends the request: `g.sandbox_id`, None for no key. Raises Unauthorized.
 
-    Only events may come without a key, and not under the path of a sandbox.
+    The key is a bearer token. X-Session-API-Key is passed over: the published agent server writes its own key there,
+    which clients have too. Only events may come without a key, and not under the path of a sandbox.
     """
-    key, named = request.headers.get("X-Session-API-Key"), (request.view_args or {}).get("sandbox_id")
-    g.sandbox_id = None if key is None else current_store.sandboxes.of_key(key)
+    key, named = request.headers.get("Authorization"), (request.view_args or {}).get("sandbox_id")
+    g.sandbox_id = None if key is None else current_store.sandboxes.of_hook_key(key.removeprefix("Bearer "))
     shows_its_own = g.sandbox_id is not None and named in (None, g.sandbox_id)
     may_show_none = key is None and named is None and "conversation_id" in (request.view_args or {})
     if not shows_its_own and not may_show_none:
-        raise Unauthorized("X-Session-API-Key must be that of the sandbox")
+        raise Unauthorized("Authorization must be `Bearer` and the hook key of the sandbox")
 
 
 @webhooks.post("/events/<conversation_id:conversation_id>")
@@ -77,7 +71,6 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 
 @webhooks.post("/conversations")
 @webhooks.fails(401, 404, 413, 415)
-@webhooks.doc(parameters=[_KEY])
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
 def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
@@ -87,7 +80,6 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 
 @webhooks.post("/<sandbox_id>/conversations")
 @webhooks.fails(401, 404, 413, 415)
-@webhooks.doc(parameters=[_KEY])
 @webhooks.arguments(ConversationTold())
 @webhooks.response(200, Success)
 def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001

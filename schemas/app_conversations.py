@@ -210,7 +210,7 @@ class AppConversation(BaseSchema):
         metadata={**_NULLABLE, "description": "At the agent server; null unless the sandbox runs."},
     )
     session_api_key = fields.Function(
-        lambda state: running(state["sandbox"], state["sandbox"] and state["sandbox"].session_api_key),
+        lambda state: state["sandbox"] and state["sandbox"].shown_key,
         metadata=_NULLABLE,
     )
     acp_server = fields.Constant(None)

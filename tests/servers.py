@@ -141,6 +141,7 @@ def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, 
         "WEB_CONCURRENCY": "2",
         "GRACEFUL_TIMEOUT": "5",
         "SUPERVISOR": "0",
+        "SECRET_KEY": "a key for tests only",
         **environment,
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
