@@ -6,8 +6,11 @@
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
+
+from redis.exceptions import RedisClusterException, ResponseError
 
 from store.effects import finish_message
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
@@ -61,6 +64,8 @@ def migrate_to_3(redis: Any, sealer: Sealer) -> None:
                 pipe.hdel(name, "session_api_key", "key_hash")
                 pipe.execute()
     redis.delete(SandboxKeys.by_key)
+    with suppress(ResponseError, RedisClusterException):  # where this server may not ask for it
+        redis.bgrewriteaof()  # the append-only file still has the keys in plain
 
 
 def _migrate_conversation(redis: Any, listing: Listing, identity: ConversationId) -> None:
