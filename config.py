@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from environs import Env
 
 from api_keys import check_key, read_keys
+from boot.secret_key import SECRET_KEY_FILE
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
 from settings import check_bounds, check_each, from_variables
@@ -19,6 +20,9 @@ from settings import setting as _setting
 
 #: schemes of a REDIS_URL; `store/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+
+#: the default of that setting
+DATA_DIR = "data"
 
 #: settings with a few allowed words
 _CHOICES = {
@@ -72,7 +76,7 @@ class Config:
         secret=True,  # it may hold a password
     )
     data_dir: str = _setting(
-        "data", "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
+        DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
     )
     redis_timeout: float = _setting(
         1.0, "Timeout of one try of a command, in seconds; a command is tried twice.", least=0.05, most=60
@@ -98,7 +102,11 @@ class Config:
         64 * 1024 * 1024, "Most message text that a worker keeps for the `body` filter, in bytes.", least=0
     )
     secret_key: str = _setting(
-        "", "Seals the secrets of conversations, 16 characters or more; unset: secrets are refused.", secret=True
+        "",
+        "Seals the secrets of conversations and the keys of sandboxes, 16 characters or more. Several, separated by "
+        "commas: the first seals, all open; hosts of one Redis need the same. Unset: the key in `DATA_DIR/secret_key`, "
+        "which is made at the first start.",
+        secret=True,
     )
     max_pending_actions: int = _setting(
         256,
@@ -237,6 +245,17 @@ class Config:
         return Path(self.data_dir) / "key"
 
     @property
+    def secret_keys(self) -> tuple[str, ...]:
+        """The keys of SECRET_KEY; the first seals, and all open.
+
+        A key with commas, as an older release took it, opens as a whole; it is one key where a part has less than 16
+        characters.
+        """
+        keys = tuple(key.strip() for key in self.secret_key.split(","))
+        whole = (self.secret_key,) if self.secret_key else ()
+        return whole if len(keys) == 1 or min(map(len, keys)) < 16 else (*keys, *whole)
+
+    @property
     def sandbox_port_range(self) -> range:
         """The ports of process sandboxes. Raises ConfigError."""
         match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", self.sandbox_ports)
@@ -257,4 +276,15 @@ class Config:
         """Read the settings from the environment; an empty variable counts as unset. Raises ConfigError."""
         values = from_variables(cls)
         values["api_keys"] = read_keys(Env().str, cls(**values).key_file)
+        if "secret_key" not in values:
+            values["secret_key"] = _kept_key(values.get("data_dir") or DATA_DIR)
         return cls(**values)
+
+
+def _kept_key(data_dir: str) -> str:
+    """The key that `boot/secret_key.py` made; empty where there is none. Raises ConfigError."""
+    path = Path(data_dir) / SECRET_KEY_FILE
+    try:
+        return path.read_text().strip() if path.exists() else ""
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The file {path} cannot be read: {error}") from None

@@ -28,6 +28,7 @@ from boot.headers import SECURITY_HEADERS
 from boot.keeper import Keeper
 from boot.masking import KeysMasked
 from boot.posture import settle
+from boot.secret_key import make_secret_key
 from config import Config, ConfigError
 from specs import Specs, unsupported
 
@@ -80,6 +81,8 @@ def post_worker_init(worker: Any) -> None:
 def on_starting(server: Any) -> None:
     """In the master, before anything listens."""
     global _keeper
+    if not _config.secret_key:
+        _make_secret_key()
     if not _config.redis_url:
         _start_store(server)
     if subprocess.run([sys.executable, "-m", "migrate"], cwd=Path(__file__).parent).returncode:
@@ -89,6 +92,13 @@ def on_starting(server: Any) -> None:
         server.log.warning(reason)
     if _config.supervisor:
         _keeper = Keeper()
+
+
+def _make_secret_key() -> None:
+    try:
+        make_secret_key(_config.data_dir)
+    except RuntimeError as error:
+        sys.exit(f"agent-server: {error}")
 
 
 def _start_store(server: Any) -> None:

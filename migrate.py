@@ -1,6 +1,7 @@
 """Bring the stored data to the version of this code:  python -m migrate
 
 The gunicorn master runs it before the workers. Exit status 1: the data are of a newer version, said in a sentence.
+It warns where another SECRET_KEY has sealed the data.
 A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
 """
 
@@ -8,7 +9,7 @@ import logging
 import sys
 
 from config import Config, ConfigError
-from store.errors import UNAVAILABLE, NewerData
+from store.errors import UNAVAILABLE, NewerData, SecretsRefused
 from wiring import open_store_of
 
 
@@ -16,8 +17,11 @@ def main() -> int:
     """Returns the exit status."""
     logging.basicConfig(level=logging.WARNING, format="[%(process)d] [migrate] %(message)s")
     try:
-        open_store_of(Config.from_env()).data_version.ensure()
-    except (ConfigError, NewerData) as error:
+        store = open_store_of(Config.from_env())
+        store.data_version.ensure()
+        if fault := store.seal_check.fault():
+            logging.warning(fault)
+    except (ConfigError, NewerData, SecretsRefused) as error:
         print(f"agent-server: {error}", file=sys.stderr)
         return 1
     except UNAVAILABLE as error:

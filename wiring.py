@@ -13,7 +13,7 @@ def open_store_of(config: Config) -> Store:
         text_cache_bytes=config.text_cache_bytes,
         ring_bytes=config.follower_bytes,
         most_followers=config.max_followers,
-        secret_key=config.secret_key,
+        secret_keys=config.secret_keys,
         limits=Limits(
             most=config.max_sandboxes,
             pause_idlest=config.sandbox_overflow == "pause",

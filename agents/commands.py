@@ -19,7 +19,7 @@ import httpx
 
 from access import Principal
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from agents.reach import WAKING, NotReachable, ask_to_wake, require_none_waits, wake
+from agents.reach import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, wake
 from agents.requests import restart_request
 from specs import Specs
 from store import Store
@@ -67,7 +67,7 @@ class Commands:
     def agent_in(self, sandbox_id: SandboxId) -> AgentServer:
         """The agent server of a sandbox that runs; the call counts as a use of the sandbox. Raises NotReachable."""
         sandbox = wake(self.store, sandbox_id, 0)
-        return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
+        return agent_server(self._client, sandbox.agent_url, lambda: sandbox.session_api_key)
 
     def _awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
         """The agent server that a conversation lives on, woken if need be; None if the conversation is detached."""
@@ -75,7 +75,7 @@ class Commands:
         if sandbox_id is None:
             return None
         sandbox = wake(self.store, SandboxId(sandbox_id), self._wake_seconds)
-        return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
+        return agent_server(self._client, sandbox.agent_url, lambda: sandbox.session_api_key)
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
         """Send the agent a user's message. The pending actions are rejected first; the message never approves them.
@@ -211,7 +211,7 @@ class Commands:
             claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         try:
             agent = self._agent(claim)
-        except NotReachable:
+        except (NotReachable, AgentUnreachable):
             self.store.deliveries.close(claim)
             raise
         delivery = self.store.deliveries.decide(claim, accept=accept, reason=reason, may_decide=self._may_decide)
@@ -259,9 +259,9 @@ class Commands:
         return not delivery.accept
 
     def _agent(self, claim: Claim) -> AgentServer:
-        """Raises NotReachable."""
+        """Raises NotReachable, AgentUnreachable."""
         if claim.status == "RUNNING":
-            return AgentServer(self._client, claim.agent_url, claim.session_api_key)
+            return agent_server(self._client, claim.agent_url, partial(self.store.deliveries.session_api_key, claim))
         return self.agent_in(SandboxId(claim.sandbox_id))
 
     def _renew(self, claim: Claim) -> None:

@@ -1,10 +1,13 @@
 """Whether the agent server of a sandbox can be reached, and how a use of a paused sandbox wakes it."""
 
 import time
+from collections.abc import Callable
 
-from agents.link import AgentRefused, AgentServer
+import httpx
+
+from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from store import Store
-from store.errors import NeedsApproval, SandboxNotFound, SandboxRefuses
+from store.errors import KeyUnreadable, NeedsApproval, SandboxNotFound, SandboxRefuses
 from store.sandbox_record import Sandbox, SandboxId
 from wire import ConversationId
 
@@ -72,3 +75,11 @@ def require_none_waits(agent: AgentServer, conversation_id: ConversationId) -> N
     else:
         if status == "waiting_for_confirmation":
             raise NeedsApproval
+
+
+def agent_server(client: httpx.Client, url: str, read_key: Callable[[], str]) -> AgentServer:
+    """The agent server of a URL. Raises AgentUnreachable where its key cannot be unsealed."""
+    try:
+        return AgentServer(client, url, read_key())
+    except KeyUnreadable as error:
+        raise AgentUnreachable(str(error)) from None

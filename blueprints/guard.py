@@ -17,7 +17,7 @@ from store import Store
 from wire import ConversationId
 
 #: the rules that other packages add: pages and assets, which hold no data
-_OF_PACKAGES = {"static", "api-docs.openapi_json", "api-docs.openapi_swagger_ui"}
+_OF_PACKAGES = {"static", "api-docs.openapi_json"}
 
 #: most characters of a key: a longer one is none of ours
 _LONGEST = 512
@@ -94,7 +94,7 @@ class Guard:
         raise Unauthorized("The key is wrong, was revoked or has expired")
 
     def _sandbox(self, key: str) -> Principal | None:
-        sandbox_id = self._store.sandboxes.of_key(key) if len(key) <= _LONGEST else None
+        sandbox_id = self._store.sandboxes.of_hook_key(key) if len(key) <= _LONGEST else None
         return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
 
     def _bearer_of_ticket(self) -> Principal:

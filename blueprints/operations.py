@@ -2,6 +2,7 @@
 
 import platform
 import time
+from contextlib import suppress
 
 from flask import current_app
 
@@ -9,6 +10,7 @@ from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from schemas.operations import Readiness, ServerInfo, Status
 from specs import unsupported
+from store.errors import UNAVAILABLE
 
 operations = Blueprint("Server Details", __name__)
 
@@ -67,6 +69,12 @@ def server_info() -> dict[str, object]:
         "capabilities": CAPABILITIES,
         "usable_tools": [],
         "store": state,
-        "notice": " ".join(filter(None, (of_store, unsupported("process")))) or None,
+        "notice": " ".join(filter(None, (of_store, _seal_fault(), unsupported("process")))) or None,
         "docs": "/docs",
     }
+
+
+def _seal_fault() -> str | None:
+    with suppress(*UNAVAILABLE):
+        return current_store.seal_check.fault()
+    return None

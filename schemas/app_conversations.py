@@ -210,11 +210,7 @@ class AppConversation(BaseSchema):
         metadata={**_NULLABLE, "description": "At the agent server; null unless the sandbox runs."},
     )
     session_api_key = fields.Function(
-        lambda state: (
-            running(state["sandbox"], state["sandbox"] and state["sandbox"].session_api_key)
-            if SHOWS_KEYS.get()
-            else None
-        ),
+        lambda state: state["sandbox"].shown_key if state["sandbox"] and SHOWS_KEYS.get() else None,
         metadata={**_NULLABLE, "description": "Null unless the sandbox runs, and for a key that may not approve."},
     )
     acp_server = fields.Constant(None)

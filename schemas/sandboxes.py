@@ -104,7 +104,7 @@ class SandboxInfo(BaseSchema):
     created_by_user_id = fields.Constant(None)
     sandbox_spec_id = fields.String(required=True, attribute="spec_id")
     status = fields.String(required=True, metadata={"enum": list(STATUSES)})
-    session_api_key = fields.String(allow_none=True)
+    session_api_key = fields.String(allow_none=True, attribute="shown_key")
     exposed_urls = fields.List(fields.Nested(ExposedUrl), attribute="urls", allow_none=True)
     created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
     status_detail = fields.Function(

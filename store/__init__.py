@@ -19,6 +19,7 @@ from store.listing import Listing
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
+from store.seal_check import SealCheck
 from store.secrets import Sealer
 from store.signals import Signals
 from store.start_tasks import StartTasks
@@ -33,6 +34,7 @@ class Store:
     """The modules of the store, each for one kind of data."""
 
     data_version: DataVersion
+    seal_check: SealCheck
     conversations: Conversations
     events: EventLog
     confirmations: Confirmations
@@ -57,7 +59,7 @@ def open_store(
     text_cache_bytes: int,
     ring_bytes: int,
     most_followers: int,
-    secret_key: str,
+    secret_keys: tuple[str, ...],
     limits: Limits,
     bounds: Bounds,
 ) -> Store:
@@ -65,18 +67,19 @@ def open_store(
     clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
     scripts = Scripts(clients.commands)
     listing = Listing(clients.commands, scripts)
-    sealer = Sealer(secret_key)
+    sealer = Sealer(secret_keys)
     conversations = Conversations(clients.commands, scripts, listing, sealer)
     confirmations = Confirmations(scripts, listing, bounds)
-    sandboxes = Sandboxes(clients.commands, scripts, limits)
+    sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
-        data_version=DataVersion(clients.commands, clients.health, listing),
+        data_version=DataVersion(clients.commands, clients.health, listing, sealer),
+        seal_check=SealCheck(clients.health, sealer),
         conversations=conversations,
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,
-        deliveries=Deliveries(scripts, bounds, limits),
+        deliveries=Deliveries(scripts, bounds, limits, sealer),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         archives=Archives(clients.commands, scripts),

@@ -6,7 +6,8 @@ A store without the key `data_version` is empty, or of version 0: written before
 |---------|----------------------------------------------------------------------------------------------|
 | 0       | pending actions and decisions as lines of text, the members of app conversations as one JSON |
 | 1       | sandboxes that end with their processes                                                      |
-| 2       | as `store/keys.py` says; fields of a sandbox that version 1 lacks have defaults              |
+| 2       | a sandbox has one key, in plain; fields of a sandbox that version 1 lacks have defaults      |
+| 3       | as `store/keys.py` says                                                                      |
 """
 
 from typing import Any
@@ -16,26 +17,28 @@ from redis import Redis
 from store.errors import NewerData
 from store.keys import DATA_VERSION, ListingKeys, SandboxKeys, StartKeys
 from store.listing import Listing
-from store.migration import migrate_to_1
+from store.migration import migrate_to_1, migrate_to_3
+from store.secrets import Sealer
 
 #: of the data that this code reads and writes
-VERSION = 2
+VERSION = 3
 
 
 class DataVersion:
     """Migrates the data to VERSION before a request reads any. One round trip, once in the life of a process."""
 
-    def __init__(self, redis: "Redis", probe: "Redis", listing: Listing) -> None:
+    def __init__(self, redis: "Redis", probe: "Redis", listing: Listing, sealer: Sealer) -> None:
         """probe: a client that waits so briefly that a request may ask first."""
         self._redis = redis
         self._probe = probe
         self._listing = listing
+        self._sealer = sealer
         self._is_current = False
 
     def ensure(self) -> None:
         """Migrate older data. A migration that was interrupted begins again, and every step of it may be repeated.
 
-        Raises NewerData, or one of UNAVAILABLE.
+        Raises NewerData, SecretsRefused where older data have keys and no key is set, or one of UNAVAILABLE.
         """
         if self._is_current:
             return
@@ -44,6 +47,8 @@ class DataVersion:
             raise NewerData(found, VERSION)
         if found < 1:
             migrate_to_1(self._redis, self._listing)
+        if found < 3:
+            migrate_to_3(self._redis, self._sealer)
         self._redis.set(DATA_VERSION, VERSION)
         self._is_current = True
 

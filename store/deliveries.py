@@ -22,6 +22,7 @@ from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
 from store.sandbox_record import Limits
 from store.scripts import Scripts
+from store.secrets import Sealer
 from store.stamps import Stamp
 from wire import ConversationId, Micros
 
@@ -52,7 +53,7 @@ class Claim(NamedTuple):
     lease_end: Micros
     status: str
     agent_url: str
-    session_api_key: str
+    agent_key: str  #: sealed
     status_seconds: float  #: for how long the sandbox has had its status
     asked_at: float  #: `time.monotonic` before the lease was asked for
 
@@ -69,10 +70,15 @@ class Claim(NamedTuple):
 class Deliveries:
     """All deliveries."""
 
-    def __init__(self, scripts: Scripts, bounds: Bounds, limits: Limits) -> None:
+    def __init__(self, scripts: Scripts, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
         self._scripts = scripts
+        self._sealer = sealer
         self._bounds = bounds
         self._spans = limits.spans
+
+    def session_api_key(self, claim: Claim) -> str:
+        """The key of the agent server that a claim is about. Raises KeyUnreadable."""
+        return self._sealer.open_key(claim.sandbox_id, claim.agent_key)
 
     def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
         """Begin a delivery before its decision, with a lease of so many seconds unless another delivery has it."""
@@ -146,12 +152,12 @@ class Deliveries:
 
 def _agent(words: list[Any]) -> dict[str, Any]:
     """The fields of a claim about the sandbox."""
-    lease_end, status, url, session_api_key, micros = (word.decode() for word in words)
+    lease_end, status, url, agent_key, micros = (word.decode() for word in words)
     return {
         "lease_end": Micros(int(lease_end)),
         "status": status,
         "agent_url": url,
-        "session_api_key": session_api_key,
+        "agent_key": agent_key,
         "status_seconds": int(micros) / 1e6,
     }
 

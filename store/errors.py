@@ -28,6 +28,7 @@ StoreError
 ├── KeyWouldBePast
 ├── TooManyKeys
 ├── NeedsApproval
+├── KeyUnreadable
 ├── TooManyFollowers
 ├── FellBehind
 ├── NewerData
@@ -180,7 +181,7 @@ class NotItsSandbox(StoreError):
     """The sandbox that posts is not the sandbox of the conversation."""
 
     def __init__(self) -> None:
-        super().__init__("X-Session-API-Key must be that of the conversation's sandbox")
+        super().__init__("Authorization must be `Bearer` and the hook key of the conversation's sandbox")
 
 
 class IdInUse(StoreError):
@@ -223,6 +224,16 @@ class NeedsApproval(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Actions wait for a decision, which this would take: that needs a key with the scope approve")
+
+
+class KeyUnreadable(StoreError):
+    """The keys of a sandbox were sealed with another SECRET_KEY than this process has."""
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(
+            f"The keys of the sandbox {sandbox_id} cannot be read: another SECRET_KEY has sealed them. "
+            "SECRET_KEY may have that key too, after a comma"
+        )
 
 
 class TooManyFollowers(StoreError):

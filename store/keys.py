@@ -3,6 +3,7 @@
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
+| seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
 | conv:{ID}                | hash       | the conversation's state; see below               | 37 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
@@ -37,7 +38,7 @@
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a session key → id, until the processes | one per sandbox     |
+| {sandboxes}:keys         | hash       | SHA-256 of a hook key → id, until the processes   | one per sandbox      |
 |                          |            | end or the deletion is asked for                  |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
@@ -93,10 +94,10 @@ far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`tru
 server ended).
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
-its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON),
-`session_api_key`, `key_hash`, `files_key`, `start` (number of its last start of processes), `source` (JSON), `detail`
-(8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs), `resumes`, `created_at`, `starting_at`, `changed_at`,
-`active_at` (µs).
+its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
+(its session key, sealed), `hook_hash` (SHA-256 of its hook key), `files_key` (sealed), `start` (number of its last
+start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs),
+`resumes`, `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
@@ -171,6 +172,9 @@ class ConversationKeys:
 
 #: the version of all data
 DATA_VERSION = "data_version"
+
+#: a word that a server has sealed
+SEAL_CHECK = "seal_check"
 
 #: prefix of those fields of a conversation's hash that only app conversations have
 APP_FIELD = "app."

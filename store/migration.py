@@ -6,14 +6,18 @@
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
+
+from redis.exceptions import RedisClusterException, ResponseError
 
 from store.effects import finish_message
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
 from store.listing import Listing
 from store.sandbox_record import MOST_DETAIL
 from store.sandboxes import MOST_LOG_BYTES
+from store.secrets import Sealer
 from wire import MOST_TITLE, ConversationId
 
 #: members of a sorted set that are read at once, and conversations between two lines in the log
@@ -40,6 +44,28 @@ def migrate_to_1(redis: Any, listing: Listing) -> None:
     for identity, at in redis.zrange(StartKeys.created(), 0, -1, withscores=True):
         _migrate_start_task(redis, identity.decode(), at)
     _log.warning("The stored data are of version 1: %s conversations were migrated", number)
+
+
+def migrate_to_3(redis: Any, sealer: Sealer) -> None:
+    """From version 2 to version 3: the keys of sandboxes are sealed, and no webhook may bear a session key any more.
+
+    A sandbox that runs has no hook key: its supervisor starts it again. Raises SecretsRefused, or one of UNAVAILABLE.
+    """
+    for name in redis.scan_iter(SandboxKeys.box("*"), count=1000):
+        identity = name.decode().rpartition(":")[2]
+        box: dict[bytes, bytes] = redis.hgetall(name)
+        if b"session_api_key" in box:
+            key = box[b"session_api_key"].decode()
+            # A release without a key of the files sealed them with the session key.
+            files_key = box.get(b"files_key", b"").decode() or key
+            sealed = {"agent_key": sealer.seal_key(identity, key), "files_key": sealer.seal_key(identity, files_key)}
+            with redis.pipeline(transaction=True) as pipe:
+                pipe.hset(name, mapping=sealed)
+                pipe.hdel(name, "session_api_key", "key_hash")
+                pipe.execute()
+    redis.delete(SandboxKeys.by_key)
+    with suppress(ResponseError, RedisClusterException):  # where this server may not ask for it
+        redis.bgrewriteaof()  # the append-only file still has the keys in plain
 
 
 def _migrate_conversation(redis: Any, listing: Listing, identity: ConversationId) -> None:
@@ -127,7 +153,7 @@ def _final(redis: Any, keys: ConversationKeys, pairs: list[str]) -> dict[str, st
 
 
 def _migrate_sandbox(redis: Any, identity: str) -> None:
-    """The indexes by spec are new; the log is a key of its own; the key of a failed sandbox opens nothing.
+    """The indexes by spec are new; the log is a key of its own.
 
     A hash without a status is what a note of use left of a sandbox that had ended: it goes.
     """
@@ -143,8 +169,6 @@ def _migrate_sandbox(redis: Any, identity: str) -> None:
             pipe.set(SandboxKeys.log(identity), box[b"log"][-MOST_LOG_BYTES:])
         pipe.hdel(SandboxKeys.box(identity), "log")
         pipe.hset(SandboxKeys.box(identity), "detail", box[b"detail"].decode()[:MOST_DETAIL])
-        if status == "ERROR" or box[b"wanted"] == b"deleted":
-            pipe.hdel(SandboxKeys.by_key, box[b"key_hash"].decode())
         pipe.execute()
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NewType
 
+from store.errors import KeyUnreadable
+from store.secrets import Sealer
 from wire import Micros
 
 SandboxId = NewType("SandboxId", str)
@@ -47,8 +49,9 @@ class Sandbox:
     status: str
     wanted: str
     host: str
-    session_api_key: str = field(repr=False)
-    files_key: str = field(repr=False)  #: seals what its agent server writes to its files; stays for the sandbox's life
+    agent_key: str = field(repr=False)  #: sealed; empty before its first start
+    sealed_files_key: str = field(repr=False)
+    hook_hash: str  #: SHA-256 of its hook key; empty before its first start, and of one that an older release started
     start: int  #: number of its last start of processes, 0 before the first
     created_at: Micros
     starting_at: Micros
@@ -65,12 +68,33 @@ class Sandbox:
     resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
+    sealer: Sealer = field(repr=False, compare=False)
+
+    @property
+    def session_api_key(self) -> str:
+        """What clients and this server show its agent server; each start has another one. Raises KeyUnreadable."""
+        return self.sealer.open_key(self.id, self.agent_key)
+
+    @property
+    def files_key(self) -> str:
+        """Seals what its agent server writes to its files; stays for the sandbox's life. Raises KeyUnreadable."""
+        return self.sealer.open_key(self.id, self.sealed_files_key)
+
+    @property
+    def shown_key(self) -> str | None:
+        """The session key as clients see it: None unless the sandbox is RUNNING and the key can be read."""
+        if self.status != "RUNNING":
+            return None
+        try:
+            return self.session_api_key
+        except KeyUnreadable:
+            return None
 
 
-def read_sandbox(fields: list[bytes], now: bytes) -> Sandbox:
+def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
     """A sandbox from the names and values of its hash. A field that an older release did not write has its default."""
     words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    texts = ("id", "spec_id", "status", "wanted", "host", "session_api_key", "agent_url", "detail")
+    texts = ("id", "spec_id", "status", "wanted", "host", "agent_url", "detail")
     values: dict[str, Any] = {name: words[name] for name in texts}
     values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
     values |= {name: int(words.get(name) or 0) for name in ("start", "start_after")}
@@ -78,11 +102,13 @@ def read_sandbox(fields: list[bytes], now: bytes) -> Sandbox:
     values |= {name: json.loads(words.get(name) or "null") for name in ("handle", "disk_bytes", "source")}
     values |= {name: json.loads(words.get(name) or "[]") for name in ("urls", "crashes")}
     values |= {
-        "files_key": words.get("files_key", ""),
+        "agent_key": words.get("agent_key", ""),
+        "sealed_files_key": words.get("files_key", ""),
+        "hook_hash": words.get("hook_hash", ""),
         "runtime": words.get("runtime", ""),
         "resumes": bool(words.get("resumes")),
     }
-    return Sandbox(**values, seen_at=Micros(int(now)))
+    return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
 
 
 def shortened(detail: str) -> str:
@@ -96,6 +122,6 @@ def random_text(length: int) -> str:
     return "".join(secrets.choice(_DIGITS) for _ in range(length))
 
 
-def key_hash(session_api_key: str) -> str:
-    """The hash under which a session key is looked up."""
-    return sha256(session_api_key.encode("utf-8", "surrogatepass")).hexdigest()
+def key_hash(key: str) -> str:
+    """The hash under which a hook key is looked up."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

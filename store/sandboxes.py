@@ -16,6 +16,7 @@ from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefus
 from store.keys import SandboxKeys
 from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
 from store.scripts import Scripts
+from store.secrets import Sealer
 from store.wakeups import ask_supervisors
 from wire import Micros
 
@@ -32,9 +33,10 @@ MOST_LOG_BYTES = 256 * 1024
 class Sandboxes:
     """All sandboxes of all hosts. Every age is measured by Redis' clock, whatever the callers' clocks say."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
+        self._sealer = sealer
         self.limits = limits
         self._spans = limits.spans
         self._room = [limits.most, "pause" if limits.pause_idlest else "refuse"]
@@ -53,11 +55,12 @@ class Sandboxes:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
         source: where its files come from. host: the one that has it; empty: any. Waits a little for a supervisor, as
-        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped.
+        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused.
         """
-        identity, key = sandbox_id or SandboxId(random_text(22)), random_text(43)
-        args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0], self.limits.most_stopped]
-        args += [random_text(43), json.dumps(source), host]
+        identity = sandbox_id or SandboxId(random_text(22))
+        files_key = self._sealer.seal_key(identity, random_text(43))
+        args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
+        args += [files_key, json.dumps(source), host]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
@@ -67,8 +70,11 @@ class Sandboxes:
             case ("kept", number):
                 raise TooManyStopped(number, self.limits.most_stopped)
             case (_, now, fields):
-                return read_sandbox(fields, now)
+                return self._read(fields, now)
         raise AssertionError(f"start_sandbox replied {reply!r}")
+
+    def _read(self, fields: list[bytes], now: bytes) -> Sandbox:
+        return read_sandbox(fields, now, self._sealer)
 
     def require_host(self) -> None:
         """Wait a little for a supervisor, as when the server has just begun. Raises NoSupervisor."""
@@ -119,14 +125,14 @@ class Sandboxes:
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
         """A sandbox; the call counts as a use, so it is not idle. None for an id that is unknown. One round trip."""
         reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
-        return None if reply is None else read_sandbox(reply[1], reply[0])
+        return None if reply is None else self._read(reply[1], reply[0])
 
-    def of_key(self, session_api_key: str) -> SandboxId | None:
-        """The sandbox of a session key; the call counts as a use of it. One round trip.
+    def of_hook_key(self, key: str) -> SandboxId | None:
+        """The sandbox whose webhooks bear a key; the call counts as a use of it. One round trip.
 
-        The key of a sandbox that is ERROR, being deleted or gone is unknown: None.
+        The key of a sandbox that is ERROR, being deleted or gone is unknown, and so is that of an earlier start: None.
         """
-        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(session_api_key)])
+        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key)])
         return SandboxId(stored.decode()) if stored else None
 
     def settled_start(self, sandbox_id: SandboxId) -> int:
@@ -153,7 +159,7 @@ class Sandboxes:
         if not sandbox_ids:
             return []
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
-        return [read_sandbox(fields, now) if b"status" in fields[::2] else None for fields in found]
+        return [self._read(fields, now) if b"status" in fields[::2] else None for fields in found]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
@@ -161,7 +167,7 @@ class Sandboxes:
         """One page, newest first, and the cursor of the next one: time and id of its first sandbox. One round trip."""
         args = [*self._spans, status or "", spec_id or "", limit + 1, *(start or ("", ""))]
         now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
-        page = [read_sandbox(fields, now) for fields in found]
+        page = [self._read(fields, now) for fields in found]
         return page[:limit], (page[limit].created_at, page[limit].id) if len(page) > limit else None
 
     def log(self, sandbox_id: SandboxId, tail: int) -> str:
@@ -199,7 +205,7 @@ class Sandboxes:
     def of_host(self, host: str) -> list[Sandbox]:
         """Every sandbox that a host holds. One round trip."""
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
-        return [read_sandbox(fields, now) for fields in found if b"status" in fields[::2]]
+        return [self._read(fields, now) for fields in found if b"status" in fields[::2]]
 
     def report(
         self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
@@ -214,14 +220,17 @@ class Sandboxes:
         args = [sandbox_id, host, supervisor, status, _last(log), *words]
         return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
 
-    def begin(self, sandbox_id: SandboxId, host: str, supervisor: str, runtime: str) -> bool:
-        """Number a start of processes in a runtime, and give it a session key of its own unless it is the first.
+    def begin(self, sandbox_id: SandboxId, host: str, supervisor: str, runtime: str) -> str | None:
+        """Number a start of processes in a runtime, and give it two keys of its own. Returns the hook key.
 
-        False if the sandbox is not to run, not that host's, or if another supervisor speaks for the host.
+        The hook key is kept as its hash alone: only the caller has it, and must give it to the processes. A caller that
+        is killed before leaves a number that no process has, and the next one begins again.
+        None if the sandbox is not to run, not that host's, or if another supervisor speaks for the host.
+        Raises SecretsRefused.
         """
-        key = random_text(43)
-        args = [sandbox_id, host, supervisor, key, key_hash(key), runtime]
-        return self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",)
+        hook_key, agent_key = random_text(43), self._sealer.seal_key(sandbox_id, random_text(43))
+        args = [sandbox_id, host, supervisor, agent_key, key_hash(hook_key), runtime]
+        return hook_key if self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",) else None
 
     def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:
         """Note that the processes of a sandbox have ended and its files are kept: it is PAUSED until it is used.

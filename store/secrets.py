@@ -1,47 +1,80 @@
-"""Secrets in Redis: sealed with a key that only the server's settings hold."""
+"""Secrets and keys in Redis: sealed with SECRET_KEY, which Redis never has.
+
+A value is sealed for one owner, a conversation or a sandbox: moved to another one it does not open.
+"""
 
 import base64
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from store.errors import SecretsRefused
+from store.errors import KeyUnreadable, SecretsRefused
 from wire import ConversationId
 
 
 class Sealer:
-    """Seals secrets, each for one conversation; without a key it refuses every secret."""
+    """Seals with the first of its keys and opens with any; without a key it refuses everything."""
 
-    def __init__(self, secret_key: str) -> None:
-        self._secret_key = secret_key
+    def __init__(self, secret_keys: tuple[str, ...]) -> None:
+        self._secret_keys = secret_keys
 
     def seal(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> dict[str, bytes]:
         """Secrets by name, as JSON, sealed. Raises SecretsRefused when there are any and no key is set."""
         if not secrets:
             return {}
-        if not self._secret_key:
-            raise SecretsRefused
-        fernet = fernet_for(self._secret_key, conversation_id)
-        return {name: fernet.encrypt(json.dumps(value).encode()) for name, value in secrets.items()}
+        cipher = self._cipher("conversation", conversation_id)
+        return {name: cipher.encrypt(json.dumps(value).encode()) for name, value in secrets.items()}
 
     def open(self, conversation_id: ConversationId, sealed: Mapping[str, Any]) -> dict[str, Any]:
         """Secrets by name, unsealed. Raises SecretsRefused when no key is set, or another one than sealed them."""
         if not sealed:
             return {}
-        if not self._secret_key:
-            raise SecretsRefused
-        fernet = fernet_for(self._secret_key, conversation_id)
+        cipher = self._cipher("conversation", conversation_id)
         try:
-            return {name: json.loads(fernet.decrypt(value)) for name, value in sealed.items()}
+            return {name: json.loads(cipher.decrypt(value)) for name, value in sealed.items()}
         except InvalidToken:
             raise SecretsRefused from None
 
+    def seal_key(self, sandbox_id: str, key: str) -> str:
+        """A key of a sandbox, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher("sandbox", sandbox_id).encrypt(key.encode()).decode()
 
-def fernet_for(secret_key: str, conversation_id: ConversationId) -> Fernet:
-    """The cipher of one conversation's secrets: a secret that is moved to another conversation does not open there."""
-    derived = HKDF(SHA256(), 32, salt=None, info=b"conversation " + conversation_id.encode())
+    def open_key(self, sandbox_id: str, sealed: str) -> str:
+        """A key of a sandbox, unsealed; empty where it has none. Raises KeyUnreadable."""
+        if not sealed:
+            return ""
+        try:
+            return self._cipher("sandbox", sandbox_id).decrypt(sealed.encode()).decode()
+        except (InvalidToken, SecretsRefused):
+            raise KeyUnreadable(sandbox_id) from None
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self._secret_keys)
+
+    def seal_word(self) -> bytes:
+        """A word that only holders of the first key open."""
+        return self._cipher("check", "").encrypt(b"sealed")
+
+    def opens_word(self, word: bytes, *, first_alone: bool = False) -> bool:
+        """Whether one of the keys, or the first alone, has sealed a word."""
+        try:
+            (Sealer(self._secret_keys[:1]) if first_alone else self)._cipher("check", "").decrypt(word)
+        except InvalidToken:
+            return False
+        return True
+
+    def _cipher(self, kind: str, identity: str) -> MultiFernet:
+        if not self._secret_keys:
+            raise SecretsRefused
+        return MultiFernet([fernet_for(key, f"{kind} {identity}") for key in self._secret_keys])
+
+
+def fernet_for(secret_key: str, owner: str) -> Fernet:
+    """The cipher of one owner, `conversation ID` or `sandbox ID`."""
+    derived = HKDF(SHA256(), 32, salt=None, info=owner.encode())
     return Fernet(base64.urlsafe_b64encode(derived.derive(secret_key.encode())))

@@ -19,6 +19,7 @@ from agents.link import http_client
 from boot.backoff import Backoff
 from boot.folder import make_private
 from boot.lifeline import parent_is_there
+from boot.secret_key import make_secret_key
 from config import Config, ConfigError
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
@@ -54,9 +55,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run this host's supervisor.")
     parser.add_argument("--stand-by", action="store_true", help="wait while another supervisor runs on this host")
     stands_by = parser.parse_args().stand_by
+    os.umask(0o077)  # the files of sandboxes are for their owner alone, also those that the sandboxes write
     stop = _stop_event()
     try:
-        config = Config.from_env()
+        config = _config()
         specs = Specs.load(config.sandbox_specs)
         if not config.redis_url:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
@@ -83,6 +85,18 @@ def main() -> int:
         print(f"supervisor: {error}", file=sys.stderr)
         return _WRONG
     return 0
+
+
+def _config() -> Config:
+    """The settings, with a key that seals, made in DATA_DIR where there is none yet. Raises ConfigError."""
+    config = Config.from_env()
+    if config.secret_key:
+        return config
+    try:
+        make_secret_key(config.data_dir)
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from None
+    return Config.from_env()
 
 
 def _stop_event() -> threading.Event:
@@ -155,7 +169,7 @@ def _supervise(
     recovery = Recovery(store)
     endings, upkeep = Endings(store, runtimes, host, recovery), Upkeep(store, runtimes, host.id)
     most_bytes = config.max_archive_bytes
-    archives = Archives(store, specs, runtimes, host.id, host.webhook_base_url, most_bytes=most_bytes)
+    archives = Archives(store, specs, runtimes, host.id, most_bytes=most_bytes)
     reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings, archives)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
@@ -163,6 +177,8 @@ def _supervise(
     loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
+        if fault := store.seal_check.fault():
+            log.warning(fault)
         if config.resume_sandboxes:
             upkeep.resume_all()
         loop.run()

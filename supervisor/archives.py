@@ -19,7 +19,7 @@ from store import Store
 from store.archives import Outcome, Sender
 from store.errors import UNAVAILABLE, StoreError
 from store.sandbox_record import Sandbox, SandboxId
-from supervisor.launches import launch
+from supervisor.launches import files_of
 from supervisor.zstd import compressed, decompressed
 
 log = logging.getLogger("supervisor")
@@ -58,7 +58,6 @@ class Archives:
         specs: Specs,
         runtimes: Mapping[str, Runtime],
         host: str,
-        webhook_base_url: str,
         *,
         most_bytes: int,
     ) -> None:
@@ -67,7 +66,6 @@ class Archives:
         self._specs = specs
         self._runtimes = runtimes
         self._host = host
-        self._webhook_base_url = webhook_base_url
         self._most_bytes = most_bytes
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "archive")
         self._free = threading.Semaphore(MOST_AT_ONCE)
@@ -160,7 +158,7 @@ class Archives:
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
             raise RuntimeFailure(f"There is no spec {sandbox.spec_id} on host {self._host}")
-        yield from self._runtimes[spec.runtime].pack(launch(sandbox, spec, self._webhook_base_url))
+        yield from self._runtimes[spec.runtime].pack(files_of(sandbox, spec))
 
     def _fill(self, source: dict[str, Any], order: Launch, runtime: Runtime, given_up: threading.Event) -> None:
         if "archive" in source:

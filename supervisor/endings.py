@@ -26,6 +26,7 @@ RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
 
 #: what a sandbox without processes has, and what one can do: one that rests, and one that failed
 KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
+OLDER = "An older release of this server started it, whose keys no webhook may bear any more"
 RESUMABLE = "Its files are kept: a resume starts it again"
 
 
@@ -79,6 +80,21 @@ class Endings:
             start_after = str(sandbox.seen_at + round(delay * 1e6))
             fields = {"crashes": [*crashes, sandbox.seen_at], "start_after": start_after, "starting_at": start_after}
             self._report(sandbox, "STARTING", detail=detail, log=text, handle=None, **fields)
+
+    def renew(self, sandbox: Sandbox) -> None:
+        """End the processes that an older release started with one key for everything; a wanted one starts again.
+
+        Raises RuntimeFailure.
+        """
+        if sandbox.wanted == "paused":
+            self.stop(sandbox, f"{OLDER}: {KEPT}")
+            return
+        text = self.clear(sandbox)
+        detail = f"{OLDER}. It is started again"
+        self._recovery.interrupted(sandbox, RESTARTED, detail)
+        log.warning("sandbox %s: %s", sandbox.id, detail)
+        starting_at = str(sandbox.seen_at)
+        self._report(sandbox, "STARTING", detail=detail, log=text, handle=None, starting_at=starting_at)
 
     def stop(self, sandbox: Sandbox, detail: str, *, resumes: bool = False) -> None:
         """End the processes of a sandbox and keep its files; it is PAUSED until it is used. Raises RuntimeFailure."""

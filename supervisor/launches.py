@@ -1,5 +1,6 @@
 """From a sandbox and its spec to what a runtime starts."""
 
+import json
 import re
 import sys
 from collections.abc import Iterable
@@ -15,9 +16,14 @@ _PROJECT = Path(__file__).parent.parent
 _LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
-def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, origins: Iterable[str] = ()) -> Launch:
+def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, origins: Iterable[str] = ()) -> Launch:
     """The launch of a sandbox; its environment has the spec's variables, its keys, where to keep its conversations, and
-    the webhook's URL. origins: of web pages that may use its agent server."""
+    the webhook's URL.
+
+    hook_key: what its webhooks bear, as `Sandboxes.begin` gave it. The published agent server overwrites
+    X-Session-API-Key in its webhooks with its own key, and keeps other headers. origins: of web pages that may use
+    its agent server. Raises KeyUnreadable.
+    """
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
@@ -25,13 +31,14 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, origins: Iterabl
     env = {
         "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
         # By default an agent server seals with its session key, and every start has another one.
-        "OH_SECRET_KEY": sandbox.files_key or key,
+        "OH_SECRET_KEY": sandbox.files_key,
         # One sandbox has one agent server: its conversations are not leased to one that was killed.
         "OH_LEASE_TTL_SECONDS": "0",
         **{name: filled(text, words) for name, text in spec.initial_env.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
         f"{webhook}BASE_URL": webhook_base_url,
+        f"{webhook}HEADERS": json.dumps({"Authorization": f"Bearer {hook_key}"}),
         # By default an agent server buffers events; a follower of the conversation needs each at once.
         f"{webhook}EVENT_BUFFER_SIZE": "1",
         f"{webhook}FLUSH_DELAY": "0.5",
@@ -39,7 +46,16 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, origins: Iterabl
         f"{webhook}RETRY_DELAY": "1",
         **{f"OH_ALLOW_CORS_ORIGINS_{n}": origin for n, origin in enumerate(origins)},
     }
-    command = tuple(filled(word, words) for word in spec.command)
+    return _order(sandbox, spec, env)
+
+
+def files_of(sandbox: Sandbox, spec: Spec) -> Launch:
+    """The launch of a sandbox whose files alone are packed or filled: without an environment."""
+    return _order(sandbox, spec, {})
+
+
+def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str]) -> Launch:
+    command = tuple(filled(word, {"PYTHON": sys.executable, "PROJECT": _PROJECT}) for word in spec.command)
     return Launch(
         sandbox_id=sandbox.id,
         start=sandbox.start,

@@ -19,11 +19,11 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from runtimes import Handle, Runtime, RuntimeFailure, State
 from specs import Spec, Specs, unsupported
 from store import Store
-from store.errors import UNAVAILABLE
+from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandbox_record import Sandbox, SandboxId
 from supervisor.archives import Archives
 from supervisor.endings import KEPT, RESUMABLE, Endings, Host
-from supervisor.launches import launch
+from supervisor.launches import files_of, launch
 from supervisor.recovery import Recovery
 from wire import one_line
 
@@ -146,6 +146,10 @@ class Reconciler:
             self._endings.fail(sandbox, f"The sandbox cannot be used: {seen.detail}")
         elif seen.state is State.GONE:
             self._endings.settle(sandbox, spec, seen)
+        elif not sandbox.hook_hash:
+            self._endings.renew(sandbox)
+        elif unreadable := _unreadable(sandbox):
+            self._endings.fail(sandbox, f"{unreadable}. {RESUMABLE}")
         elif sandbox.wanted == "paused":
             if seen.state is not State.PAUSED:
                 runtime.pause(handle)
@@ -210,14 +214,15 @@ class Reconciler:
         """Whether the files of a new sandbox have come from its source, whole. Raises RuntimeFailure if they cannot."""
         if not sandbox.runtime:
             self._report(sandbox, "", runtime=spec.runtime)  # so that a deletion removes what was filled
-        return self._archives.fill(sandbox, launch(sandbox, spec, self._host.webhook_base_url), runtime)
+        return self._archives.fill(sandbox, files_of(sandbox, spec), runtime)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
-        if not self._store.sandboxes.begin(sandbox.id, self._host.id, self._host.supervisor, spec.runtime):
+        hook_key = self._store.sandboxes.begin(sandbox.id, self._host.id, self._host.supervisor, spec.runtime)
+        if hook_key is None:
             raise RuntimeFailure("It is not started: it is another supervisor's by now, or is not to run")
         sandbox = self._store.sandboxes.get(sandbox.id)
-        handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url, self._host.allowed_origins))
+        handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url, hook_key, self._host.allowed_origins))
         urls = [
             {"name": name, "url": f"http://{self._host.url_host}:{port}", "port": port}
             for name, port in handle["ports"].items()
@@ -243,6 +248,15 @@ class Reconciler:
 def _is_over(sandbox: Sandbox, since: int, seconds: float) -> bool:
     """Whether a span has passed since a time; 0 seconds never pass."""
     return seconds > 0 and sandbox.seen_at - since > seconds * 1e6
+
+
+def _unreadable(sandbox: Sandbox) -> str | None:
+    """Why this supervisor cannot show the sandbox's agent server its key; None: it can."""
+    try:
+        sandbox.session_api_key  # noqa: B018 - opens it
+    except KeyUnreadable as error:
+        return str(error)
+    return None
 
 
 def _handle(sandbox: Sandbox) -> Handle:

@@ -16,6 +16,8 @@ from store import Bounds, Limits, Store, open_store
 from tests.servers import BACKENDS, MOST_BACKENDS
 from wire import Event, bare_kind, micros
 
+SECRET_KEY = "a key for tests only"
+
 #: the defaults of the settings
 BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 
@@ -49,7 +51,7 @@ def redis_url(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def app(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10))
+    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def store(app) -> Store:
     return app.extensions["store"]
 
 
-def store_of(url: str, limits: Limits, secret_key: str = "", bounds: Bounds = BOUNDS) -> Store:
+def store_of(url: str, limits: Limits, secret_key: str = SECRET_KEY, bounds: Bounds = BOUNDS) -> Store:
     """A store with the given limits, which follows no conversation."""
     return open_store(
         url,
@@ -71,7 +73,7 @@ def store_of(url: str, limits: Limits, secret_key: str = "", bounds: Bounds = BO
         text_cache_bytes=0,
         ring_bytes=1,
         most_followers=1,
-        secret_key=secret_key,
+        secret_keys=tuple(key.strip() for key in secret_key.split(",")) if secret_key else (),
         limits=limits,
         bounds=bounds,
     )

@@ -143,6 +143,7 @@ def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, 
         "SUPERVISOR": "0",
         "SESSION_API_KEY": "",  # one of this machine is none of the tests'
         "DATA_DIR": str(log.parent),
+        "SECRET_KEY": "a key for tests only",
         **environment,
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]

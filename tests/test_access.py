@@ -37,7 +37,14 @@ PASS = {
 
 @pytest.fixture(scope="module")
 def guarded(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, api_keys=(ADMIN, "another-admin-key-of-them")))
+    return create_app(
+        Config(
+            redis_url=redis_url,
+            redis_timeout=10,
+            secret_key="a key for tests only",
+            api_keys=(ADMIN, "another-admin-key-of-them"),
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,7 @@ def keys(guarded):
     }
     store.sandboxes.beat("guarded", "supervisor")
     sandboxes = [store.sandboxes.start("spec", host="guarded") for _ in range(2)]
-    hooks = [one.session_api_key for one in sandboxes]
+    hooks = [store.sandboxes.begin(one.id, "guarded", "supervisor", "process") for one in sandboxes]
     return {**made, "nobody": None, "wrong": "w" * 40, "admin": ADMIN, "hook": hooks[0], "foreign hook": hooks[1]}, (
         sandboxes[0].id
     )
@@ -320,7 +327,6 @@ def test_approve_decides_and_writes_nothing_else(guarded, keys, waiting):
 def test_a_key_that_may_only_read_or_write_sees_no_session_key(guarded, keys):
     by_kind, sandbox_id = keys
     store = guarded.extensions["store"]
-    store.sandboxes.claim("guarded")
     running = {"handle": {"pid": 1}, "urls": [], "agent_url": "http://agent"}
     store.sandboxes.report(sandbox_id, "guarded", "supervisor", "RUNNING", **running)
     seen = {}

@@ -15,10 +15,10 @@ class Webhooks:
     Limitation: the queue is in memory. A server whose agent was killed reads the rest from GET …/events/search.
     """
 
-    def __init__(self, base_url: str, key: str) -> None:
+    def __init__(self, base_url: str, headers: dict[str, str]) -> None:
         self._waiting: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._base_url = base_url
-        self._client = httpx.Client(headers={"X-Session-API-Key": key}, timeout=30, trust_env=False)
+        self._client = httpx.Client(headers=headers, timeout=30, trust_env=False)
         if base_url:
             threading.Thread(target=self._send, daemon=True).start()
 

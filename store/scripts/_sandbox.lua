@@ -28,8 +28,8 @@ local function indexes(status, spec)
   return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
 end
 
--- The session key of a sandbox whose processes have ended opens nothing.
-local function close_key(id) redis.call('HDEL', root .. ':keys', field(id, 'key_hash') or '') end
+-- The hook key of a sandbox whose processes have ended opens nothing.
+local function close_key(id) redis.call('HDEL', root .. ':keys', field(id, 'hook_hash') or '') end
 
 -- Sets a status and moves the sandbox in the indexes.
 local function set_status(id, status)
@@ -51,13 +51,13 @@ end
 
 -- Removes the record of a sandbox. files "kept": its host, which is lost, has its files, and removes them when it is back.
 local function remove(id, files)
-  local status, spec, hash, host, runtime = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id',
-    'key_hash', 'host', 'runtime'))
+  local status, spec, host, runtime = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'host',
+    'runtime'))
   if not status then return end
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
   redis.call('ZREM', root .. ':created', id)
   redis.call('ZREM', root .. ':unclaimed', id)
-  redis.call('HDEL', root .. ':keys', hash)
+  close_key(id)
   redis.call('SREM', root .. ':host:' .. host, id)
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id)
@@ -73,13 +73,13 @@ local function touch(id)
 end
 
 -- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone, the URL
--- and the session key of its agent server, and for how many µs it has had that status.
+-- and the sealed key of its agent server, and for how many µs it has had that status.
 local function agent_of(id)
-  local status, url, session_key, changed = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
-    'session_api_key', 'changed_at'))
+  local status, url, agent_key, changed = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
+    'agent_key', 'changed_at'))
   if not status then return {'MISSING', '', '', '0'} end
   touch(id)
-  return {status, url, session_key, string.format('%.0f', now - (changed or now))}
+  return {status, url, agent_key or '', string.format('%.0f', now - (changed or now))}
 end
 
 -- Every reader does the work of lost supervisors: it marks the sandboxes of a host without a heartbeat for host_span µs

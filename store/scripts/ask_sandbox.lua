@@ -1,5 +1,5 @@
 -- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor brings it to the desired state.
--- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the session key at once. A sandbox of a
+-- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the hook key at once. A sandbox of a
 -- host that is lost cannot be resumed: that host has its files.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"

@@ -3,7 +3,7 @@
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 token of the lease, one per claim   2 lease, ms   3 a heartbeat that is older, µs, is lost
 --       4 a sandbox that waits longer for a host, µs, has failed
--- Returns  {entry, end of the lease in µs, status of the sandbox, URL of its agent server, its session key,
+-- Returns  {entry, end of the lease in µs, status of the sandbox, URL of its agent server, its sealed key,
 --          µs since its status changed} | false: none of the first 256 that are due can be tried
 -- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat returns the same entry

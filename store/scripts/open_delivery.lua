@@ -4,7 +4,7 @@
 -- ARGV  1 entry: delivery id, conversation id and sandbox id, separated by spaces   2 token of the lease   3 lease, ms
 --       4 a heartbeat that is older, µs, is lost   5 a sandbox that waits longer for a host, µs, has failed
 -- Returns  {1 | 0: another delivery has the lease, end of the lease in µs, status of the sandbox, URL of its agent server,
---          its session key, µs since its status changed}
+--          its sealed key, µs since its status changed}
 -- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat prolongs the same lease
 -- include: _clock.lua

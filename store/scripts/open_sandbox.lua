@@ -1,4 +1,4 @@
--- open_sandbox: the sandbox of a session key; the call counts as a use of it. The key of a sandbox that failed, is being
+-- open_sandbox: the sandbox of a hook key; the call counts as a use of it. The key of a sandbox that failed, is being
 -- deleted or is gone opens nothing. The key of a lost host's sandbox opens it, for its agent may still work and post.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 SHA-256 of the key

@@ -152,7 +152,7 @@ def played(tmp_path):
     identity = uuid4()
     given = {"confirmation_policy": ALWAYS, "agent": None, "workspace": None, "title": None, "tags": {}}
     given["initial_message"] = {"content": text(f"run: echo a >> {effects}\nrun: echo b >> {effects}"), "run": True}
-    conversation, _ = Server("", tmp_path / "played", Webhooks("", "")).start(identity, given, {})
+    conversation, _ = Server("", tmp_path / "played", Webhooks("", {})).start(identity, given, {})
     wait_until(lambda: not conversation.is_running, "the first actions")
     run_to_the_end(conversation)
     conversation.send(text(f"run: echo c >> {effects}"), True)
@@ -178,7 +178,7 @@ def test_a_conversation_whose_file_ends_after_any_line_runs_to_its_end(played, t
         (cut / "events.jsonl").write_bytes(b"".join(lines[:number]))
         effects.write_text("")
 
-        conversation = Server("", folder, Webhooks("", "")).find(UUID(start.parent.name))
+        conversation = Server("", folder, Webhooks("", {})).find(UUID(start.parent.name))
         wait_until(lambda found=conversation: not found.is_running, "the first message")
         check(conversation, [json.loads(line) for line in lines[:number]], effects)
 

@@ -59,5 +59,5 @@ def sealed(store, conversation) -> dict[str, bytes]:
 
 def opened(store, conversation) -> dict:
     """The secrets as an agent's host reads them with the server key."""
-    fernet = fernet_for(SECRET_KEY, conversation)
+    fernet = fernet_for(SECRET_KEY, f"conversation {conversation}")
     return {name: json.loads(fernet.decrypt(value)) for name, value in sealed(store, conversation).items()}

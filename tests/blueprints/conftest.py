@@ -29,6 +29,12 @@ def keeper(redis_url):
     return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
 
 
+@pytest.fixture(scope="module")
+def keyless(redis_url):
+    """A client of an app that has no SECRET_KEY."""
+    return create_app(Config(redis_url=redis_url, redis_timeout=10)).test_client()
+
+
 @pytest.fixture
 def agent(client, conversation):
     """A conversation under AlwaysConfirm, with short names for the requests of tests."""

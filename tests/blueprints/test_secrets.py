@@ -18,33 +18,33 @@ SECRETS = {
 SEEN = {name: {"kind": "StaticSecret", "description": None, "value": MASK} for name in SECRETS}
 
 
-def test_secrets_without_a_server_key_are_refused_with_the_reason(client, store, conversation, url):
-    earlier = client.get(url).get_json()
+def test_secrets_without_a_server_key_are_refused_with_the_reason(keyless, store, conversation, url):
+    earlier = keyless.get(url).get_json()
 
-    response = client.post(f"{url}/secrets", json={"secrets": {"KEY": "hush"}})
+    response = keyless.post(f"{url}/secrets", json={"secrets": {"KEY": "hush"}})
 
     [fault] = response.get_json()["detail"]
     assert (response.status_code, fault["loc"]) == (422, ["body", "secrets"])
     assert fault["msg"] == "Secrets cannot be kept: the server has no SECRET_KEY"
     assert "hush" not in response.get_data(as_text=True)
-    assert client.get(url).get_json() == earlier
+    assert keyless.get(url).get_json() == earlier
     assert sealed(store, conversation) == {}
 
 
-def test_a_conversation_with_secrets_is_not_started_without_a_server_key(client, conversation):
-    response = client.post(API, json={"conversation_id": conversation, "secrets": {"KEY": "hush"}})
+def test_a_conversation_with_secrets_is_not_started_without_a_server_key(keyless, conversation):
+    response = keyless.post(API, json={"conversation_id": conversation, "secrets": {"KEY": "hush"}})
 
     assert refused(response, "secrets")
     assert "SECRET_KEY" in response.get_json()["detail"][0]["msg"]
-    assert client.get(f"{API}/{conversation}").status_code == 404
+    assert keyless.get(f"{API}/{conversation}").status_code == 404
 
 
-def test_no_secrets_need_no_key(client, url, conversation):
-    assert client.post(f"{url}/secrets", json={"secrets": {}}).get_json() == {"success": True}
+def test_no_secrets_need_no_key(keyless, url, conversation):
+    assert keyless.post(f"{url}/secrets", json={"secrets": {}}).get_json() == {"success": True}
     for nothing in ({}, None):
-        assert client.post(API, json={"secrets": nothing}).status_code == 201
+        assert keyless.post(API, json={"secrets": nothing}).status_code == 201
 
-    response = client.post(f"{API}/{uuid4()}/secrets", json={"secrets": {}})
+    response = keyless.post(f"{API}/{uuid4()}/secrets", json={"secrets": {}})
     assert (response.status_code, response.get_json()) == NOT_FOUND
 
 
@@ -93,7 +93,7 @@ def test_a_secret_opens_only_with_the_key_and_in_its_conversation(keeper, store,
 
     for key, owner in ((SECRET_KEY, str(uuid4())), ("another key of 16 or more", conversation)):
         with pytest.raises(InvalidToken):
-            fernet_for(key, owner).decrypt(kept["a"])
+            fernet_for(key, f"conversation {owner}").decrypt(kept["a"])
 
 
 def test_a_repeated_start_does_not_change_secrets(keeper, store, conversation):

@@ -38,6 +38,13 @@ def running_sandbox(sandboxes, host: str = "h"):
     return sandboxes.get(started.id)
 
 
+def hook_key_of(sandboxes, sandbox) -> str:
+    """The hook key of a new start of a running sandbox's processes."""
+    hook_key = sandboxes.begin(sandbox.id, "h", "supervisor", "scripted")
+    assert sandboxes.report(sandbox.id, "h", "supervisor", "", handle={"pid": 2}, agent_url="http://agent")
+    return hook_key
+
+
 def in_status(sandboxes, status: str):
     sandbox = sandboxes.start("spec") if status == "STARTING" else running_sandbox(sandboxes)
     if status == "STARTING":

@@ -88,7 +88,8 @@ class Machine(stateful.RuleBasedStateMachine):
             redis.delete(key)
         self.store.beat("h", "supervisor")
         self.known = set()
-        self.opens = set()  # the ids whose session key opens something
+        self.hooks = {}  # hook key of the last start, by id
+        self.opens = set()  # the ids whose hook key opens something
 
     @stateful.rule(target=ids)
     def start(self):
@@ -97,7 +98,6 @@ class Machine(stateful.RuleBasedStateMachine):
         except TooManySandboxes:
             return SandboxId("refused")
         self.known.add(identity)
-        self.opens.add(identity)
         return identity
 
     @stateful.rule(identity=ids, verb=st.sampled_from(list(MOVES)))
@@ -129,13 +129,17 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule(identity=ids)
     def begin(self, identity):
         present = self.store.get_many([identity])[0]
-        begun = self.store.begin(identity, "h", "supervisor", "scripted")
+        hook_key = self.store.begin(identity, "h", "supervisor", "scripted")
+        begun = hook_key is not None
         is_to_run = present is not None and present.wanted == "running" and present.status != "ERROR"
         assert begun == (is_to_run and present.host == "h")
         if begun:
             now = self.store.get(identity)
             assert (now.start, now.handle, now.files_key) == (present.start + 1, None, present.files_key)
-            assert (now.session_api_key == present.session_api_key) == (now.start == 1)
+            assert now.session_api_key not in (present.session_api_key, hook_key, "")
+            if identity in self.hooks:
+                assert self.store.of_hook_key(self.hooks[identity]) is None
+            self.hooks[identity] = hook_key
             self.opens.add(identity)
 
     @stateful.rule(identity=ids, seen=st.sampled_from(["running", "paused"]))
@@ -164,7 +168,8 @@ class Machine(stateful.RuleBasedStateMachine):
         for one in living:
             if one.status == "ERROR" or one.wanted == "deleted":
                 self.opens.discard(one.id)
-            assert self.store.of_key(one.session_api_key) == (one.id if one.id in self.opens else None)
+            found = self.store.of_hook_key(self.hooks.get(one.id, ""))
+            assert found == (one.id if one.id in self.opens else None)
 
 
 def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(request, redis_url):

@@ -8,18 +8,19 @@ from schemas.sandboxes import STATUSES
 from store.errors import NoSupervisor, SandboxNotFound, TooManySandboxes
 from store.sandbox_record import MOST_DETAIL, SandboxId
 from store.sandboxes import MOST_LOG_BYTES
-from tests.store.conftest import fresh_sandboxes, hashes_read, in_status, round_trips, running_sandbox
+from tests.store.conftest import fresh_sandboxes, hashes_read, hook_key_of, round_trips, running_sandbox
 
 UNKNOWN = SandboxId("unknown")
 
 
-def test_a_new_sandbox_waits_for_a_host_and_its_key_opens_it(sandboxes):
+def test_a_new_sandbox_waits_for_a_host_and_has_no_key(sandboxes):
     started = sandboxes.start("spec")
 
     assert (started.status, started.wanted, started.host, started.handle) == ("STARTING", "running", "", None)
     assert started.created_at == started.starting_at == started.active_at
-    assert sandboxes.of_key(started.session_api_key) == started.id
-    assert sandboxes.of_key("x" * 43) is None
+    assert started.session_api_key == started.hook_hash == ""
+    assert sandboxes.of_hook_key("x" * 43) is None
+    assert sandboxes.of_hook_key("") is None
     assert sandboxes.of_host("h") == []
     assert sandboxes.claim("h") == started.id
     assert sandboxes.claim("h") is None
@@ -53,11 +54,12 @@ def test_a_report_of_another_host_changes_nothing(sandboxes):
 
 def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
     sandbox = running_sandbox(sandboxes)
+    hook_key = hook_key_of(sandboxes, sandbox)
     sandboxes.ask(sandbox.id, "delete")
     assert sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
 
     assert sandboxes.get_many([sandbox.id]) == [None]
-    assert sandboxes.of_key(sandbox.session_api_key) is None
+    assert sandboxes.of_hook_key(hook_key) is None
     assert sandboxes.of_host("h") == []
     assert sandboxes.search(status=None, spec_id=None, limit=10, start=None) == ([], None)
     left = {key for key in sandboxes._redis.scan_iter("{sandboxes}*")}
@@ -108,12 +110,18 @@ def test_use_of_an_unknown_or_deleted_sandbox_creates_none(sandboxes):
     for identity in (sandbox.id, UNKNOWN):
         assert sandboxes.use(identity) is None
         assert sandboxes._redis.exists(f"{{sandboxes}}:box:{identity}") == 0
-    assert sandboxes.of_key(sandbox.session_api_key) is None
 
 
-def test_a_session_key_notes_use(sandboxes):
-    sandbox = unused_for_a_minute(sandboxes, running_sandbox(sandboxes))
-    assert sandboxes.of_key(sandbox.session_api_key) == sandbox.id
+def test_a_hook_key_opens_its_sandbox_and_notes_use_in_one_round_trip(sandboxes, monkeypatch):
+    sandbox = running_sandbox(sandboxes)
+    hook_key = hook_key_of(sandboxes, sandbox)
+    sandboxes.of_hook_key(hook_key)  # Redis knows the script
+    sandbox = unused_for_a_minute(sandboxes, sandbox)
+
+    with round_trips(sandboxes._redis, monkeypatch) as trips:
+        assert sandboxes.of_hook_key(hook_key) == sandbox.id
+
+    assert len(trips) == 1
     assert sandboxes.get(sandbox.id).active_at > sandbox.active_at
 
 
@@ -123,22 +131,18 @@ def unused_for_a_minute(sandboxes, sandbox):
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_the_key_of_a_failed_sandbox_opens_nothing(sandboxes, status):
-    sandbox = in_status(sandboxes, status)
-    assert sandboxes.of_key(sandbox.session_api_key) == (None if status == "ERROR" else sandbox.id)
-
-
-@pytest.mark.parametrize("status", STATUSES)
-def test_the_key_of_a_sandbox_opens_nothing_once_its_deletion_is_asked_for(sandboxes, status):
-    sandbox = in_status(sandboxes, status)
-    sandboxes.ask(sandbox.id, "delete")
-    assert sandboxes.of_key(sandbox.session_api_key) is None
-
-
-def test_the_repr_of_a_sandbox_shows_no_key(sandboxes):
+def test_the_hook_key_of_a_failed_sandbox_opens_nothing(sandboxes, status):
     sandbox = running_sandbox(sandboxes)
-    assert sandbox.session_api_key not in repr(sandbox)
-    assert sandbox.id in repr(sandbox)
+    hook_key = hook_key_of(sandboxes, sandbox)
+    sandboxes.report(sandbox.id, "h", "supervisor", status)
+    assert sandboxes.of_hook_key(hook_key) == (None if status == "ERROR" else sandbox.id)
+
+
+def test_the_hook_key_of_a_sandbox_opens_nothing_once_its_deletion_is_asked_for(sandboxes):
+    sandbox = running_sandbox(sandboxes)
+    hook_key = hook_key_of(sandboxes, sandbox)
+    sandboxes.ask(sandbox.id, "delete")
+    assert sandboxes.of_hook_key(hook_key) is None
 
 
 def test_each_read_of_sandboxes_takes_one_round_trip(sandboxes, monkeypatch):

@@ -1,5 +1,6 @@
 """A reconciler whose runtime a test scripts; and a scripted agent server with conversations that it loses and finds."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -54,6 +55,7 @@ class Scripted:
         self.failures: dict[str, Exception] = {}
         self.called: list[tuple[str, str]] = []
         self.known_ids: list[str] = []
+        self.launches: dict[str, Launch] = {}  #: sandbox → the launch of the processes that live
         self.state = State.RUNNING
         self.printed = ""
         self.used: int | None = None
@@ -61,6 +63,8 @@ class Scripted:
 
     def start(self, launch: Launch) -> Handle:
         self._call("start", launch.sandbox_id)
+        if launch.sandbox_id not in self.launches or self.launches[launch.sandbox_id].start != launch.start:
+            self.launches[launch.sandbox_id] = launch
         self.known_ids.append(launch.sandbox_id)
         return handle(launch.sandbox_id)
 
@@ -102,6 +106,11 @@ class Scripted:
         failure = self.failures.get(verb) or self.failures.get(f"{verb} {sandbox_id}")
         if failure:
             raise failure
+
+
+def hook_key(launch: Launch) -> str:
+    """What the webhooks of a launched sandbox bear."""
+    return json.loads(launch.env["OH_WEBHOOKS_0_HEADERS"])["Authorization"].removeprefix("Bearer ")
 
 
 def handle(sandbox_id: str) -> Handle:
@@ -161,7 +170,7 @@ def upkeep(one_store, runtime):
 
 @pytest.fixture
 def archives(one_store, spec, runtime, host):
-    return Archives(one_store, Specs([spec]), {"scripted": runtime}, host.id, host.webhook_base_url, most_bytes=1)
+    return Archives(one_store, Specs([spec]), {"scripted": runtime}, host.id, most_bytes=1)
 
 
 @pytest.fixture

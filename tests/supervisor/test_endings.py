@@ -7,7 +7,7 @@ import pytest
 from runtimes import RuntimeFailure, State
 from store.errors import SandboxRefuses
 from supervisor.sandboxes import LONGEST_BACKOFF
-from tests.supervisor.conftest import SPEC
+from tests.supervisor.conftest import SPEC, hook_key
 from tests.supervisor.test_sandboxes import FAILURES
 
 LONG_AGO = -700 * 1_000_000  #: µs: longer than crashes are counted
@@ -52,8 +52,7 @@ def test_a_crashed_sandbox_starts_again_after_a_backoff_with_a_new_number_and_a_
     assert runtime.count("start") == 1
     assert again.start == running.start + 1
     assert again.session_api_key != running.session_api_key
-    assert sandboxes.of_key(running.session_api_key) is None
-    assert sandboxes.of_key(again.session_api_key) == running.id
+    assert sandboxes.of_hook_key(hook_key(runtime.launches[running.id])) == running.id
     assert again.files_key == running.files_key
     assert runtime.count("remove") == 0
 
@@ -71,7 +70,7 @@ def test_a_crash_loop_ends_in_error_with_its_files_and_a_resume_starts_it_again(
     assert "resume" in failed.detail
     assert runtime.count("remove") == 0
     assert runtime.known_ids.count(running.id) >= 1
-    assert sandboxes.of_key(failed.session_api_key) is None
+    assert sandboxes.of_hook_key(hook_key(runtime.launches[running.id])) is None
 
     sandboxes.ask(running.id, "resume")
     assert sandboxes.get(running.id).status == "STARTING"

@@ -138,10 +138,11 @@ def test_what_is_left_of_a_failed_sandboxs_processes_is_ended_until_that_succeed
 
 
 def test_no_secret_is_in_the_repr_of_a_sandbox_its_launch_and_its_handle(running):
-    described = launch(running, SPEC, "http://127.0.0.1:1/api/v1/webhooks")
+    described = launch(running, SPEC, "http://127.0.0.1:1/api/v1/webhooks", "the hook key")
 
     assert running.session_api_key in str(dict(described.env))
     order = Order(dict(running.handle), ["/bin/true"], dict(described.env), ".", 1, None, 1.0, 1.0)
     for shown in (repr(running), str(running), repr(described), repr(running.handle), repr(order)):
-        assert running.session_api_key not in shown
+        for key in (running.session_api_key, running.files_key, "the hook key"):
+            assert key not in shown
     assert running.id in repr(running)

@@ -1,0 +1,41 @@
+"""The key that seals secrets, for a server that is given none: DATA_DIR/secret_key.
+
+Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from boot.folder import make_private
+
+#: name of the file in DATA_DIR
+SECRET_KEY_FILE = "secret_key"
+
+
+def make_secret_key(data_dir: str) -> None:
+    """Make the key's file unless it is there; of several callers one makes it. Only its owner may read it.
+
+    Raises RuntimeError with a sentence for the operator.
+    """
+    folder = Path(data_dir).resolve()
+    path, unfinished = folder / SECRET_KEY_FILE, folder / f".{SECRET_KEY_FILE}.{os.getpid()}"
+    try:
+        make_private(folder)
+        if path.exists():
+            path.chmod(0o600)
+            return
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path.hardlink_to(unfinished)  # never over a key that another process has just made
+        except FileExistsError:
+            pass
+        finally:
+            unfinished.unlink()
+    except OSError as error:
+        raise RuntimeError(
+            f"DATA_DIR {folder} cannot keep the key that seals secrets: {error.strerror}. Set SECRET_KEY"
+        ) from None
