@@ -9,6 +9,7 @@ from agents.link import http_client
 from blueprints import current_store
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
+from blueprints.audit import register_audit
 from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import events
@@ -69,6 +70,7 @@ def create_app(config: Config | None = None) -> Flask:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
     register_guard(app)
+    register_audit(app)
     app.before_request(_ensure_data_version)
     register_errors(app)
     return app

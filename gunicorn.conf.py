@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from gunicorn import util
 
@@ -111,6 +112,7 @@ def _write_json_error(client: socket.socket, status: int, reason: str, message: 
     """gunicorn's response to a request that never reaches the app, in the shape of all our errors."""
     body = json.dumps({"detail": message or reason})
     head = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    head += f"X-Request-Id: {uuid4().hex}\r\n"
     util.write_nonblock(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 
 

@@ -36,6 +36,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from blueprints.api import InvalidInput
+from blueprints.audit import request_id
 from boot.body import BodyTooSlow
 from schemas.errors import validation_errors
 from schemas.fields import Fault
@@ -162,5 +163,6 @@ def _http(error: HTTPException) -> Response:
 
 def _unforeseen(error: Exception) -> Response:
     error_id = uuid4().hex
-    current_app.logger.error("error %s in %s %s", error_id, request.method, request.path, exc_info=error)
+    told = (error_id, request_id(), request.method, request.url_rule)  # the path may hold what a log must not
+    current_app.logger.error("error %s in request %s: %s %s", *told, exc_info=error)
     return _detail("Internal Server Error", 500, error_id=error_id)

@@ -20,6 +20,7 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -30,6 +31,7 @@ from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from blueprints.api import InvalidInput
+from blueprints.audit import note
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
 from schemas.conversations import ConversationInfo
 from schemas.errors import validation_errors
@@ -194,12 +196,15 @@ class Session:
 
     def _take(self, message: bytes) -> None:
         """Append a client's message to the conversation, or answer one that cannot be read by an error event."""
+        began, outcome = time.monotonic(), "refused"
         try:
             received = parse_json(message)
             if isinstance(received, dict) and received.get("type") == "auth":
+                outcome = ""
                 return
             sent = InboundMessage().load(received)
             self._commands.send(self._id, content=sent["content"], run=sent["run"])
+            outcome = "sent"
         except InvalidJson as fault:
             self._send_error("JSONDecodeError", f"Invalid JSON: {fault}")
         except ValidationError as fault:
@@ -211,6 +216,9 @@ class Session:
             self._send_error(type(fault).__name__, str(fault))
         except ConversationNotFound as gone:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
+        finally:
+            if outcome:
+                note(outcome, began=began, method="SOCKET")
 
     def _send_error(self, code: str, detail: str) -> None:
         self._socket.send(self._frame(0, _event("ServerErrorEvent", code=code, detail=detail)))
