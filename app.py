@@ -16,13 +16,16 @@ from blueprints.events import events
 from blueprints.guard import register_guard
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
+from blueprints.once import register_once
 from blueprints.operations import operations
+from blueprints.rates import register_rates
 from blueprints.sandbox_specs import specs
 from blueprints.sandboxes import sandboxes
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
 from specs import Specs
 from store.errors import UNAVAILABLE
+from store.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from wiring import open_store_of
 
 BLUEPRINTS = (events, stream, conversations, app_conversations, app_events, sandboxes, specs, webhooks, operations)
@@ -56,11 +59,17 @@ def create_app(config: Config | None = None) -> Flask:
         BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
+        RATE_LIMIT_WRITES=config.rate_limit_writes,
+        RATE_LIMIT_READS=config.rate_limit_reads,
+        RATE_LIMIT_STARTS=config.rate_limit_starts,
+        RATE_LIMIT_FAILURES=config.rate_limit_failures,
     )
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
     store = open_store_of(config)
     app.extensions["store"] = store
+    app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
+    app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
@@ -71,6 +80,8 @@ def create_app(config: Config | None = None) -> Flask:
     app.register_blueprint(sockets)
     register_guard(app)
     register_audit(app)
+    register_rates(app)
+    register_once(app)
     app.before_request(_ensure_data_version)
     register_errors(app)
     return app

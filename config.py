@@ -18,6 +18,10 @@ REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 _CHOICES = {"sandbox_overflow": ("refuse", "pause"), "sandbox_sharing": ("per_conversation", "shared")}
 
 
+#: a rate limit
+_RATE = re.compile(r"none|[1-9][0-9]{0,8}/(second|minute|hour|day)")
+
+
 class ConfigError(ValueError):
     """A setting has an invalid value; the message names the setting and its allowed values."""
 
@@ -172,6 +176,36 @@ class Config:
     agent_seconds: float = _setting(
         10.0, "Deadline of a call to a sandbox's agent server, in seconds.", least=0.1, most=600
     )
+    rate_limit_writes: str = _setting(
+        "6000/minute",
+        "Writing requests with one key: `NUMBER/second`, `/minute`, `/hour` or `/day`; 429 beyond. `none`: no limit.",
+    )
+    rate_limit_reads: str = _setting(
+        "none", "Reading requests with one key; `none`: no limit, and no round trip to count them."
+    )
+    rate_limit_starts: str = _setting(
+        "120/minute",
+        "Starts and resumes of sandboxes and starts of app conversations with one key, without keys of one address.",
+    )
+    rate_limit_failures: str = _setting("60/minute", "Requests of one address with a wrong key or without one.")
+    max_followers_per_key: int = _setting(
+        1000, "Most sockets, streams and long polls with one key per worker; one more is refused.", least=1
+    )
+    max_silent_sockets: int = _setting(
+        64, "Most sockets of one address per worker that have not shown a key yet; one more is refused.", least=1
+    )
+    max_idempotency_keys: int = _setting(
+        50_000,
+        "Most Idempotency-Keys of one client that are remembered, each for 24 hours; 429 beyond.",
+        least=1,
+        most=10_000_000,
+    )
+    max_conversations_per_sandbox: int = _setting(
+        100, "Most conversations in one sandbox, those that start included; 429 beyond.", least=1, most=100_000
+    )
+    max_starts: int = _setting(
+        1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
+    )
     graceful_timeout: int = _setting(
         30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
     )
@@ -193,6 +227,10 @@ class Config:
             if getattr(self, name) not in choices:
                 words = " or ".join(choices)
                 raise ConfigError(f"{name.upper()} must be {words}, not {getattr(self, name)!r}")
+        for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
+            if not _RATE.fullmatch(getattr(self, name)):
+                form = "NUMBER/second, NUMBER/minute, NUMBER/hour, NUMBER/day or none"
+                raise ConfigError(f"{name.upper()} must be {form}, not {getattr(self, name)!r}")
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
         self.sandbox_port_range  # noqa: B018 - the property refuses a wrong one

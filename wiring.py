@@ -13,6 +13,7 @@ def open_store_of(config: Config) -> Store:
         text_cache_bytes=config.text_cache_bytes,
         ring_bytes=config.follower_bytes,
         most_followers=config.max_followers,
+        most_idempotency_keys=config.max_idempotency_keys,
         secret_key=config.secret_key,
         limits=Limits(
             most=config.max_sandboxes,

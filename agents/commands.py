@@ -20,7 +20,7 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.reach import WAKING, NotReachable, ask_to_wake, wake
 from agents.requests import restart_request
 from specs import Specs
-from store import Store
+from store import Store, attempts
 from store.confirmations import SUPERSEDED
 from store.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, TooManySandboxes
@@ -91,10 +91,15 @@ class Commands:
         if sandbox_id is None:
             return self._store.confirmations.decide(conversation_id, accept=accept, reason=reason)
         claim = self._store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        attempts.note_reach()
         delivery = self._store.deliveries.decide(claim, accept=accept, reason=reason)
         if delivery is None or not claim.is_of(delivery):
             self._store.deliveries.close(claim)
+            attempts.refuse_later()  # an earlier attempt may have decided, and its delivery may be settled by now
             return False
+        if attempts.is_later():  # an earlier attempt may have delivered: a supervisor asks the agent before it repeats
+            self._store.deliveries.close(claim, again_in=ACCEPTED_SECONDS)
+            return True
         if claim.status == "PAUSED":
             self.ask_to_wake(claim)
         self._deliver(claim, delivery)
@@ -179,6 +184,7 @@ class Commands:
         return True
 
     def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
+        attempts.refuse_later()
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED)
         again_in = RETRY_SECONDS if claim.is_of(delivery) else None
         try:
@@ -190,6 +196,7 @@ class Commands:
             self._store.deliveries.close(claim, again_in=again_in)
 
     def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        attempts.refuse_later()
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=True, reason="")
         if delivery and claim.is_of(delivery):
             self._deliver(claim, delivery)
@@ -229,6 +236,7 @@ class Commands:
         except NotReachable:
             self._store.deliveries.close(claim)
             raise
+        attempts.note_reach()
         return agent, claim, self._store.deliveries.decide(claim, accept=accept, reason=reason)
 
     def _deliver(self, claim: Claim, delivery: Delivery) -> None:

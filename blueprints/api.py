@@ -29,6 +29,13 @@ class Needs(NamedTuple):
     hook: bool
 
 
+class Replay(NamedTuple):
+    """How a repeat of a finished request with an Idempotency-Key is answered, as `Blueprint.replay` has it."""
+
+    remade: bool = False
+    has_key: bool = False
+
+
 class InvalidInput(UnprocessableEntity):
     """A refused part of a request: place is `path`, `query`, `header` or `body`, messages are marshmallow's."""
 
@@ -139,6 +146,24 @@ class Blueprint(SmorestBlueprint):
             return view
 
         return declare
+
+    def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
+        """Declare how a repeat is answered where the first response is not kept; goes next to the route.
+
+        A response that is too long is not kept, nor one that bears a key or is a stream (`has_key`).
+        remade: the view runs again then, and reads what it created; otherwise the repeat gets 409.
+        """
+
+        def declare(view: View) -> View:
+            view.replay = Replay(remade, has_key)  # type: ignore[attr-defined]
+            return view
+
+        return declare
+
+    def starts(self, view: View) -> View:
+        """Declare that an operation starts sandboxes, which RATE_LIMIT_STARTS limits; goes next to the route."""
+        view.is_start = True  # type: ignore[attr-defined]
+        return view
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.

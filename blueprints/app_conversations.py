@@ -49,6 +49,8 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 
 
 @app_conversations.post("")
+@app_conversations.starts
+@app_conversations.replay(remade=True)
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, AppConversationStartTask)
@@ -58,6 +60,8 @@ def start_app_conversation(request: dict[str, Any]) -> StartTask:
 
 
 @app_conversations.post("/stream-start")
+@app_conversations.starts
+@app_conversations.replay(remade=True, has_key=True)
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")

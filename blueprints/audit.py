@@ -1,4 +1,4 @@
-"""Who did what: an id on every response, and one line of JSON for every request that writes. Source: docs/operations.md.
+"""Who did what: an id on every response, and a line of JSON for every request that writes. Source: docs/operations.md.
 
 A line has the names of keys and the ids of things, and never a key, a query, a header, a body or a message's text.
 """
@@ -81,8 +81,8 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
 def _path(status: int | str) -> str | None:
     """The rule of the request's URL with its ids; None where no rule matches.
 
-    A conversation's id is a UUID. Any other part is text that the client chose, perhaps a secret in the wrong place: it is
-    shown where the response confirms that it names something.
+    A conversation's id is a UUID. Any other part is text that the client chose, perhaps a secret in the wrong place: a
+    line has it where the response confirms that it names something.
     """
     if request.url_rule is None:
         return None

@@ -6,7 +6,10 @@
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound                     | 404                                 |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
-| TooManySandboxes, TooManyStopped                  | 429                                 |
+| TooManySandboxes, TooManyStopped, QuotaExceeded, TooManyIdempotencyKeys | 429           |
+| RateLimitExceeded; IdempotencyKeyBusy             | 429; 409, both with `Retry-After`   |
+| IdempotencyKeyReused                              | 422, which names the header         |
+| OutcomeUnknown, ResponseNotKept                   | 409                                 |
 | ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
 | ArchiveRefused                                    | 422, which names the body           |
 | NotItsSandbox                                     | 401                                 |
@@ -30,6 +33,7 @@ from typing import Any
 from uuid import uuid4
 
 from flask import Flask, Response, current_app, jsonify, request
+from flask_limiter import RateLimitExceeded
 from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
@@ -37,6 +41,7 @@ from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
+from blueprints.rates import as_too_many
 from boot.body import BodyTooSlow
 from schemas.errors import validation_errors
 from schemas.fields import Fault
@@ -51,24 +56,30 @@ from store.errors import (
     BeyondTheEnd,
     ConversationNotFound,
     EventNotFound,
+    IdempotencyKeyBusy,
+    IdempotencyKeyReused,
     IdInUse,
     IllegalMove,
     NewerData,
     NoSupervisor,
     NotDoneYet,
     NotItsSandbox,
+    OutcomeUnknown,
     ReasonTooLong,
+    ResponseNotKept,
     SandboxNotFound,
     SandboxRefuses,
     SecretsRefused,
     Stopping,
     TooManyFollowers,
+    TooManyIdempotencyKeys,
     TooManyKinds,
     TooManyPending,
     TooManySandboxes,
     TooManyStopped,
     UnknownCursor,
 )
+from store.quotas import QuotaExceeded
 from wire import InvalidJson
 
 #: seconds after which a client may retry when the store did not answer
@@ -80,6 +91,7 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     BeyondTheEnd: ("query", "after_seq"),
     SecretsRefused: ("body", "secrets"),
     ReasonTooLong: ("body", "reason"),
+    IdempotencyKeyReused: ("header", "Idempotency-Key"),
 }
 
 
@@ -97,10 +109,12 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
     for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending):
+    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, OutcomeUnknown, ResponseNotKept):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
-    app.register_error_handler(TooManyStopped, lambda error: _detail(str(error), 429))
+    for full in (TooManySandboxes, TooManyStopped, TooManyIdempotencyKeys, QuotaExceeded):
+        app.register_error_handler(full, lambda error: _detail(str(error), 429))
+    app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
+    app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
@@ -144,8 +158,12 @@ def _unavailable(error: Exception) -> Response:
 
 
 def _retry_later(text: str) -> Response:
-    response = _detail(text, 503)
-    response.headers["Retry-After"] = str(RETRY_AFTER)
+    return _later(text, 503, RETRY_AFTER)
+
+
+def _later(text: str, status: int, seconds: int) -> Response:
+    response = _detail(text, status)
+    response.headers["Retry-After"] = str(seconds)
     return response
 
 

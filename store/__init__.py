@@ -14,7 +14,9 @@ from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
+from store.idempotency import Idempotency
 from store.listing import Listing
+from store.rates import Counters
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
@@ -44,6 +46,8 @@ class Store:
     followers: Followers
     forks: Forks
     health: Health
+    idempotency: Idempotency
+    counters: Counters
 
 
 def open_store(
@@ -54,6 +58,7 @@ def open_store(
     text_cache_bytes: int,
     ring_bytes: int,
     most_followers: int,
+    most_idempotency_keys: int = 50_000,
     secret_key: str,
     limits: Limits,
     bounds: Bounds,
@@ -82,4 +87,6 @@ def open_store(
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
+        idempotency=Idempotency(scripts, most=most_idempotency_keys),
+        counters=Counters(clients.commands, scripts),
     )

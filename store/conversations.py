@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.attempts import is_finished, minted
 from store.confirmations import held_risks
 from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NotItsSandbox
@@ -16,7 +17,7 @@ from store.scripts import Scripts
 from store.secrets import Sealer
 from store.stamps import Stamp
 from store.text import record
-from wire import MOST_TITLE, ConversationId, user_message
+from wire import MOST_TITLE, ConversationId, Micros, user_message
 
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
@@ -60,12 +61,11 @@ class Conversations:
         starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
         that only app conversations have. Two round trips. Raises SecretsRefused.
         """
+        incarnation = str(minted("incarnation"))
+        if is_finished():
+            return bool(self.get(conversation_id)["incarnation"] == incarnation)
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
-        first: tuple[str | bytes, ...] = ("", "", "", "")
-        if initial_message is not None:
-            event = user_message(initial_message, stamp.at)
-            first = (event.id, pair(event.kind, event.source), event.raw, record(event))
         fields: dict[str, str | int] = {
             "id": conversation_id,
             "seq": 0,
@@ -84,10 +84,10 @@ class Conversations:
             "groups": "",
         }
         if sandbox_id:
-            app = app or {}
-            fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app), **_app_fields(app)}
+            fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
+        args: list[Any] = [*stamp.args, incarnation, *_first_message(initial_message, stamp.at)]
+        args += [2 * len(sealed), *_words(sealed), *_words(fields)]
         [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
         return bool(outcome == "created")
 
@@ -255,6 +255,14 @@ class Conversations:
     def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
         self._scripts.bury_conversation([SandboxKeys.root], args)
+
+
+def _first_message(content: list[dict[str, Any]] | None, at: Micros) -> tuple[str | bytes, ...]:
+    """A conversation's first message as the script takes it: id, pair, bytes and text record; empty for none."""
+    if content is None:
+        return "", "", "", ""
+    event = user_message(content, at, minted("message"))
+    return event.id, pair(event.kind, event.source), event.raw, record(event)
 
 
 def _groups(sandbox_id: str, app: dict[str, Any]) -> str:

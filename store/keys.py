@@ -66,6 +66,10 @@
 | {starts}:failed          | sorted set | failed ones that may have left a sandbox or a     | one per such         |
 |                          |            | conversation, score when a driver may clear, µs   |                      |
 | {starts}:signal          | channel    | id of a start task that waits for a driver        |                      |
+| once:{CLIENT}:key:KEY    | hash       | the record of an Idempotency-Key; CLIENT and KEY  | a day; 8 KiB and     |
+|                          |            | are digests; see below                            | 9 fields             |
+| rate:LIMIT               | string     | requests of a client in the window of a limit     | the window           |
+| once:{CLIENT}:live       | sorted set | KEY, score when its record expires, µs            | MAX_IDEMPOTENCY_KEYS |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
 conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
@@ -96,6 +100,10 @@ Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
 `updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
+
+Fields of the record of an Idempotency-Key: `fingerprint` (digest of the request), `seed` (of the ids that its attempts
+mint), `token` and `lease` (µs; `0`: released) of the attempt that claimed it last, `later` (`1`: an attempt may have
+reached an agent), and once finished `status`, `content_type` and `body` of the response (empty: it is not kept).
 
 Another field of a sandbox is `settled`: the start after which its conversations were settled.
 
@@ -241,6 +249,14 @@ class StartKeys:
         return f"{cls.root}:updated:{conversation_id}"
 
 
+class IdempotencyKeys:
+    """The names of one client's records of Idempotency-Keys, in one slot."""
+
+    @staticmethod
+    def root(client: str) -> str:
+        return f"once:{{{client}}}"
+
+
 class KeysOfVersion0:
     """Names that data of version 0 have and today's do not."""
 
@@ -249,6 +265,11 @@ class KeysOfVersion0:
     @staticmethod
     def calls(keys: ConversationKeys) -> str:
         return f"{keys.root}:calls"
+
+
+def rate_key(name: str) -> str:
+    """The counter of a window, which Flask-Limiter names by limit and client."""
+    return f"rate:{name}"
 
 
 def followers_channel(process: str) -> str:

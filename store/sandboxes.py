@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.attempts import is_finished, minted_text
 from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
 from store.keys import SandboxKeys
 from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
@@ -53,9 +54,12 @@ class Sandboxes:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
         source: where its files come from. host: the one that has it; empty: any. Waits a little for a supervisor, as
-        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped.
+        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped, and SandboxNotFound of
+        the repeat of a finished request whose sandbox was deleted since.
         """
-        identity, key = sandbox_id or SandboxId(random_text(22)), random_text(43)
+        identity, key = sandbox_id or SandboxId(minted_text("sandbox")), random_text(43)
+        if is_finished():
+            return self.get(identity)
         args = [identity, spec_id, key, key_hash(key), *self._room, self._spans[0], self.limits.most_stopped]
         args += [random_text(43), json.dumps(source), host]
         deadline = time.monotonic() + _HOST_TIMEOUT

@@ -7,6 +7,8 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.attempts import is_finished, minted
+from store.errors import ConversationNotFound
 from store.keys import StartKeys
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
@@ -63,9 +65,11 @@ class StartTasks:
 
         Raises NoSupervisor, SecretsRefused.
         """
+        identity = minted("start").hex
+        conversation_id = ConversationId(request.get("conversation_id") or str(minted("conversation")))
+        if is_finished():
+            return self._again(identity)
         self._sandboxes.require_host()
-        identity = uuid4().hex
-        conversation_id = ConversationId(request.get("conversation_id") or str(uuid4()))
         sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
         fields = {
             "request": json.dumps(request),
@@ -75,6 +79,13 @@ class StartTasks:
         words = [word for name_and_value in fields.items() for word in name_and_value]
         now = Micros(int(self._scripts.create_start_task([StartKeys.root], [identity, conversation_id, *words])))
         return StartTask(identity, "WORKING", "", conversation_id, "", False, "", echo, 0, now, now)
+
+    def _again(self, start_id: str) -> StartTask:
+        """The start task of an earlier attempt. Raises ConversationNotFound where it went with its conversation."""
+        [start] = self.get_many([start_id])
+        if start is None:
+            raise ConversationNotFound
+        return start
 
     def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
         """Start tasks as clients see them, in the order of the ids, None for an id that is unknown. One round trip."""

@@ -132,7 +132,9 @@ MOST_BACKENDS = ("fakeredis", "server", "cluster")
 
 
 @contextlib.contextmanager
-def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
+def agent_server(
+    log: Path, app: str = "app:create_app()", **environment: str
+) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
     """The whole server with two workers, started by the README's command; a client for it and its master process."""
     port = environment.get("PORT") or str(free_port())
     environment = {
@@ -143,7 +145,7 @@ def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, 
         "SUPERVISOR": "0",
         **environment,
     }
-    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
+    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]
     with (
         log.open("ab") as output,
         running(command, env=environment, stdout=output, stderr=output) as process,

@@ -111,6 +111,9 @@ class Scripts:
     forget_start_task: Script
     read_start_tasks: Script
     page_start_tasks: Script
+    claim_idempotency_key: DecidingScript
+    end_idempotency_claim: DecidingScript
+    count_hit: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():
