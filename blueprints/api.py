@@ -15,6 +15,7 @@ from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
 from access import Scope
+from blueprints.described import CommonParts
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
 from wire import parse_json
@@ -193,7 +194,7 @@ class Api(SmorestApi):
     def __init__(self, app: Flask) -> None:
         for converter in (ConversationIdConverter, EventIdConverter):
             app.url_map.converters[converter.name] = converter
-        super().__init__(app)
+        super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
 

@@ -6,7 +6,8 @@
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound                     | 404                                 |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
-| TooManySandboxes, TooManyStopped, QuotaExceeded, TooManyIdempotencyKeys | 429           |
+| TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts | 429             |
+| TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
 | RateLimitExceeded; IdempotencyKeyBusy             | 429; 409, both with `Retry-After`   |
 | IdempotencyKeyReused                              | 422, which names the header         |
 | OutcomeUnknown, ResponseNotKept                   | 409                                 |
@@ -46,6 +47,7 @@ from boot.body import BodyTooSlow
 from schemas.errors import validation_errors
 from schemas.fields import Fault
 from specs import SpecNotFound
+from store.attempts import OutcomeUnknown
 from store.errors import (
     UNAVAILABLE,
     ArchiveFailed,
@@ -56,29 +58,27 @@ from store.errors import (
     BeyondTheEnd,
     ConversationNotFound,
     EventNotFound,
-    IdempotencyKeyBusy,
-    IdempotencyKeyReused,
     IdInUse,
     IllegalMove,
     NewerData,
     NoSupervisor,
     NotDoneYet,
     NotItsSandbox,
-    OutcomeUnknown,
     ReasonTooLong,
-    ResponseNotKept,
     SandboxNotFound,
     SandboxRefuses,
     SecretsRefused,
     Stopping,
+    TooManyConversations,
     TooManyFollowers,
-    TooManyIdempotencyKeys,
     TooManyKinds,
     TooManyPending,
     TooManySandboxes,
+    TooManyStarts,
     TooManyStopped,
     UnknownCursor,
 )
+from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
 from store.quotas import QuotaExceeded
 from wire import InvalidJson
 
@@ -93,6 +93,10 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     ReasonTooLong: ("body", "reason"),
     IdempotencyKeyReused: ("header", "Idempotency-Key"),
 }
+
+
+#: bounds of the settings that are reached
+_FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, TooManyIdempotencyKeys)
 
 
 def register_errors(app: Flask) -> None:
@@ -111,7 +115,7 @@ def register_errors(app: Flask) -> None:
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
     for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, OutcomeUnknown, ResponseNotKept):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    for full in (TooManySandboxes, TooManyStopped, TooManyIdempotencyKeys, QuotaExceeded):
+    for full in (*_FULL, QuotaExceeded):
         app.register_error_handler(full, lambda error: _detail(str(error), 429))
     app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
     app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))

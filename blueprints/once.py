@@ -16,8 +16,8 @@ from blueprints import current_store
 from blueprints.api import Replay
 from blueprints.archives import MEDIA_TYPES
 from store.attempts import enter
-from store.errors import UNAVAILABLE, ResponseNotKept
-from store.idempotency import KeptResponse
+from store.errors import UNAVAILABLE
+from store.idempotency import KeptResponse, ResponseNotKept
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 

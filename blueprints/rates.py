@@ -127,7 +127,7 @@ def as_too_many(exceeded: RateLimitExceeded) -> TooManyRequests:
     """The error of a limit, with the time of its window's end. Cost: two round trips, for refused requests alone."""
     limiter: Limiter = current_app.extensions["rates"]
     window = limiter.current_limit
-    return TooManyRequests(exceeded.description, retry_after=_seconds(window.reset_at if window else 0))
+    return TooManyRequests(exceeded.description, retry_after=_seconds(window.window.reset_time if window else 0))
 
 
 def count_failure() -> None:

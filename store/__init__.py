@@ -16,6 +16,7 @@ from store.forks import Forks
 from store.health import Health
 from store.idempotency import Idempotency
 from store.listing import Listing
+from store.places import Places
 from store.rates import Counters
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
@@ -48,6 +49,7 @@ class Store:
     health: Health
     idempotency: Idempotency
     counters: Counters
+    places: Places
 
 
 def open_store(
@@ -68,7 +70,8 @@ def open_store(
     scripts = Scripts(clients.commands)
     listing = Listing(clients.commands, scripts)
     sealer = Sealer(secret_key)
-    conversations = Conversations(clients.commands, scripts, listing, sealer)
+    places = Places(scripts, limits.most_conversations)
+    conversations = Conversations(clients.commands, scripts, listing, sealer, places)
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits)
     text = MessageText(clients.commands, text_cache_bytes)
@@ -82,11 +85,12 @@ def open_store(
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         archives=Archives(clients.commands, scripts),
-        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
+        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
         idempotency=Idempotency(scripts, most=most_idempotency_keys),
         counters=Counters(clients.commands, scripts),
+        places=places,
     )

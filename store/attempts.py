@@ -6,9 +6,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from uuid import UUID, uuid4, uuid5
 
-from store.errors import OutcomeUnknown
+from store.errors import StoreError
 
 _DIGITS = string.digits + string.ascii_letters
+
+
+class OutcomeUnknown(StoreError):
+    """An earlier attempt at a request may have reached an agent, which must not receive the request twice."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent: "
+            "look at the conversation, then send what it lacks with a new key"
+        )
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NotItsSandbox
 from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
+from store.places import Places
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.stamps import Stamp
@@ -35,11 +36,12 @@ MOST_TOMBSTONES = 10_000
 class Conversations:
     """The state of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer, places: Places) -> None:
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
         self._sealer = sealer
+        self._places = places
 
     def create(
         self,
@@ -59,7 +61,8 @@ class Conversations:
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
-        that only app conversations have. Two round trips. Raises SecretsRefused.
+        that only app conversations have. Two round trips, in a sandbox three.
+        Raises SecretsRefused, TooManyConversations.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -88,7 +91,13 @@ class Conversations:
         sealed = self._sealer.seal(conversation_id, secrets or {})
         args: list[Any] = [*stamp.args, incarnation, *_first_message(initial_message, stamp.at)]
         args += [2 * len(sealed), *_words(sealed), *_words(fields)]
+        return self._create(conversation_id, sandbox_id, args)
+
+    def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True)
         [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+        if took and sandbox_id and outcome == "exists":  # the id is that of another sandbox's conversation, or of none
+            self._places.leave(sandbox_id, conversation_id, made=True)
         return bool(outcome == "created")
 
     def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:

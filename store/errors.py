@@ -14,6 +14,8 @@ StoreError
 ├── SandboxRefuses
 ├── TooManySandboxes
 ├── TooManyStopped
+├── TooManyConversations
+├── TooManyStarts
 ├── NotDoneYet
 ├── NoSupervisor
 ├── ArchiveUnreadable
@@ -26,13 +28,10 @@ StoreError
 ├── SecretsRefused
 ├── TooManyFollowers
 ├── FellBehind
-├── IdempotencyKeyBusy
-├── IdempotencyKeyReused
-├── TooManyIdempotencyKeys
-├── OutcomeUnknown
-├── ResponseNotKept
 ├── NewerData
 └── Stopping
+Beside what raises them stand those of `attempts.py`, `idempotency.py` and `quotas.py`.
+
 UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
@@ -143,6 +142,25 @@ class TooManyStopped(StoreError):
         )
 
 
+class TooManyConversations(StoreError):
+    """A sandbox has as many conversations as the settings allow."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"The sandbox has {number} conversations, those that start included, and {most} may be in one "
+            "(MAX_CONVERSATIONS_PER_SANDBOX): delete one first"
+        )
+
+
+class TooManyStarts(StoreError):
+    """As many app conversations start as the settings allow."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"{number} starts of app conversations are under way, and {most} may be (MAX_STARTS): try again later"
+        )
+
+
 class NotDoneYet(StoreError):
     """A pause or a deletion of a sandbox takes longer than a request waits; the supervisor goes on with it."""
 
@@ -210,50 +228,6 @@ class FellBehind(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Too slow: connect again from the last event received")
-
-
-class IdempotencyKeyBusy(StoreError):
-    """An earlier attempt at the request of an Idempotency-Key has not ended."""
-
-    def __init__(self) -> None:
-        super().__init__("A request with this Idempotency-Key is in progress: repeat it shortly for its response")
-
-
-class IdempotencyKeyReused(StoreError):
-    """Another request had the same Idempotency-Key."""
-
-    def __init__(self) -> None:
-        super().__init__("Another request had this Idempotency-Key: a new request needs a new key")
-
-
-class TooManyIdempotencyKeys(StoreError):
-    """A client has as many records of Idempotency-Keys as the settings allow."""
-
-    def __init__(self, number: int, most: int) -> None:
-        super().__init__(
-            f"{number} Idempotency-Keys of the last 24 hours are remembered for this client, and {most} may be "
-            "(MAX_IDEMPOTENCY_KEYS): this request did nothing"
-        )
-
-
-class OutcomeUnknown(StoreError):
-    """An earlier attempt at a request may have reached an agent, which must not receive the request twice."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent: "
-            "look at the conversation, then send what it lacks with a new key"
-        )
-
-
-class ResponseNotKept(StoreError):
-    """A request with an Idempotency-Key succeeded, and its response is not kept."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
-            "long, so it cannot be repeated"
-        )
 
 
 class NewerData(StoreError):

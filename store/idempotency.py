@@ -10,7 +10,7 @@ from hashlib import sha256
 from uuid import UUID, uuid4
 
 from store.attempts import Attempt
-from store.errors import IdempotencyKeyBusy, IdempotencyKeyReused, TooManyIdempotencyKeys
+from store.errors import StoreError
 from store.keys import IdempotencyKeys
 from store.scripts import Scripts
 
@@ -19,6 +19,40 @@ KEPT, LEASE = 86_400, 60.0
 
 #: most bytes of a response that a record keeps
 MOST_KEPT_BYTES = 8 * 1024
+
+
+class IdempotencyKeyBusy(StoreError):
+    """An earlier attempt at the request of an Idempotency-Key has not ended."""
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is in progress: repeat it shortly for its response")
+
+
+class IdempotencyKeyReused(StoreError):
+    """Another request had the same Idempotency-Key."""
+
+    def __init__(self) -> None:
+        super().__init__("Another request had this Idempotency-Key: a new request needs a new key")
+
+
+class TooManyIdempotencyKeys(StoreError):
+    """A client has as many records of Idempotency-Keys as the settings allow."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"{number} Idempotency-Keys of the last 24 hours are remembered for this client, and {most} may be "
+            "(MAX_IDEMPOTENCY_KEYS): this request did nothing"
+        )
+
+
+class ResponseNotKept(StoreError):
+    """A request with an Idempotency-Key succeeded, and its response is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
+            "long, so it cannot be repeated"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@
 |                          |            | end or the deletion is asked for                  |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
+| {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
+|                          |            | those that start there: score when, µs            | PER_SANDBOX          |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those that were deleted while     | one per such         |
 |                          |            | their host was lost, until it has removed them    |                      |

@@ -143,6 +143,7 @@ def agent_server(
         "WEB_CONCURRENCY": "2",
         "GRACEFUL_TIMEOUT": "5",
         "SUPERVISOR": "0",
+        "RATE_LIMIT_STARTS": "1000000/minute",
         **environment,
     }
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]

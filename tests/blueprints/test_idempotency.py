@@ -148,7 +148,7 @@ def test_a_failure_is_not_kept_and_a_repeat_has_one_effect(client, app, url, onc
         raise RuntimeError("after the effect")
 
     monkeypatch.setattr(
-        type(store.events), "send", lambda self, *args, **options: fails_after_the_effect(*args, **options)
+        type(store.events), "send", lambda _, *args, **options: fails_after_the_effect(*args, **options)
     )
     assert client.post(f"{url}/events", json=TEXT, **once).status_code == 500
     monkeypatch.undo()
