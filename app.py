@@ -11,6 +11,7 @@ from agents.link import http_client
 from blueprints import current_store
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
+from blueprints.audit import register_audit
 from blueprints.conversations import conversations
 from blueprints.docs_page import docs_page
 from blueprints.errors import register_errors
@@ -20,9 +21,11 @@ from blueprints.headers import register_headers
 from blueprints.keys import keys
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
+from blueprints.once import register_once
 from blueprints.operations import operations
 from blueprints.posture import Posture
 from blueprints.proxies import TrustedProxies
+from blueprints.rates import register_rates
 from blueprints.sandbox_specs import specs
 from blueprints.sandboxes import sandboxes
 from blueprints.webhooks import webhooks
@@ -30,6 +33,7 @@ from config import Config, ConfigError
 from origins import authority, host_pattern, origin
 from specs import Specs
 from store.errors import UNAVAILABLE
+from store.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from wiring import open_store_of
 
 BLUEPRINTS = (
@@ -72,11 +76,17 @@ def create_app(config: Config | None = None) -> Flask:
         BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
+        RATE_LIMIT_WRITES=config.rate_limit_writes,
+        RATE_LIMIT_READS=config.rate_limit_reads,
+        RATE_LIMIT_STARTS=config.rate_limit_starts,
+        RATE_LIMIT_FAILURES=config.rate_limit_failures,
     )
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
     store = open_store_of(config)
     app.extensions["store"] = store
+    app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
+    app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
@@ -90,6 +100,9 @@ def create_app(config: Config | None = None) -> Flask:
     app.register_blueprint(sockets)
     app.register_blueprint(docs_page)
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open)
+    register_audit(app)
+    register_rates(app)
+    register_once(app)
     app.before_request(_ensure_data_version)
     register_errors(app)
     register_headers(app)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from environs import Env
 
 from api_keys import check_key, read_keys
-from boot.secret_key import SECRET_KEY_FILE
+from boot.secret_key import kept_key
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
 from settings import check_bounds, check_each, from_variables
@@ -24,12 +24,8 @@ REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 #: the default of that setting
 DATA_DIR = "data"
 
-#: settings with a few allowed words
-_CHOICES = {
-    "auth": ("auto", "keys", "open"),
-    "sandbox_overflow": ("refuse", "pause"),
-    "sandbox_sharing": ("per_conversation", "shared"),
-}
+#: a rate limit
+_RATE = re.compile(r"none|[1-9][0-9]{0,8}/(second|minute|hour|day)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +39,7 @@ class Config:
         "`auto`: API keys are needed where one is set; without one, no key is needed on a loopback address, and on any "
         "other a key is made in the file `key` in DATA_DIR. `keys`: always needed, and made where none is set. `open`: "
         "never needed.",
+        choices=("auto", "keys", "open"),
     )
     api_keys: tuple[str, ...] = _setting(
         (),
@@ -141,7 +138,9 @@ class Config:
     sandbox_dir: str = _setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
     max_sandboxes: int = _setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
     sandbox_overflow: str = _setting(
-        "refuse", "When one more is wanted: `refuse` it (429), or `pause` the one that has been idle for longest."
+        "refuse",
+        "When one more is wanted: `refuse` it (429), or `pause` the one that has been idle for longest.",
+        choices=("refuse", "pause"),
     )
     max_stopped: int = _setting(
         1000,
@@ -153,7 +152,9 @@ class Config:
         30.0, "Days after which a failed sandbox is deleted with its files; 0 keeps it.", least=0, most=36_500
     )
     sandbox_sharing: str = _setting(
-        "per_conversation", "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several."
+        "per_conversation",
+        "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several.",
+        choices=("per_conversation", "shared"),
     )
     sandbox_starts: int = _setting(4, "Sandboxes that a host starts at once.", least=1, most=1000)
     sandbox_start_seconds: float = _setting(
@@ -209,19 +210,51 @@ class Config:
     agent_seconds: float = _setting(
         10.0, "Deadline of a call to a sandbox's agent server, in seconds.", least=0.1, most=600
     )
+    rate_limit_writes: str = _setting(
+        "6000/minute",
+        "Writing requests with one key: `NUMBER/second`, `/minute`, `/hour` or `/day`; 429 beyond. `none`: no limit.",
+    )
+    rate_limit_reads: str = _setting(
+        "none", "Reading requests with one key; `none`: no limit, and no round trip to count them."
+    )
+    rate_limit_starts: str = _setting(
+        "120/minute",
+        "Starts and resumes of sandboxes and starts of app conversations with one key, without keys of one address.",
+    )
+    rate_limit_failures: str = _setting("60/minute", "Requests of one address with a wrong key or without one.")
+    max_followers_per_key: int = _setting(
+        1000, "Most sockets, streams and long polls with one key per worker; one more is refused.", least=1
+    )
+    max_silent_sockets: int = _setting(
+        64, "Most sockets of one address per worker that have not shown a key yet; one more is refused.", least=1
+    )
+    max_idempotency_keys: int = _setting(
+        50_000,
+        "Most Idempotency-Keys of one client that are remembered, each for 24 hours; 429 beyond.",
+        least=1,
+        most=10_000_000,
+    )
+    max_conversations_per_sandbox: int = _setting(
+        100, "Most conversations in one sandbox, those that start included; 429 beyond.", least=1, most=100_000
+    )
+    max_starts: int = _setting(
+        1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
+    )
     graceful_timeout: int = _setting(
         30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
     )
-    log_level: str = _setting("info", "`debug`, `info`, `warning`, `error` or `critical`.")
+    log_level: str = _setting(
+        "info",
+        "`debug`, `info`, `warning`, `error` or `critical`.",
+        choices=("debug", "info", "warning", "error", "critical"),
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        if self.log_level not in ("debug", "info", "warning", "error", "critical"):
-            raise ConfigError(f"LOG_LEVEL must be debug, info, warning, error or critical, not {self.log_level!r}")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                words = " or ".join(choices)
-                raise ConfigError(f"{name.upper()} must be {words}, not {getattr(self, name)!r}")
+        for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
+            if not _RATE.fullmatch(getattr(self, name)):
+                form = "NUMBER/second, NUMBER/minute, NUMBER/hour, NUMBER/day or none"
+                raise ConfigError(f"{name.upper()} must be {form}, not {getattr(self, name)!r}")
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
         for key in self.api_keys:
@@ -277,14 +310,8 @@ class Config:
         values = from_variables(cls)
         values["api_keys"] = read_keys(Env().str, cls(**values).key_file)
         if "secret_key" not in values:
-            values["secret_key"] = _kept_key(values.get("data_dir") or DATA_DIR)
+            try:
+                values["secret_key"] = kept_key(values.get("data_dir") or DATA_DIR)
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"The file secret_key in DATA_DIR cannot be read: {error}") from None
         return cls(**values)
-
-
-def _kept_key(data_dir: str) -> str:
-    """The key that `boot/secret_key.py` made; empty where there is none. Raises ConfigError."""
-    path = Path(data_dir) / SECRET_KEY_FILE
-    try:
-        return path.read_text().strip() if path.exists() else ""
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"The file {path} cannot be read: {error}") from None

@@ -18,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from gunicorn import systemd, util
 
@@ -150,7 +151,8 @@ def on_exit(server: Any) -> None:
 def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:
     """gunicorn's response to a request that never reaches the app, in the shape of all our errors."""
     body = json.dumps({"detail": message or reason})
-    headers = {"Connection": "close", "Content-Type": "application/json", **SECURITY_HEADERS}
+    headers = {"Connection": "close", "Content-Type": "application/json", "X-Request-Id": uuid4().hex}
+    headers |= SECURITY_HEADERS
     head = f"HTTP/1.1 {status} {reason}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     util.write_nonblock(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 

@@ -11,17 +11,29 @@ class ConfigError(ValueError):
     """A setting has an invalid value; the message names the setting and its allowed values."""
 
 
-def setting(default: Any, help: str, *, secret: bool = False, names: str | None = None, **bounds: float) -> Any:
+def setting(
+    default: Any,
+    help: str,
+    *,
+    secret: bool = False,
+    names: str | None = None,
+    choices: tuple[str, ...] = (),
+    **bounds: float,
+) -> Any:
     """A field of the settings.
 
     names: its variables, where the field's name in capitals is not the one. bounds: `least` and `most`.
     """
-    return field(default=default, repr=not secret, metadata={"help": help, "names": names, **bounds})
+    metadata = {"help": help, "names": names, "choices": choices, **bounds}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 def check_bounds(config: Any) -> None:
-    """Raises ConfigError for the first setting that is out of its bounds."""
+    """Raises ConfigError for the first setting that is out of its bounds, or none of its choices."""
     for one in fields(config):
+        if (choices := one.metadata["choices"]) and getattr(config, one.name) not in choices:
+            words = " or ".join([", ".join(choices[:-1]), choices[-1]])
+            raise ConfigError(f"{one.name.upper()} must be {words}, not {getattr(config, one.name)!r}")
         value, least, most = (getattr(config, one.name), *map(one.metadata.get, ("least", "most")))
         if not (least is None or value >= least) or not (most is None or value <= most):
             bounds = f"at least {least}" if most is None else f"from {least} to {most}"

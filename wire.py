@@ -8,7 +8,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
-from uuid import uuid4
+from uuid import UUID
 
 ConversationId = NewType("ConversationId", str)  #: dashed, lower-case UUID
 Seq = NewType("Seq", int)  #: 1, 2, 3 … within one conversation, in the order of appending
@@ -105,10 +105,10 @@ def bare_kind(kind: str) -> str:
     return kind.rpartition(".")[2]
 
 
-def user_message(content: list[dict[str, Any]], at: Micros) -> Event:
+def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> Event:
     """A user's message as an event. Source: the agent-server wire."""
     fields: dict[str, Any] = {
-        "id": str(uuid4()),
+        "id": str(identity),
         "timestamp": event_time(at),
         "source": "user",
         "llm_message": {"role": "user", "content": content, "thinking_blocks": []},

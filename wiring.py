@@ -14,6 +14,7 @@ def open_store_of(config: Config) -> Store:
         ring_bytes=config.follower_bytes,
         most_followers=config.max_followers,
         secret_keys=config.secret_keys,
+        most_idempotency_keys=config.max_idempotency_keys,
         limits=Limits(
             most=config.max_sandboxes,
             pause_idlest=config.sandbox_overflow == "pause",
@@ -22,6 +23,8 @@ def open_store_of(config: Config) -> Store:
             most_stopped=config.max_stopped,
             keep_failed_days=config.keep_failed_days,
             start_task_days=config.start_task_days,
+            most_conversations=config.max_conversations_per_sandbox,
+            most_starts=config.max_starts,
         ),
         bounds=Bounds(
             pending_actions=config.max_pending_actions,

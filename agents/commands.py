@@ -22,7 +22,7 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.reach import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, wake
 from agents.requests import restart_request
 from specs import Specs
-from store import Store
+from store import Store, attempts
 from store.confirmations import SUPERSEDED
 from store.deliveries import Claim, Delivery
 from store.errors import (
@@ -105,10 +105,15 @@ class Commands:
         if sandbox_id is None:
             return self.store.confirmations.decide(conversation_id, accept=accept, reason=reason)
         claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        attempts.note_reach()
         delivery = self.store.deliveries.decide(claim, accept=accept, reason=reason)
         if delivery is None or not claim.is_of(delivery):
             self.store.deliveries.close(claim)
+            attempts.refuse_later()  # an earlier attempt may have decided, and its delivery may be settled by now
             return False
+        if attempts.is_later():  # an earlier attempt may have delivered: a supervisor asks the agent before it repeats
+            self.store.deliveries.close(claim, again_in=ACCEPTED_SECONDS)
+            return True
         if claim.status == "PAUSED":
             self.ask_to_wake(claim)
         self._deliver(claim, delivery)
@@ -164,6 +169,7 @@ class Commands:
         return True
 
     def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
+        attempts.refuse_later()
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED)
         again_in = RETRY_SECONDS if claim.is_of(delivery) else None
         try:
@@ -175,6 +181,7 @@ class Commands:
             self.store.deliveries.close(claim, again_in=again_in)
 
     def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        attempts.refuse_later()
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=True, reason="")
         if delivery and claim.is_of(delivery):
             self._deliver(claim, delivery)
@@ -214,6 +221,7 @@ class Commands:
         except (NotReachable, AgentUnreachable):
             self.store.deliveries.close(claim)
             raise
+        attempts.note_reach()
         delivery = self.store.deliveries.decide(claim, accept=accept, reason=reason, may_decide=self._may_decide)
         if delivery is None and not self._may_decide:
             try:

@@ -15,6 +15,7 @@ from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
 from access import Scope
+from blueprints.described import CommonParts
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
 from wire import parse_json
@@ -47,6 +48,13 @@ def needs(
         return view
 
     return declare
+
+
+class Replay(NamedTuple):
+    """How a repeat of a finished request with an Idempotency-Key is answered, as `Blueprint.replay` has it."""
+
+    remade: bool = False
+    has_key: bool = False
 
 
 class InvalidInput(UnprocessableEntity):
@@ -154,6 +162,24 @@ class Blueprint(SmorestBlueprint):
             _document(view_func, 401, *(() if needed.scope == "hook" else (403,)))
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
 
+    def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
+        """Declare how a repeat is answered where the first response is not kept; goes next to the route.
+
+        A response that is too long is not kept, nor one that bears a key or is a stream (`has_key`).
+        remade: the view runs again then, and reads what it created; otherwise the repeat gets 409.
+        """
+
+        def declare(view: View) -> View:
+            view.replay = Replay(remade, has_key)  # type: ignore[attr-defined]
+            return view
+
+        return declare
+
+    def starts(self, view: View) -> View:
+        """Declare that an operation starts sandboxes, which RATE_LIMIT_STARTS limits; goes next to the route."""
+        view.is_start = True  # type: ignore[attr-defined]
+        return view
+
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.
 
@@ -193,7 +219,7 @@ class Api(SmorestApi):
     def __init__(self, app: Flask) -> None:
         for converter in (ConversationIdConverter, EventIdConverter):
             app.url_map.converters[converter.name] = converter
-        super().__init__(app)
+        super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
         for name, scheme in _SCHEMES.items():

@@ -52,6 +52,8 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 
 @app_conversations.post("")
 @needs("write")
+@app_conversations.starts
+@app_conversations.replay(remade=True)
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, AppConversationStartTask)
@@ -62,6 +64,8 @@ def start_app_conversation(request: dict[str, Any]) -> StartTask:
 
 @app_conversations.post("/stream-start")
 @needs("write")
+@app_conversations.starts
+@app_conversations.replay(remade=True, has_key=True)
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
@@ -70,7 +74,7 @@ def stream_app_conversation_start(request: dict[str, Any]) -> Response:
     start = current_store.start_tasks.create(request, echo=echo(request))
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     guard, principal = current_app.extensions["guard"], g.principal
-    states = _states(store, start, partial(guard.revocations.are_live, principal))
+    states = _states(store, start, partial(guard.following.are_live, principal))
     return Response(states, mimetype="application/json", headers={"X-Accel-Buffering": "no"})
 
 

@@ -1,7 +1,6 @@
 """Conversations: start, list, get, change, run and pause, fork, delete."""
 
 from typing import Any
-from uuid import uuid4
 
 from flask import Response, jsonify
 
@@ -23,6 +22,7 @@ from schemas.conversations import (
     read_conversation_ids,
 )
 from schemas.cursors import page_id
+from store.attempts import minted
 from wire import ConversationId
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
@@ -32,13 +32,14 @@ _DONE = {"success": True}
 
 @conversations.post("")
 @needs("write")
+@conversations.replay(remade=True)
 @conversations.fails(413, 415)
 @conversations.arguments(StartConversationRequest(), required=False)
 @conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
 @conversations.response(201, ConversationInfo)
 def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Start a conversation, once per id."""
-    conversation_id = ConversationId(request.pop("conversation_id", None) or str(uuid4()))
+    conversation_id = ConversationId(request.pop("conversation_id", None) or str(minted("conversation")))
     created = current_store.conversations.create(conversation_id, **request)
     return current_store.conversations.get(conversation_id), 201 if created else 200
 
@@ -171,6 +172,7 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 
 @conversations.post("/<conversation_id:conversation_id>/fork")
 @needs("write")
+@conversations.replay(remade=True)
 @conversations.fails(404, 409, 413, 415)
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)

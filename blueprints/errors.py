@@ -6,7 +6,11 @@
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound                     | 404                                 |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
-| TooManySandboxes, TooManyStopped                  | 429                                 |
+| TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts | 429             |
+| TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
+| RateLimitExceeded; IdempotencyKeyBusy             | 429; 409, both with `Retry-After`   |
+| IdempotencyKeyReused                              | 422, which names the header         |
+| OutcomeUnknown, ResponseNotKept                   | 409                                 |
 | ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
 | ArchiveRefused                                    | 422, which names the body           |
 | NotItsSandbox                                     | 401                                 |
@@ -32,16 +36,21 @@ from typing import Any
 from uuid import uuid4
 
 from flask import Flask, Response, current_app, jsonify, request
+from flask_limiter import RateLimitExceeded
 from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from blueprints.api import InvalidInput
+from blueprints.audit import request_id
+from blueprints.rates import as_too_many
 from boot.body import BodyTooSlow
 from schemas.errors import validation_errors
 from schemas.fields import Fault
 from specs import SpecNotFound
+from store.access_keys import KeyNotFound, KeyWouldBePast, TooManyKeys
+from store.attempts import OutcomeUnknown
 from store.errors import (
     UNAVAILABLE,
     ArchiveFailed,
@@ -54,8 +63,6 @@ from store.errors import (
     EventNotFound,
     IdInUse,
     IllegalMove,
-    KeyNotFound,
-    KeyWouldBePast,
     NeedsApproval,
     NewerData,
     NoSupervisor,
@@ -66,14 +73,17 @@ from store.errors import (
     SandboxRefuses,
     SecretsRefused,
     Stopping,
+    TooManyConversations,
     TooManyFollowers,
-    TooManyKeys,
     TooManyKinds,
     TooManyPending,
     TooManySandboxes,
+    TooManyStarts,
     TooManyStopped,
     UnknownCursor,
 )
+from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
+from store.quotas import QuotaExceeded
 from wire import InvalidJson
 
 #: seconds after which a client may retry when the store did not answer
@@ -86,7 +96,16 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     SecretsRefused: ("body", "secrets"),
     ReasonTooLong: ("body", "reason"),
     KeyWouldBePast: ("body", "expires_at"),
+    IdempotencyKeyReused: ("header", "Idempotency-Key"),
 }
+
+
+#: bounds of the settings that are reached
+_FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, TooManyIdempotencyKeys)
+
+
+#: what the present state refuses
+_CONFLICTS = (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys, OutcomeUnknown, ResponseNotKept)
 
 
 def register_errors(app: Flask) -> None:
@@ -103,10 +122,19 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
     for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys):
+    for conflict in (
+        IllegalMove,
+        IdInUse,
+        SandboxRefuses,
+        TooManyPending,
+        OutcomeUnknown,
+        ResponseNotKept,
+    ):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
-    app.register_error_handler(TooManyStopped, lambda error: _detail(str(error), 429))
+    for full in (*_FULL, QuotaExceeded):
+        app.register_error_handler(full, lambda error: _detail(str(error), 429))
+    app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
+    app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
     app.register_error_handler(NotReachable, _not_reachable)
@@ -151,8 +179,12 @@ def _unavailable(error: Exception) -> Response:
 
 
 def _retry_later(text: str) -> Response:
-    response = _detail(text, 503)
-    response.headers["Retry-After"] = str(RETRY_AFTER)
+    return _later(text, 503, RETRY_AFTER)
+
+
+def _later(text: str, status: int, seconds: int) -> Response:
+    response = _detail(text, status)
+    response.headers["Retry-After"] = str(seconds)
     return response
 
 
@@ -172,5 +204,6 @@ def _http(error: HTTPException) -> Response:
 
 def _unforeseen(error: Exception) -> Response:
     error_id = uuid4().hex
-    current_app.logger.error("error %s in %s %s", error_id, request.method, request.path, exc_info=error)
+    told = (error_id, request_id(), request.method, request.url_rule)  # the path may hold what a log must not
+    current_app.logger.error("error %s in request %s: %s %s", *told, exc_info=error)
     return _detail("Internal Server Error", 500, error_id=error_id)

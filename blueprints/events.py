@@ -54,7 +54,7 @@ def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Resp
 def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
     search.pop("descending")
-    ending = partial(current_app.extensions["guard"].revocations.ending, g.principal)
+    ending = partial(current_app.extensions["guard"].following.going_on, g.principal)
     items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, ending=ending, **search)
     response = json_response(b'{"items":[%b],"next_page_id":null}' % b",".join(items))
     response.headers["X-Last-Seq"] = str(last)

@@ -10,8 +10,9 @@ from werkzeug.exceptions import Forbidden, Unauthorized
 
 from access import ANYONE, NOBODY, Principal, SettingsKeys
 from blueprints.api import InvalidInput, Needs, declared
+from blueprints.following import Following
 from blueprints.posture import admit
-from blueprints.revocation import Revocations
+from blueprints.rates import count_failure
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
 from wire import ConversationId
@@ -32,12 +33,12 @@ class Guard:
         self._keys = keys
         self._store: Store = app.extensions["store"]
         self._is_open = is_open
-        self.revocations = Revocations(self._store.access_keys)
+        self.following = Following(self._store.access_keys, app.extensions["followers_of_keys"])
 
     def check(self) -> Response | None:
         """Let the present request pass, with its `g.principal`; a preflight is answered here.
 
-        Raises MisdirectedRequest, Forbidden, Unauthorized.
+        Raises MisdirectedRequest, Forbidden, Unauthorized, and TooManyRequests after too many wrong keys.
         """
         if preflight := admit():
             return preflight
@@ -52,7 +53,11 @@ class Guard:
                 self._require(Needs("read"))
             return None
         if (needs := self._declared[rule.endpoint]).scope != "open":
-            self._require(needs)
+            try:
+                self._require(needs)
+            except Unauthorized:
+                count_failure()
+                raise
             SHOWS_KEYS.set(g.principal.may("approve"))
         return None
 
@@ -100,7 +105,7 @@ class Guard:
     def _bearer_of_ticket(self) -> Principal:
         """Raises Unauthorized, and Forbidden for a ticket of another conversation."""
         principal = self._store.tickets.take(request.args["ticket"][:_LONGEST])
-        if principal is None or not self.revocations.are_live(principal):
+        if principal is None or not self.following.are_live(principal):
             raise Unauthorized("The ticket is unknown, too old, or was used before: POST /api/v1/tickets makes another")
         if principal.conversation_id != ConversationId((request.view_args or {}).get("conversation_id", "")):
             raise Forbidden("The ticket is for another conversation")

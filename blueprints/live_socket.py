@@ -22,6 +22,7 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -34,6 +35,7 @@ from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from blueprints import current_commands
 from blueprints.api import InvalidInput, needs
+from blueprints.audit import note
 from blueprints.guard import Guard
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
 from schemas.conversations import ConversationInfo
@@ -51,6 +53,7 @@ from store.errors import (
     TooManySandboxes,
 )
 from store.feed import Entry, Follower
+from store.quotas import TooManyFollowersOfKey, TooManySilentSockets
 from wire import ConversationId, InvalidJson, Micros, Seq, event_time, micros, now, parse_json
 
 sockets = Blueprint("sockets", __name__, url_prefix="/sockets")
@@ -68,6 +71,8 @@ CLOSE_CODES: dict[type[StoreError], int] = {
     Stopping: 1012,
     FellBehind: 1013,
     TooManyFollowers: 1013,
+    TooManyFollowersOfKey: 1013,
+    TooManySilentSockets: 1013,
 }
 
 _log = logging.getLogger(__name__)
@@ -91,7 +96,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
     try:
         if g.principal is NOBODY:
             g.principal = _first_frame(socket, guard)
-        with guard.revocations.ending(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED)):
+        with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED)):
             Session(current_commands.of(g.principal), g.principal, conversation_id, socket, **cursor).serve()
     except SocketClosed:
         pass
@@ -105,12 +110,16 @@ def follow_events(conversation_id: ConversationId) -> Response:
 
 
 def _first_frame(socket: WebSocket, guard: Guard) -> Principal:
-    """The one whose key the first frame has. Raises SocketClosed, and one of UNAVAILABLE."""
-    socket.accept()
+    """The one whose key the first frame has. Raises SocketClosed, TooManySilentSockets, and one of UNAVAILABLE."""
+    quota, address = current_app.extensions["silent_sockets"], request.remote_addr or ""
+    quota.take(address)
     try:
+        socket.accept()
         shown = parse_json(socket.receive_first(AUTH_SECONDS, AUTH_BYTES) or b"null")
     except InvalidJson:
         shown = None
+    finally:
+        quota.give_back(address)
     key = shown.get("session_api_key") if isinstance(shown, dict) and shown.get("type") == "auth" else None
     principal = guard.find(key) if isinstance(key, str) else None
     if principal is None or not principal.may("read"):
@@ -233,14 +242,17 @@ class Session:
 
     def _take(self, message: bytes) -> None:
         """Append a client's message to the conversation, or answer one that cannot be read by an error event."""
+        began, outcome = time.monotonic(), "refused"
         try:
             received = parse_json(message)
             if isinstance(received, dict) and received.get("type") == "auth":
+                outcome = ""
                 return
             sent = InboundMessage().load(received)
             if not self._may_write:
                 return self._send_error("Forbidden", "A message needs a key with the scope write")
             self._commands.send(self._id, content=sent["content"], run=sent["run"])
+            outcome = "sent"
         except InvalidJson as fault:
             self._send_error("JSONDecodeError", f"Invalid JSON: {fault}")
         except ValidationError as fault:
@@ -252,6 +264,9 @@ class Session:
             self._send_error(type(fault).__name__, str(fault))
         except ConversationNotFound as gone:
             self._socket.close(CLOSE_CODES[ConversationNotFound], str(gone))
+        finally:
+            if outcome:
+                note(outcome, began=began, method="SOCKET")
 
     def _send_error(self, code: str, detail: str) -> None:
         self._socket.send(self._frame(0, _event("ServerErrorEvent", code=code, detail=detail)))

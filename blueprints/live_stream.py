@@ -54,8 +54,7 @@ def stream_conversation_events(filters: dict[str, Any], conversation_id: Convers
     lines: Iterable[bytes]
     try:
         follower = current_store.followers.follow(conversation_id, after)
-        forget = current_app.extensions["guard"].revocations.watch(g.principal, follower.close)
-        lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"), forget)
+        lines = _Lines(follower, filters, request.environ.get("gunicorn.socket"), _begun(follower))
     except Stopping:  # a browser never retries after an error; after the end of a stream it does
         lines = [_RETRY]
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache stores it, no proxy buffers it
@@ -69,6 +68,16 @@ def _seq(text: str) -> int:
         raise InvalidInput("header", {"Last-Event-ID": fault.messages}) from None
 
 
+def _begun(follower: Follower) -> Callable[[], None]:
+    """Count the stream; returns what its end must call. Raises TooManyFollowersOfKey."""
+    try:
+        done: Callable[[], None] = current_app.extensions["guard"].following.begin(g.principal, follower.close)
+    except BaseException:
+        follower.close()
+        raise
+    return done
+
+
 class _Lines:
     """The body of the response. A class, because a generator that was never started is not closed."""
 
@@ -77,12 +86,12 @@ class _Lines:
         follower: Follower,
         filters: dict[str, Any],
         connection: socket.socket | None,
-        forget: Callable[[], None],
+        done: Callable[[], None],
     ) -> None:
         self._follower = follower
         self._filters = filters
         self._connection = connection
-        self._forget = forget
+        self._done = done
         self._ping_seconds = current_app.config["PING_SECONDS"]
         self._body = self._chunks()
 
@@ -90,7 +99,8 @@ class _Lines:
         return self._body
 
     def close(self) -> None:
-        self._forget()
+        done, self._done = self._done, lambda: None  # a server may close a response twice
+        done()
         self._follower.close()
 
     def _chunks(self) -> Iterator[bytes]:

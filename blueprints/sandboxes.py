@@ -62,6 +62,8 @@ def batch_get_sandboxes() -> Response:
 
 @sandboxes.post("")
 @needs("admin")
+@sandboxes.starts
+@sandboxes.replay(remade=True, has_key=True)
 @sandboxes.fails(400, 404, 409, 413, 415, 429)
 @sandboxes.arguments(StartSandbox(), location="query")
 @sandboxes.doc(requestBody=_ARCHIVE_BODY)
@@ -95,6 +97,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 
 @sandboxes.post("/<sandbox_id>/resume")
 @needs("admin")
+@sandboxes.starts
 @sandboxes.fails(404, 409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:

@@ -18,6 +18,8 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Ping
 from wsproto.utilities import ProtocolError
 
+from blueprints.audit import request_id
+
 #: bytes read from the connection at once: after each chunk, of at most 700 frames, other connections have their turn
 _CHUNK = 4 * 1024
 
@@ -73,7 +75,8 @@ class WebSocket:
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in request.headers]
         try:
             self._protocol.initiate_upgrade_connection(headers, request.full_path)
-            self._handshake = self._protocol.send(AcceptConnection())
+            accepted = AcceptConnection(extra_headers=[(b"X-Request-Id", request_id().encode())])
+            self._handshake = self._protocol.send(accepted)
         except ProtocolError as error:
             raise BadRequest(f"No WebSocket handshake: {error}") from None
 

@@ -39,3 +39,9 @@ def make_secret_key(data_dir: str) -> None:
         raise RuntimeError(
             f"DATA_DIR {folder} cannot keep the key that seals secrets: {error.strerror}. Set SECRET_KEY"
         ) from None
+
+
+def kept_key(data_dir: str) -> str:
+    """The key that `make_secret_key` made; empty where there is none. Raises OSError, ValueError."""
+    path = Path(data_dir) / SECRET_KEY_FILE
+    return path.read_text().strip() if path.exists() else ""

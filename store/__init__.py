@@ -15,7 +15,10 @@ from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
+from store.idempotency import Idempotency
 from store.listing import Listing
+from store.places import Places
+from store.rates import Counters
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
@@ -49,6 +52,9 @@ class Store:
     health: Health
     access_keys: AccessKeys
     tickets: Tickets
+    idempotency: Idempotency
+    counters: Counters
+    places: Places
 
 
 def open_store(
@@ -60,6 +66,7 @@ def open_store(
     ring_bytes: int,
     most_followers: int,
     secret_keys: tuple[str, ...],
+    most_idempotency_keys: int = 50_000,
     limits: Limits,
     bounds: Bounds,
 ) -> Store:
@@ -68,7 +75,8 @@ def open_store(
     scripts = Scripts(clients.commands)
     listing = Listing(clients.commands, scripts)
     sealer = Sealer(secret_keys)
-    conversations = Conversations(clients.commands, scripts, listing, sealer)
+    places = Places(scripts, limits.most_conversations)
+    conversations = Conversations(clients.commands, scripts, listing, sealer, places)
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
     text = MessageText(clients.commands, text_cache_bytes)
@@ -83,11 +91,14 @@ def open_store(
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         archives=Archives(clients.commands, scripts),
-        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes),
+        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
         access_keys=AccessKeys(scripts),
         tickets=Tickets(scripts),
+        idempotency=Idempotency(scripts, most=most_idempotency_keys),
+        counters=Counters(clients.commands, scripts),
+        places=places,
     )

@@ -12,7 +12,7 @@ from hashlib import sha256
 from uuid import uuid4
 
 from access import Principal
-from store.errors import KeyNotFound, KeyWouldBePast, TooManyKeys
+from store.errors import StoreError
 from store.keys import AccessRoot
 from store.sandbox_record import random_text
 from store.scripts import Scripts
@@ -29,6 +29,27 @@ TICKET_SECONDS = 30
 
 #: letters and digits of a key, of 256 random bits, and what a key and a ticket begin with
 _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
+
+
+class KeyNotFound(StoreError):
+    """There is no key of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Key not found")
+
+
+class KeyWouldBePast(StoreError):
+    """A key would have expired before it was made."""
+
+    def __init__(self) -> None:
+        super().__init__("Must lie in the future")
+
+
+class TooManyKeys(StoreError):
+    """There are as many keys as may be."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"There are {most} keys, which is the most: revoke one first")
 
 
 @dataclass(frozen=True, slots=True)

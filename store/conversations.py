@@ -7,16 +7,18 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.attempts import is_finished, minted
 from store.confirmations import held_risks
 from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox
 from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
+from store.places import Places
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.stamps import Stamp
 from store.text import record
-from wire import MOST_TITLE, ConversationId, user_message
+from wire import MOST_TITLE, ConversationId, Micros, user_message
 
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
@@ -34,11 +36,12 @@ MOST_TOMBSTONES = 10_000
 class Conversations:
     """The state of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer, places: Places) -> None:
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
         self._sealer = sealer
+        self._places = places
 
     def create(
         self,
@@ -58,14 +61,14 @@ class Conversations:
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
-        that only app conversations have. Two round trips. Raises SecretsRefused.
+        that only app conversations have. Two round trips, in a sandbox three.
+        Raises SecretsRefused, TooManyConversations.
         """
+        incarnation = str(minted("incarnation"))
+        if is_finished():
+            return bool(self.get(conversation_id)["incarnation"] == incarnation)
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
-        first: tuple[str | bytes, ...] = ("", "", "", "")
-        if initial_message is not None:
-            event = user_message(initial_message, stamp.at)
-            first = (event.id, pair(event.kind, event.source), event.raw, record(event))
         fields: dict[str, str | int] = {
             "id": conversation_id,
             "seq": 0,
@@ -84,11 +87,17 @@ class Conversations:
             "groups": "",
         }
         if sandbox_id:
-            app = app or {}
-            fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app), **_app_fields(app)}
+            fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
+        args: list[Any] = [*stamp.args, incarnation, *_first_message(initial_message, stamp.at)]
+        args += [2 * len(sealed), *_words(sealed), *_words(fields)]
+        return self._create(conversation_id, sandbox_id, args)
+
+    def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True)
         [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+        if took and sandbox_id and outcome == "exists":  # the id is that of another sandbox's conversation, or of none
+            self._places.leave(sandbox_id, conversation_id, made=True)
         return bool(outcome == "created")
 
     def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:
@@ -261,6 +270,14 @@ class Conversations:
     def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
         self._scripts.bury_conversation([SandboxKeys.root], args)
+
+
+def _first_message(content: list[dict[str, Any]] | None, at: Micros) -> tuple[str | bytes, ...]:
+    """A conversation's first message as the script takes it: id, pair, bytes and text record; empty for none."""
+    if content is None:
+        return "", "", "", ""
+    event = user_message(content, at, minted("message"))
+    return event.id, pair(event.kind, event.source), event.raw, record(event)
 
 
 def _groups(sandbox_id: str, app: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ StoreError
 ├── SandboxRefuses
 ├── TooManySandboxes
 ├── TooManyStopped
+├── TooManyConversations
+├── TooManyStarts
 ├── NotDoneYet
 ├── NoSupervisor
 ├── ArchiveUnreadable
@@ -24,15 +26,14 @@ StoreError
 ├── NotItsSandbox
 ├── IdInUse
 ├── SecretsRefused
-├── KeyNotFound
-├── KeyWouldBePast
-├── TooManyKeys
 ├── NeedsApproval
 ├── KeyUnreadable
 ├── TooManyFollowers
 ├── FellBehind
 ├── NewerData
 └── Stopping
+Beside what raises them stand those of `attempts.py`, `idempotency.py` and `quotas.py`.
+
 UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
@@ -143,6 +144,25 @@ class TooManyStopped(StoreError):
         )
 
 
+class TooManyConversations(StoreError):
+    """A sandbox has as many conversations as the settings allow."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"The sandbox has {number} conversations, those that start included, and {most} may be in one "
+            "(MAX_CONVERSATIONS_PER_SANDBOX): delete one first"
+        )
+
+
+class TooManyStarts(StoreError):
+    """As many app conversations start as the settings allow."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"{number} starts of app conversations are under way, and {most} may be (MAX_STARTS): try again later"
+        )
+
+
 class NotDoneYet(StoreError):
     """A pause or a deletion of a sandbox takes longer than a request waits; the supervisor goes on with it."""
 
@@ -196,27 +216,6 @@ class SecretsRefused(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Secrets cannot be kept: the server has no SECRET_KEY")
-
-
-class KeyNotFound(StoreError):
-    """There is no key of that id."""
-
-    def __init__(self) -> None:
-        super().__init__("Key not found")
-
-
-class KeyWouldBePast(StoreError):
-    """A key would have expired before it was made."""
-
-    def __init__(self) -> None:
-        super().__init__("Must lie in the future")
-
-
-class TooManyKeys(StoreError):
-    """There are as many keys as may be."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"There are {most} keys, which is the most: revoke one first")
 
 
 class NeedsApproval(StoreError):

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis import Redis
 
+from store.attempts import minted
 from store.bounds import PAGE_BYTES, Bounds
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
@@ -95,7 +96,7 @@ class EventLog:
         stamp = Stamp.now()
         at = stamp.at
         while True:
-            event = user_message(content, at)
+            event = user_message(content, at, minted("message"))
             args = [
                 *(stamp.id_prefix, event_time(at), at, stamp.utc_time),
                 *(event.id, pair(event.kind, event.source), event.raw, record(event)),

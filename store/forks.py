@@ -2,10 +2,10 @@
 
 import json
 from typing import Any
-from uuid import uuid4
 
 from redis.exceptions import TimeoutError
 
+from store.attempts import is_finished, minted
 from store.confirmations import held_risks
 from store.conversations import Conversations
 from store.effects import final_effect
@@ -48,9 +48,11 @@ class Forks:
         Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse, and TimeoutError of an hour without
         a page. Source: docs/wire.md, 8.
         """
+        target, fork = ConversationId(id or str(minted("conversation"))), str(minted("fork"))
+        if is_finished():
+            return target
         state = self._conversations.get(source)
         last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
-        target, fork = ConversationId(id or str(uuid4())), str(uuid4())
         stamp = Stamp.now()
         self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
         info = {**state["info"], "forked_from_conversation_id": source, "forked_from_event_id": from_event_id}

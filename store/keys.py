@@ -42,6 +42,8 @@
 |                          |            | end or the deletion is asked for                  |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
+| {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
+|                          |            | those that start there: score when, µs            | PER_SANDBOX          |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those that were deleted while     | one per such         |
 |                          |            | their host was lost, until it has removed them    |                      |
@@ -60,7 +62,7 @@
 | {sandboxes}:transfer:ID  | hash       | an archive between a worker and a supervisor;     | a minute             |
 |                          |            | see `store/scripts/_transfer.lua`                 |                      |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
-| {starts}:task:ID         | hash       | a start task; see below                           | 16 fields            |
+| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 16 fields            |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
 | {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
@@ -73,6 +75,10 @@
 | {access}:created         | sorted set | id, score time in µs                              | one per key          |
 | {access}:revoked:ID      | string     | the request that revoked it: a repeat finds it    | a minute             |
 | {access}:ticket:SHA-256  | hash       | what a ticket stands for, and who has taken it    | 30 seconds           |
+| once:{CLIENT}:key:KEY    | hash       | the record of an Idempotency-Key; CLIENT and KEY  | a day; 8 KiB and     |
+|                          |            | are digests; see `idempotency.py`                 | 9 fields             |
+| rate:LIMIT               | string     | requests of a client in the window of a limit     | the window           |
+| once:{CLIENT}:live       | sorted set | KEY, score when its record expires, µs            | MAX_IDEMPOTENCY_KEYS |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
 conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
@@ -97,14 +103,8 @@ Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `
 its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
 (its session key, sealed), `hook_hash` (SHA-256 of its hook key), `files_key` (sealed), `start` (number of its last
 start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
-
-Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
-`agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
-only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
-`updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
-
-Another field of a sandbox is `settled`: the start after which its conversations were settled.
+`resumes`, `settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
+`active_at` (µs).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -257,6 +257,14 @@ class AccessRoot:
     root = "{access}"
 
 
+class IdempotencyKeys:
+    """The names of one client's records of Idempotency-Keys, in one slot."""
+
+    @staticmethod
+    def root(client: str) -> str:
+        return f"once:{{{client}}}"
+
+
 class KeysOfVersion0:
     """Names that data of version 0 have and today's do not."""
 
@@ -265,6 +273,11 @@ class KeysOfVersion0:
     @staticmethod
     def calls(keys: ConversationKeys) -> str:
         return f"{keys.root}:calls"
+
+
+def rate_key(name: str) -> str:
+    """The counter of a window, which Flask-Limiter names by limit and client."""
+    return f"rate:{name}"
 
 
 def followers_channel(process: str) -> str:

@@ -30,6 +30,8 @@ class Limits:
     most_stopped: int = 1_000_000
     keep_failed_days: float = 0.0
     start_task_days: float = 36_500.0
+    most_conversations: int = 1_000_000  #: in one sandbox
+    most_starts: int = 1_000_000  #: that are under way
 
     @property
     def spans(self) -> list[int]:

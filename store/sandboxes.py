@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.attempts import is_finished, minted_text
 from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
 from store.keys import SandboxKeys
 from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
@@ -55,9 +56,12 @@ class Sandboxes:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
         source: where its files come from. host: the one that has it; empty: any. Waits a little for a supervisor, as
-        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused.
+        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused, and
+        SandboxNotFound of the repeat of a finished request whose sandbox was deleted since.
         """
-        identity = sandbox_id or SandboxId(random_text(22))
+        identity = sandbox_id or SandboxId(minted_text("sandbox"))
+        if is_finished():
+            return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
         args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
         args += [files_key, json.dumps(source), host]

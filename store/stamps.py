@@ -1,9 +1,9 @@
 """The time and the ids that a request writes with: chosen before Redis is called, so that a repeat writes the same."""
 
 from dataclasses import dataclass
-from uuid import uuid4
 
 import wire
+from store.attempts import minted
 from wire import Micros
 
 
@@ -16,7 +16,7 @@ class Stamp:
 
     @classmethod
     def now(cls) -> "Stamp":
-        return cls(wire.now(), str(uuid4())[:24])
+        return cls(wire.now(), str(minted("event"))[:24])
 
     @property
     def args(self) -> tuple[str, str, Micros, str]:

@@ -1,4 +1,10 @@
-"""Start tasks of app conversations: they outlive their request, and a driver with a lease brings each to its end."""
+"""Start tasks of app conversations: they outlive their request, and a driver with a lease brings each to its end.
+
+Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
+`agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
+only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
+`updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
+"""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +13,10 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.attempts import is_finished, minted
+from store.errors import ConversationNotFound, TooManyStarts
 from store.keys import StartKeys
+from store.places import Places
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
 from store.secrets import Sealer
@@ -50,31 +59,50 @@ class StartTask(NamedTuple):
 class StartTasks:
     """All start tasks. Leases and due times are decided by Redis' clock, never by the callers' clocks."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, sandboxes: Sandboxes) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, sandboxes: Sandboxes, places: Places) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
         self._sandboxes = sandboxes
+        self._places = places
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
         self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
 
     def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> StartTask:
         """Create a start task; a driver claims it. echo is the part of the request that clients see.
 
-        Raises NoSupervisor, SecretsRefused.
+        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations. Two round trips, in a sandbox three.
         """
+        identity = minted("start").hex
+        conversation_id = ConversationId(request.get("conversation_id") or str(minted("conversation")))
+        if is_finished():
+            return self._again(identity)
         self._sandboxes.require_host()
-        identity = uuid4().hex
-        conversation_id = ConversationId(request.get("conversation_id") or str(uuid4()))
         sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
+        sandbox_id: str | None = request.get("sandbox_id")
         fields = {
             "request": json.dumps(request),
             "echo": json.dumps(echo),
             "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
         }
         words = [word for name_and_value in fields.items() for word in name_and_value]
-        now = Micros(int(self._scripts.create_start_task([StartKeys.root], [identity, conversation_id, *words])))
-        return StartTask(identity, "WORKING", "", conversation_id, "", False, "", echo, 0, now, now)
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
+        most = self._sandboxes.limits.most_starts
+        match self._scripts.create_start_task([StartKeys.root], [identity, conversation_id, most, *words]):
+            case ("full", number):
+                if took and sandbox_id:
+                    self._places.leave(sandbox_id, conversation_id)
+                raise TooManyStarts(number, most)
+            case (_, fields):
+                return _start_task(fields, "echo")
+        raise AssertionError("create_start_task replies")
+
+    def _again(self, start_id: str) -> StartTask:
+        """The start task of an earlier attempt. Raises ConversationNotFound where it went with its conversation."""
+        [start] = self.get_many([start_id])
+        if start is None:
+            raise ConversationNotFound
+        return start
 
     def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
         """Start tasks as clients see them, in the order of the ids, None for an id that is unknown. One round trip."""

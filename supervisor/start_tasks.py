@@ -202,7 +202,8 @@ class StartDriver:
         with suppress(ConversationNotFound):
             if self._is_its(failed):
                 self._store.conversations.delete(failed.conversation_id)
-        sandbox_id = SandboxId(failed.sandbox_id)
+        sandbox_id = SandboxId(failed.sandbox_id or failed.request.get("sandbox_id") or "")
+        self._store.places.leave(sandbox_id, failed.conversation_id)
         if failed.own_sandbox and not self._store.app_conversations.in_sandbox(sandbox_id):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(sandbox_id, "delete")

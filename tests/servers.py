@@ -132,7 +132,9 @@ MOST_BACKENDS = ("fakeredis", "server", "cluster")
 
 
 @contextlib.contextmanager
-def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
+def agent_server(
+    log: Path, app: str = "app:create_app()", **environment: str
+) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
     """The whole server with two workers, started by the README's command; a client for it and its master process."""
     port = environment.get("PORT") or str(free_port())
     environment = {
@@ -144,9 +146,10 @@ def agent_server(log: Path, **environment: str) -> Iterator[tuple[httpx.Client, 
         "SESSION_API_KEY": "",  # one of this machine is none of the tests'
         "DATA_DIR": str(log.parent),
         "SECRET_KEY": "a key for tests only",
+        "RATE_LIMIT_STARTS": "1000000/minute",
         **environment,
     }
-    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
+    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]
     with (
         log.open("ab") as output,
         running(command, env=environment, stdout=output, stderr=output) as process,

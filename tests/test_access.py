@@ -2,13 +2,11 @@
 
 import json
 import re
-import threading
 import time
 from uuid import uuid4
 
 import pytest
 from flask import Flask
-from websockets.exceptions import InvalidStatus
 
 from access import SettingsKeys
 from app import create_app
@@ -18,8 +16,7 @@ from config import Config
 from docs import make
 from schemas.keys import MOST_NAME
 from tests.conftest import as_events, message
-from tests.servers import agent_server, wait_until
-from tests.sockets import socket
+from tests.servers import wait_until
 
 ADMIN = "an-admin-key-of-the-settings"
 KINDS = ("nobody", "wrong", "read", "write", "approve", "admin", "hook", "foreign hook")
@@ -43,6 +40,8 @@ def guarded(redis_url):
             redis_timeout=10,
             secret_key="a key for tests only",
             api_keys=(ADMIN, "another-admin-key-of-them"),
+            rate_limit_failures="none",
+            rate_limit_starts="none",
         )
     )
 
@@ -337,188 +336,6 @@ def test_a_key_that_may_only_read_or_write_sees_no_session_key(guarded, keys):
         seen[kind] = one["session_api_key"] is not None
         assert seen[kind] == any(each["session_api_key"] for each in page if each["id"] == sandbox_id)
     assert seen == {"read": False, "write": False, "approve": True, "admin": True}
-
-
-# sockets, streams and long polls of a real server
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    """Two servers of one Redis, each with two workers, that need a key."""
-    from tests.servers import redis_server
-
-    folder = tmp_path_factory.mktemp("servers")
-    with (
-        redis_server(folder) as (url, _),
-        agent_server(folder / "one.log", REDIS_URL=url, SESSION_API_KEY=ADMIN) as (one, _),
-        agent_server(folder / "two.log", REDIS_URL=url, SESSION_API_KEY=ADMIN) as (two, _),
-    ):
-        for each in (one, two):
-            each.headers.update(bearer(ADMIN))
-        yield one, two
-
-
-def made_key(client, *scopes):
-    made = client.post("/api/v1/keys", json={"name": "one", "scopes": scopes or ["read"]}).json()
-    return made["id"], made["key"]
-
-
-@pytest.fixture
-def started(servers):
-    identity = str(uuid4())
-    assert servers[0].post("/api/conversations", json={"conversation_id": identity}).status_code == 201
-    return identity
-
-
-def test_a_socket_shows_its_key_in_the_query(servers, started):
-    with socket(servers[0], started, session_api_key=ADMIN) as listener:
-        assert listener.receive()["key"] == "full_state"
-
-
-@pytest.mark.parametrize("query", [{"session_api_key": "w" * 40}, {"ticket": "w" * 40}])
-def test_a_wrong_key_in_the_handshake_of_a_socket_is_refused_with_a_status(servers, started, query):
-    with pytest.raises(InvalidStatus) as refusal, socket(servers[0], started, **query):
-        pass
-    assert refusal.value.response.status_code == (403 if "session_api_key" in query else 401)
-
-
-def test_a_socket_shows_its_key_in_the_first_frame(servers, started):
-    with socket(servers[0], started) as listener:
-        listener.send({"type": "auth", "session_api_key": ADMIN})
-        assert listener.receive()["key"] == "full_state"
-        listener.send({"type": "auth", "session_api_key": "again"})
-        assert listener.receives_nothing()
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        {"type": "auth", "session_api_key": "w" * 40},
-        {"type": "auth"},
-        {"type": "auth", "session_api_key": 7},
-        {"session_api_key": ADMIN},
-        {"role": "user", "content": "hello"},
-        "no JSON",
-        "[]",
-        b"\x00\xff",
-    ],
-)
-def test_a_first_frame_that_shows_no_right_key_closes_with_4001(servers, started, frame):
-    with socket(servers[0], started) as listener:
-        listener.send(frame)
-        assert listener.closed_with() == 4001
-
-
-def test_a_first_frame_that_is_too_long_closes_with_1009(servers, started):
-    with socket(servers[0], started) as listener:
-        listener.send({"type": "auth", "session_api_key": "w" * 5000})
-        assert listener.closed_with() == 1009
-
-
-def test_a_socket_without_a_first_frame_is_closed(servers, started):
-    with socket(servers[0], started) as listener:
-        assert listener.closed_with() == 4001
-
-
-def test_an_unknown_conversation_is_told_only_after_the_key(servers):
-    with socket(servers[0], str(uuid4())) as listener:
-        assert listener.receives_nothing()
-        listener.send({"type": "auth", "session_api_key": ADMIN})
-        assert listener.closed_with() == 4004
-
-
-def test_a_socket_that_may_only_read_takes_no_message(servers, started):
-    _, key = made_key(servers[0], "read")
-    with socket(servers[0], started, session_api_key=key) as listener:
-        listener.receive()
-        listener.send({"role": "user", "content": "hello"})
-        refused = listener.receive()
-        assert (refused["kind"], refused["code"]) == ("ServerErrorEvent", "Forbidden")
-    assert servers[0].get(f"/api/conversations/{started}/events/count").json() == 0
-
-
-def test_a_ticket_opens_one_socket_once(servers, started):
-    _, key = made_key(servers[0], "read")
-    made = servers[0].post("/api/v1/tickets", json={"conversation_id": started}, headers=bearer(key))
-    assert made.status_code == 201
-    ticket = made.json()["ticket"]
-    with socket(servers[1], started, ticket=ticket) as listener:
-        assert listener.receive()["key"] == "full_state"
-        listener.send({"role": "user", "content": "hello"})
-        assert listener.receive()["code"] == "Forbidden"
-    with pytest.raises(InvalidStatus) as refusal, socket(servers[0], started, ticket=ticket):
-        pass
-    assert refusal.value.response.status_code == 401
-
-
-def test_a_ticket_opens_no_other_conversation_and_no_other_rule(servers, started):
-    def ticket():
-        return servers[0].post("/api/v1/tickets", json={"conversation_id": str(uuid4())}).json()["ticket"]
-
-    anonymous = {"Authorization": ""}
-    stream_url = f"/api/conversations/{started}/events/stream"
-    without = servers[0].build_request("GET", stream_url, params={"ticket": ticket()})
-    del without.headers["Authorization"]
-    assert servers[0].send(without).status_code == 403
-    without = servers[0].build_request("GET", f"/api/conversations/{started}", params={"ticket": ticket()})
-    del without.headers["Authorization"]
-    assert servers[0].send(without).status_code == 401
-    assert anonymous
-
-
-def test_a_ticket_has_no_scope_that_its_asker_lacks(servers, started):
-    _, key = made_key(servers[0], "read")
-    body = {"conversation_id": started, "scopes": ["write"]}
-    assert servers[0].post("/api/v1/tickets", json=body, headers=bearer(key)).status_code == 403
-
-
-def test_revocation_ends_two_hundred_sockets_on_two_servers_and_no_other(servers, started):
-    identity, key = made_key(servers[0])
-    ends, followed, codes = [], threading.Semaphore(0), []
-
-    def follow(server):
-        with socket(server, started, session_api_key=key) as listener:
-            listener.receive()
-            followed.release()
-            codes.append(listener.closed_with())
-            ends.append(time.monotonic())
-
-    threads = [threading.Thread(target=follow, args=(servers[number % 2],)) for number in range(200)]
-    for thread in threads:
-        thread.start()
-    for _ in threads:
-        assert followed.acquire(timeout=60)
-    with socket(servers[1], started, session_api_key=ADMIN) as other:
-        other.receive()
-        servers[0].delete(f"/api/v1/keys/{identity}").raise_for_status()
-        for thread in threads:
-            thread.join(30)
-        assert codes == [4001] * 200
-        servers[0].post(f"/api/v1/webhooks/events/{started}", json=[message("still there")]).raise_for_status()
-        assert other.receive()["kind"] == "MessageEvent"
-
-
-def test_revocation_ends_streams_and_long_polls(servers, started):
-    identity, key = made_key(servers[0])
-    url = f"/api/conversations/{started}/events"
-    polled = []
-
-    def poll():
-        last = servers[1].get(f"{url}/count").json()
-        polled.append(servers[1].get(f"{url}/search", params={"after_seq": last, "wait": 20}, headers=bearer(key)))
-
-    thread = threading.Thread(target=poll)
-    thread.start()
-    with servers[0].stream("GET", f"{url}/stream", headers=bearer(key)) as response:
-        lines = response.iter_lines()
-        assert next(lines).startswith("retry")
-        servers[0].delete(f"/api/v1/keys/{identity}").raise_for_status()
-        assert [line for line in lines if line.startswith("data")] == []
-    thread.join(15)
-    assert not thread.is_alive()
-    assert polled[0].status_code in (200, 401)
-    assert servers[0].get(f"{url}/count", headers=bearer(key)).status_code in (200, 401)  # remembered for half a second
-    wait_until(lambda: servers[0].get(f"{url}/count", headers=bearer(key)).status_code == 401, "the refusal")
 
 
 def test_an_app_without_keys_lets_everyone_in(redis_url, conversation):

@@ -77,7 +77,13 @@ def filled(world: World, size: int) -> None:
 @contextlib.contextmanager
 def world_of(folder: Path, size: int) -> Iterator[World]:
     with redis_server(folder) as (url, _):
-        config = Config(redis_url=url, redis_timeout=10, max_sandboxes=1000, secret_key="a key for tests only")
+        config = Config(
+            redis_url=url,
+            redis_timeout=10,
+            max_sandboxes=1000,
+            secret_key="a key for tests only",
+            rate_limit_starts="1000000/minute",
+        )
         world = World(create_app(config).test_client(), Redis.from_url(url))
         filled(world, size)
         yield world

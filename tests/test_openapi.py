@@ -139,3 +139,27 @@ def test_the_docs_page_loads_nothing_from_elsewhere(client):
         with client.get(address) as asset:
             assert asset.status_code == 200
     assert json.dumps("/openapi.json") in script
+
+
+def resolved(document, node):
+    while "$ref" in node:
+        target = document
+        for step in node["$ref"].removeprefix("#/").split("/"):
+            target = target[step]
+        node = target
+    return node
+
+
+def test_every_post_names_the_idempotency_key_and_every_response_the_request_id(document):
+    for path, method, operation in operations(document):
+        names = [resolved(document, one)["name"] for one in operation.get("parameters", ())]
+        assert ("Idempotency-Key" in names) == (method == "post"), path
+        for status, response in operation["responses"].items():
+            assert "X-Request-Id" in resolved(document, response)["headers"], f"{method} {path} {status}"
+
+
+def test_every_operation_that_a_limit_can_refuse_says_so(document):
+    for path, _, operation in operations(document):
+        limited = operation["tags"] != ["Server Details"]
+        assert ("429" in operation["responses"]) == limited, path
+        assert not limited or "Retry-After" in operation["responses"]["429"]["headers"]

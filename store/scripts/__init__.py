@@ -102,7 +102,7 @@ class Scripts:
     send_chunk: DecidingScript
     take_chunk: Script
     close_transfer: Script
-    create_start_task: Script
+    create_start_task: DecidingScript
     claim_start_task: Script
     claim_failed_start_task: Script
     renew_start_task: Script
@@ -118,6 +118,11 @@ class Scripts:
     revoke_access_key: Script
     make_ticket: Script
     take_ticket: Script
+    claim_idempotency_key: DecidingScript
+    end_idempotency_claim: DecidingScript
+    count_hit: Script
+    take_place: DecidingScript
+    leave_place: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():

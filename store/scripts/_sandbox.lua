@@ -60,7 +60,8 @@ local function remove(id, files)
   close_key(id)
   redis.call('SREM', root .. ':host:' .. host, id)
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
-  redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id)
+  redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
+    root .. ':places:' .. id)
 end
 
 -- Wakes the supervisors: a client has changed the desired state of a sandbox.

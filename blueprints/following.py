@@ -1,4 +1,4 @@
-"""The end of what goes on for long: sockets, streams and long polls whose key is revoked or expires are ended.
+"""What goes on for long: sockets, streams and long polls. Each key may have so many; they end when the key does.
 
 A worker asks Redis about the keys of all that it serves, several times a second, in one round trip. While Redis does
 not answer nothing ends, for nothing can be revoked either.
@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from flask import request
+
 from access import Principal, is_revocable
 from store.access_keys import AccessKeys
 from store.errors import UNAVAILABLE
+from store.quotas import Quota
 
 #: seconds between two checks
 _POLL = 0.4
@@ -20,35 +23,43 @@ _POLL = 0.4
 _log = logging.getLogger(__name__)
 
 
-class Revocations:
-    """What goes on in this worker under keys that can be revoked. The thread that checks starts with the first one."""
+class Following:
+    """What goes on in this worker. The thread that checks keys starts with the first key that can be revoked."""
 
-    def __init__(self, keys: AccessKeys) -> None:
+    def __init__(self, keys: AccessKeys, quota: Quota) -> None:
+        """quota: of what one key may have at once, and without a key one address."""
         self._keys = keys
+        self._quota = quota
         self._lock = threading.Lock()
         self._ends: dict[str, dict[object, Callable[[], None]]] = {}  #: key id → what ends each
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def ending(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
-        """Within the block `end` is called, in a thread of its own, when the principal's key opens nothing any more."""
-        forget = self.watch(principal, end)
+    def going_on(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
+        """Within the block the present request counts, and `end` is called, in a thread of its own, when the key of its
+        principal opens nothing any more. Raises TooManyFollowersOfKey."""
+        done = self.begin(principal, end)
         try:
             yield
         finally:
-            forget()
+            done()
 
-    def watch(self, principal: Principal, end: Callable[[], None]) -> Callable[[], None]:
-        """The same for what has no block; returns what ends the watch."""
-        if not is_revocable(principal):
-            return lambda: None
-        identity = object()
-        with self._lock:
-            self._ends.setdefault(principal.key_id, {})[identity] = end
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._check, name="revocations", daemon=True)
-                self._thread.start()
-        return lambda: self._forget(principal.key_id, identity)
+    def begin(self, principal: Principal, end: Callable[[], None]) -> Callable[[], None]:
+        """The same for what has no block; returns what must be called once at its end."""
+        holder, identity = principal.key_id or f"address {request.remote_addr}", object()
+        self._quota.take(holder)
+        if is_revocable(principal):
+            with self._lock:
+                self._ends.setdefault(principal.key_id, {})[identity] = end
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._check, name="keys", daemon=True)
+                    self._thread.start()
+
+        def done() -> None:
+            self._quota.give_back(holder)
+            self._forget(principal.key_id, identity)
+
+        return done
 
     def are_live(self, principal: Principal) -> bool:
         """Whether the principal's key still opens something. At most one round trip."""

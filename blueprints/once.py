@@ -1,0 +1,95 @@
+"""Idempotency-Key: a POST that a client repeats has one effect, and the repeat gets the first response.
+
+Every POST takes the header; `Blueprint.replay` says how a repeat is answered whose response is not kept. A request
+without the header costs nothing. Source: docs/wire.md.
+"""
+
+import re
+from contextlib import suppress
+from hashlib import sha256
+
+from flask import Flask, Response, current_app, g, request
+from werkzeug.exceptions import BadRequest
+
+from access import ANYONE, Principal
+from blueprints import current_store
+from blueprints.api import Replay
+from blueprints.archives import MEDIA_TYPES
+from store.attempts import enter
+from store.errors import UNAVAILABLE
+from store.idempotency import KeptResponse, ResponseNotKept
+
+HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
+
+_KEY = re.compile(r"[ -~]{1,255}")
+
+#: refusals that come before any effect: the key is free again, so that the client may send a corrected request
+_DID_NOTHING = (400, 401, 403, 405, 408, 413, 414, 415, 422, 429)
+
+
+def register_once(app: Flask) -> None:
+    """Stand around every POST; the guard must have been registered before."""
+    app.before_request(_begin)
+    app.after_request(_end)
+    app.teardown_request(lambda _: enter(None))
+
+
+def _begin() -> Response | None:
+    key = request.headers.get(HEADER)
+    if key is None or request.method != "POST" or request.url_rule is None:
+        return None
+    if not _KEY.fullmatch(key):
+        raise BadRequest(f"{HEADER} must have 1 to 255 printable ASCII characters")
+    if request.mimetype in MEDIA_TYPES:
+        raise BadRequest(f"{HEADER} does not cover archives: send this request without it")
+    found = current_store.idempotency.begin(_client(), key, _fingerprint())
+    if isinstance(found, KeptResponse):
+        response = Response(found.body, found.status, content_type=found.content_type or None)
+        response.headers[REPLAYED] = "true"
+        return response
+    if found.is_finished and not _replay().remade:
+        raise ResponseNotKept
+    g.attempt = found
+    enter(found)
+    return None
+
+
+def _client() -> str:
+    """Whose keys these are: two clients may choose the same one."""
+    principal: Principal = g.get("principal", ANYONE)
+    return f"sandbox {principal.sandbox_id}" if principal.sandbox_id else f"key {principal.key_id}"
+
+
+def _fingerprint() -> str:
+    """A digest of all that makes the request: another one under the same key is refused."""
+    parts = (request.path.encode(), request.query_string, request.mimetype.encode(), request.get_data(cache=True))
+    return sha256(b"\0".join(parts)).hexdigest()
+
+
+def _replay() -> Replay:
+    view = current_app.view_functions[request.endpoint or ""]
+    return getattr(view, "replay", Replay())
+
+
+def _end(response: Response) -> Response:
+    attempt = g.pop("attempt", None)
+    if attempt is None:
+        return response
+    if attempt.is_finished:
+        response.headers[REPLAYED] = "true"
+        return response
+    records, whose = current_store.idempotency, (_client(), request.headers[HEADER])
+    with suppress(*UNAVAILABLE):  # the lease ends by itself, and the next attempt finds what this one did
+        if response.status_code in _DID_NOTHING:
+            records.forget(*whose, attempt)
+        elif response.status_code >= 500:
+            records.release(*whose, attempt)
+        else:
+            records.finish(*whose, attempt, _kept(response))
+    return response
+
+
+def _kept(response: Response) -> KeptResponse | None:
+    if response.is_streamed or _replay().has_key:
+        return None
+    return KeptResponse(response.status_code, response.headers.get("Content-Type", ""), response.get_data(as_text=True))

@@ -1,0 +1,79 @@
+"""The ids that the server mints for a request. A request with an Idempotency-Key derives them from a seed that all its
+attempts share, so an attempt after a crash finds what an earlier attempt created, instead of creating it twice."""
+
+import string
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import UUID, uuid4, uuid5
+
+from store.errors import StoreError
+
+_DIGITS = string.digits + string.ascii_letters
+
+
+class OutcomeUnknown(StoreError):
+    """An earlier attempt at a request may have reached an agent, which must not receive the request twice."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent: "
+            "look at the conversation, then send what it lacks with a new key"
+        )
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a request with an Idempotency-Key."""
+
+    seed: UUID
+    token: str = ""  #: of the claim of its record; empty where the record is finished
+    is_later: bool = False  #: an earlier attempt may have reached an agent, and nobody knows its outcome
+    is_finished: bool = False  #: an earlier attempt succeeded, and its response was not kept
+    reached_agent: bool = False  #: this attempt may have reached an agent
+
+
+_present: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+
+
+def enter(attempt: Attempt | None) -> None:
+    """Make an attempt the present one of this thread; None ends it."""
+    _present.set(attempt)
+
+
+def minted(what: str) -> UUID:
+    """An id, one for each `what` of a request: random, or derived from the seed of the present attempt."""
+    attempt = _present.get()
+    return uuid5(attempt.seed, what) if attempt else uuid4()
+
+
+def minted_text(what: str) -> str:
+    """The same as 22 letters and digits."""
+    number, text = minted(what).int, ""
+    for _ in range(22):
+        number, digit = divmod(number, len(_DIGITS))
+        text += _DIGITS[digit]
+    return text
+
+
+def is_later() -> bool:
+    """Whether an earlier attempt at the present request may have reached an agent."""
+    attempt = _present.get()
+    return attempt is not None and attempt.is_later
+
+
+def is_finished() -> bool:
+    """Whether an earlier attempt at the present request succeeded: then this one reads what that one created."""
+    attempt = _present.get()
+    return attempt is not None and attempt.is_finished
+
+
+def refuse_later() -> None:
+    """Call this where an agent would receive a message or a run twice. Raises OutcomeUnknown."""
+    if is_later():
+        raise OutcomeUnknown
+
+
+def note_reach() -> None:
+    """Note that from here on an agent may have received what it must not receive twice."""
+    if attempt := _present.get():
+        attempt.reached_agent = True

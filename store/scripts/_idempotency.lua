@@ -1,0 +1,12 @@
+-- _idempotency: the records of one client's Idempotency-Keys. Included, after _clock.lua, by every script about them.
+-- A record is claimed while it has a lease (µs), and may be claimed again when that has ended; `finished` is final.
+local root = KEYS[1]
+
+local function after(span) return string.format('%.0f', now + span) end
+
+-- Keeps a record for span µs from now.
+local function keep(key, span)
+  redis.call('PEXPIRE', root .. ':key:' .. key, string.format('%.0f', span / 1000))
+  redis.call('ZADD', root .. ':live', after(span), key)
+  redis.call('PEXPIRE', root .. ':live', string.format('%.0f', span / 1000))
+end

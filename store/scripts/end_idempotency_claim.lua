@@ -1,0 +1,25 @@
+-- end_idempotency_claim: end an attempt: its response is kept, or the record may be claimed again, or the key is free.
+-- KEYS  1 root of the client's records
+-- ARGV  1 digest of the key   2 token of the attempt   3 how long a record is kept, µs
+--       4 "finished" | "released" | "forgotten"   5 finished: status of the response ("" it is not kept);
+--       released: "1" where an attempt may have reached an agent   6 content type   7 body
+-- Returns  "ended" | "late": another attempt has claimed the record since, or it has expired
+-- Cost  O(log r): r records of the client
+-- Idempotent  by token: a repeat finds the record without it, and is late
+-- include: _clock.lua
+-- include: _idempotency.lua
+local key, token, span, outcome, word, content_type, body = unpack(ARGV)
+if redis.call('HGET', root .. ':key:' .. key, 'token') ~= token then return 'late' end
+if outcome == 'forgotten' then
+  redis.call('UNLINK', root .. ':key:' .. key)
+  redis.call('ZREM', root .. ':live', key)
+  return 'ended'
+end
+redis.call('HDEL', root .. ':key:' .. key, 'token')
+if outcome == 'finished' then
+  redis.call('HSET', root .. ':key:' .. key, 'status', word, 'content_type', content_type, 'body', body)
+else
+  redis.call('HSET', root .. ':key:' .. key, 'lease', '0', 'later', word)
+end
+keep(key, span)
+return 'ended'
