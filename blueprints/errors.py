@@ -5,7 +5,7 @@
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound                     | 404                                 |
-| IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
+| IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyChildren | 409             |
 | TooManySandboxes, TooManyStopped                  | 429                                 |
 | ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
 | ArchiveRefused                                    | 422, which names the body           |
@@ -61,6 +61,7 @@ from store.errors import (
     SandboxRefuses,
     SecretsRefused,
     Stopping,
+    TooManyChildren,
     TooManyFollowers,
     TooManyKinds,
     TooManyPending,
@@ -96,7 +97,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
     for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending):
+    for conflict in (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyChildren):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     app.register_error_handler(TooManySandboxes, lambda error: _detail(str(error), 429))
     app.register_error_handler(TooManyStopped, lambda error: _detail(str(error), 429))

@@ -7,9 +7,10 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store.claims import message_claim
 from store.confirmations import held_risks
 from store.effects import encodable
-from store.errors import ConversationNotFound, IllegalMove, NotItsSandbox
+from store.errors import ConversationNotFound, IllegalMove, NotItsSandbox, NotStartedHere, TooManyChildren
 from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.scripts import Scripts
@@ -29,6 +30,9 @@ _ANNOUNCED = ("tags", "security_analyzer")
 
 #: most tombstones of one sandbox, 100 bytes each; beyond it the oldest are forgotten
 MOST_TOMBSTONES = 10_000
+
+#: conversations in a sandbox beyond which its agent server starts none by itself
+MOST_IN_SANDBOX = 1000
 
 
 class Conversations:
@@ -52,13 +56,15 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
+        echo: list[dict[str, Any]] | None = None,
         **info: Any,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
-        that only app conversations have. Two round trips. Raises SecretsRefused.
+        that only app conversations have, and echo is the content of a message that its agent gets with its start.
+        Two round trips. Raises SecretsRefused.
         """
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
@@ -87,19 +93,24 @@ class Conversations:
             app = app or {}
             fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app), **_app_fields(app)}
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
+        expected = "" if echo is None else f"{message_claim(echo)} {uuid4().hex}"
+        args = [*stamp.args, str(uuid4()), *first, expected, 2 * len(sealed), *_words(sealed), *_words(fields)]
         [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
         return bool(outcome == "created")
 
-    def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:
-        """Create a conversation that an agent's webhook names, unless it exists.
+    def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
+        """Create a child that the agent of its parent has started by itself, unless it exists.
 
-        Raises ConversationNotFound where the sandbox has a tombstone of it: a late webhook creates nothing that was
-        deleted. Of a detached conversation there is no tombstone: what is posted after its deletion begins a new one.
+        Raises NotStartedHere of what is no child of a conversation in that sandbox, and where the sandbox has a
+        tombstone of it: a late webhook creates nothing that was deleted. Raises TooManyChildren.
         """
-        if sandbox_id and self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None:
-            raise ConversationNotFound
-        self.create(conversation_id, sandbox_id=sandbox_id)
+        is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
+        parents = [] if parent_id is None else self.get_many([parent_id])
+        if is_gone or [one["sandbox_id"] for one in parents if one and "sandbox_id" in one] != [sandbox_id]:
+            raise NotStartedHere
+        if self._listing.count(Filter(group=f"in-{sandbox_id}")) >= MOST_IN_SANDBOX:
+            raise TooManyChildren(MOST_IN_SANDBOX)
+        self.create(conversation_id, sandbox_id=sandbox_id, app={"parent_conversation_id": parent_id})
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The state of a conversation. Raises ConversationNotFound."""
@@ -181,12 +192,14 @@ class Conversations:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         app: Mapping[str, Any] | None = None,
+        parent_id: ConversationId | None = None,
         **fields: Any,
     ) -> None:
-        """Keep an agent server's report; an unknown conversation is created. Members that the report lacks stay.
+        """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
+        lacks stay.
 
         A title is kept where there is none; tags are merged. Two round trips.
-        Raises NotItsSandbox, and ConversationNotFound of a conversation that was deleted.
+        Raises NotItsSandbox, NotStartedHere, TooManyChildren.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
@@ -195,7 +208,7 @@ class Conversations:
         try:
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         except ConversationNotFound:
-            self.adopt(conversation_id, sandbox_id)
+            self._adopt_child(conversation_id, sandbox_id, parent_id)
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         if outcome == "foreign":
             raise NotItsSandbox

@@ -2,6 +2,7 @@
 
 StoreError
 ├── ConversationNotFound
+│   └── NotStartedHere
 ├── EventNotFound
 ├── EventsTooLong
 ├── UnknownCursor
@@ -12,6 +13,7 @@ StoreError
 ├── ReasonTooLong
 ├── SandboxNotFound
 ├── SandboxRefuses
+├── TooManyChildren
 ├── TooManySandboxes
 ├── TooManyStopped
 ├── NotDoneYet
@@ -45,6 +47,17 @@ class ConversationNotFound(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Conversation not found")
+
+
+class NotStartedHere(ConversationNotFound):
+    """A sandbox posts about a conversation that no start task has put into it."""
+
+    def __init__(self) -> None:
+        StoreError.__init__(
+            self,
+            "Conversation not found: a sandbox posts to the conversations that were started in it, and may report "
+            "children of those",
+        )
 
 
 class EventNotFound(StoreError):
@@ -121,6 +134,13 @@ class SandboxRefuses(StoreError):
 
     def __init__(self, verb: str, status: str) -> None:
         super().__init__(f"Cannot {verb}: the sandbox is {status}")
+
+
+class TooManyChildren(StoreError):
+    """The agent server of a sandbox has started as many conversations by itself as it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A sandbox with {most} conversations or more starts none by itself")
 
 
 class TooManySandboxes(StoreError):
