@@ -1,6 +1,7 @@
 """The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
 
 from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Flask, request
@@ -63,24 +64,7 @@ def create_app(config: Config | None = None) -> Flask:
         )
     app = Flask(__name__, static_folder="assets", static_url_path="/docs/assets")
     app.logger.setLevel(config.log_level.upper())
-    app.config.update(
-        API_TITLE="Agent Server",
-        API_VERSION="0.1.0",
-        OPENAPI_VERSION="3.1.0",
-        OPENAPI_URL_PREFIX="/",
-        OPENAPI_JSON_PATH="openapi.json",
-        MAX_CONTENT_LENGTH=config.max_body_bytes,
-        MAX_ARCHIVE_BYTES=config.max_archive_bytes,
-        SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
-        BODY_SECONDS=config.body_seconds,
-        BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
-        PING_SECONDS=config.ping_seconds,
-        IDLE_SECONDS=config.idle_seconds,
-        RATE_LIMIT_WRITES=config.rate_limit_writes,
-        RATE_LIMIT_READS=config.rate_limit_reads,
-        RATE_LIMIT_STARTS=config.rate_limit_starts,
-        RATE_LIMIT_FAILURES=config.rate_limit_failures,
-    )
+    app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
     store = open_store_of(config)
@@ -107,6 +91,28 @@ def create_app(config: Config | None = None) -> Flask:
     register_errors(app)
     register_headers(app)
     return app
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What the libraries and the blueprints read by name."""
+    return dict(
+        API_TITLE="Agent Server",
+        API_VERSION="0.1.0",
+        OPENAPI_VERSION="3.1.0",
+        OPENAPI_URL_PREFIX="/",
+        OPENAPI_JSON_PATH="openapi.json",
+        MAX_CONTENT_LENGTH=config.max_body_bytes,
+        MAX_ARCHIVE_BYTES=config.max_archive_bytes,
+        SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
+        BODY_SECONDS=config.body_seconds,
+        BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
+        PING_SECONDS=config.ping_seconds,
+        IDLE_SECONDS=config.idle_seconds,
+        RATE_LIMIT_WRITES=config.rate_limit_writes,
+        RATE_LIMIT_READS=config.rate_limit_reads,
+        RATE_LIMIT_STARTS=config.rate_limit_starts,
+        RATE_LIMIT_FAILURES=config.rate_limit_failures,
+    )
 
 
 def _posture(config: Config) -> Posture:

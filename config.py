@@ -3,7 +3,6 @@
 Every field bears its help text; the table in the README is made from them (`make docs`).
 """
 
-import re
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,7 +14,7 @@ from api_keys import check_key, read_keys
 from boot.secret_key import kept_key
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
-from settings import check_bounds, check_each, from_variables
+from settings import check_bounds, check_each, check_rate, from_variables, read_ports, read_secret_keys
 from settings import setting as _setting
 
 #: schemes of a REDIS_URL; `store/connection.py` explains each
@@ -23,9 +22,6 @@ REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 
 #: the default of that setting
 DATA_DIR = "data"
-
-#: a rate limit
-_RATE = re.compile(r"none|[1-9][0-9]{0,8}/(second|minute|hour|day)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +248,7 @@ class Config:
     def __post_init__(self) -> None:
         check_bounds(self)
         for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
-            if not _RATE.fullmatch(getattr(self, name)):
-                form = "NUMBER/second, NUMBER/minute, NUMBER/hour, NUMBER/day or none"
-                raise ConfigError(f"{name.upper()} must be {form}, not {getattr(self, name)!r}")
+            check_rate(name.upper(), getattr(self, name))
         if self.secret_key and len(self.secret_key) < 16:
             raise ConfigError("SECRET_KEY must have 16 characters or more")
         for key in self.api_keys:
@@ -279,24 +273,13 @@ class Config:
 
     @property
     def secret_keys(self) -> tuple[str, ...]:
-        """The keys of SECRET_KEY; the first seals, and all open.
-
-        A key with commas, as an older release took it, opens as a whole; it is one key where a part has less than 16
-        characters.
-        """
-        keys = tuple(key.strip() for key in self.secret_key.split(","))
-        whole = (self.secret_key,) if self.secret_key else ()
-        return whole if len(keys) == 1 or min(map(len, keys)) < 16 else (*keys, *whole)
+        """The keys of SECRET_KEY; the first seals, and all open."""
+        return read_secret_keys(self.secret_key)
 
     @property
     def sandbox_port_range(self) -> range:
         """The ports of process sandboxes. Raises ConfigError."""
-        match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", self.sandbox_ports)
-        if match is None or not 1024 <= int(match[1]) <= int(match[2]) <= 65535:
-            raise ConfigError(
-                f"SANDBOX_PORTS must be FIRST-LAST, two ports from 1024 to 65535, not {self.sandbox_ports!r}"
-            )
-        return range(int(match[1]), int(match[2]) + 1)
+        return read_ports("SANDBOX_PORTS", self.sandbox_ports)
 
     @property
     def webhook_base(self) -> str:

@@ -1,5 +1,6 @@
 """How settings are described, checked and read from the environment; `config.py` has the settings themselves."""
 
+import re
 from collections.abc import Callable
 from dataclasses import field, fields
 from typing import Any
@@ -51,6 +52,13 @@ def check_each(name: str, values: tuple[str, ...], read: Callable[[str], Any], w
             raise ConfigError(f"{name} must be {words}, not {value!r}")
 
 
+def check_rate(name: str, value: str) -> None:
+    """Raises ConfigError unless a value is a rate limit."""
+    if not re.fullmatch(r"none|[1-9][0-9]{0,8}/(second|minute|hour|day)", value):
+        form = "NUMBER/second, NUMBER/minute, NUMBER/hour, NUMBER/day or none"
+        raise ConfigError(f"{name} must be {form}, not {value!r}")
+
+
 def from_variables(cls: type[Any]) -> dict[str, Any]:
     """The fields that the environment sets, each by its name in capitals; an empty variable counts as unset.
 
@@ -73,3 +81,22 @@ def from_variables(cls: type[Any]) -> dict[str, Any]:
             except EnvError:
                 raise ConfigError(f"{name} must be {kind}, not {given!r}") from None
     return values
+
+
+def read_ports(name: str, text: str) -> range:
+    """The ports of FIRST-LAST. Raises ConfigError."""
+    match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", text)
+    if match is None or not 1024 <= int(match[1]) <= int(match[2]) <= 65535:
+        raise ConfigError(f"{name} must be FIRST-LAST, two ports from 1024 to 65535, not {text!r}")
+    return range(int(match[1]), int(match[2]) + 1)
+
+
+def read_secret_keys(text: str) -> tuple[str, ...]:
+    """The keys of a text with commas.
+
+    A key with commas, as an older release took it, opens as a whole; it is one key where a part has less than 16
+    characters.
+    """
+    keys = tuple(key.strip() for key in text.split(","))
+    whole = (text,) if text else ()
+    return whole if len(keys) == 1 or min(map(len, keys)) < 16 else (*keys, *whole)

@@ -23,6 +23,7 @@ from agents.reach import WAKING, NotReachable, agent_server, ask_to_wake, requir
 from agents.requests import restart_request
 from specs import Specs
 from store import Store, attempts
+from store.claims import message_claim, policy_claim
 from store.confirmations import SUPERSEDED
 from store.deliveries import Claim, Delivery
 from store.errors import (
@@ -132,6 +133,7 @@ class Commands:
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Set the policy that holds back the actions from now on."""
         if agent := self._awake_agent_of(conversation_id):
+            self.store.echoes.expect(conversation_id, [policy_claim(policy)])
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
         self.store.confirmations.set_policy(conversation_id, policy)
 
@@ -171,12 +173,16 @@ class Commands:
     def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
         attempts.refuse_later()
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED)
-        again_in = RETRY_SECONDS if claim.is_of(delivery) else None
+        again_in, echo = RETRY_SECONDS if claim.is_of(delivery) else None, message_claim(content)
         try:
             if delivery:
                 self._catch_up(claim, delivery)
             again_in = None
+            self.store.echoes.expect(conversation_id, [echo], claim.token)
             self._or_again(agent, claim, partial(agent.send, conversation_id, content, run))
+        except AgentRefused:
+            self.store.echoes.forget(conversation_id, echo, claim.token)
+            raise
         finally:
             self.store.deliveries.close(claim, again_in=again_in)
 

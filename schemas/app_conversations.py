@@ -213,6 +213,9 @@ class AppConversation(BaseSchema):
         lambda state: state["sandbox"].shown_key if state["sandbox"] and SHOWS_KEYS.get() else None,
         metadata={**_NULLABLE, "description": "Null unless the sandbox runs, and for a key that may not approve."},
     )
+    unapproved_resumes = fields.Integer(
+        dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
+    )
     acp_server = fields.Constant(None)
     launched_agent_profile = fields.Constant(None)
 

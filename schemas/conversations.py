@@ -219,6 +219,9 @@ class ConversationInfo(BaseSchema):
     client_tools = fields.List(fields.Raw(), dump_default=list)
     tool_module_qualnames = fields.Raw(dump_default=dict)
     runtime_info = fields.Raw(dump_default=None)
+    unapproved_resumes = fields.Integer(
+        dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
+    )
 
 
 def _masked(names: list[str]) -> dict[str, Any]:

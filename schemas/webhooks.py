@@ -10,6 +10,7 @@ class ConversationTold(BaseSchema):
     """The members of a ConversationInfo that are stored; the others follow from its events."""
 
     id = Id(required=True)
+    parent_conversation_id = Id(allow_none=True)
     execution_status = fields.String()
     title = fields.String(allow_none=True)
     tags = fields.Dict(keys=fields.String(), values=fields.String(), allow_none=True)

@@ -11,6 +11,7 @@ from store.connection import Clients, connect
 from store.conversations import Conversations
 from store.data_version import DataVersion
 from store.deliveries import Deliveries
+from store.echoes import Echoes
 from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
@@ -39,6 +40,7 @@ class Store:
     data_version: DataVersion
     seal_check: SealCheck
     conversations: Conversations
+    echoes: Echoes
     events: EventLog
     confirmations: Confirmations
     deliveries: Deliveries
@@ -85,6 +87,7 @@ def open_store(
         data_version=DataVersion(clients.commands, clients.health, listing, sealer),
         seal_check=SealCheck(clients.health, sealer),
         conversations=conversations,
+        echoes=Echoes(scripts),
         events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
         confirmations=confirmations,
         deliveries=Deliveries(scripts, bounds, limits, sealer),

@@ -91,7 +91,7 @@ class AppConversations:
     def report(self, sandbox_id: SandboxId, conversation_id: ConversationId, reported: Mapping[str, Any]) -> None:
         """Keep an agent server's report about a conversation: title, tags, stats and agent, as `Conversations.report`.
 
-        A report with status `deleting` changes nothing. Raises NotItsSandbox, ConversationNotFound.
+        A report with status `deleting` changes nothing. Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         if reported.get("execution_status") == "deleting":
             return
@@ -99,7 +99,8 @@ class AppConversations:
         llm = fields.get("agent", {}).get("llm")
         model = llm.get("model") if isinstance(llm, dict) else None
         app = {"llm_model": model} if isinstance(model, str) else {}
-        self._conversations.report(conversation_id, sandbox_id, app=app, **fields)
+        parent_id = reported.get("parent_conversation_id")
+        self._conversations.report(conversation_id, sandbox_id, app=app, parent_id=parent_id, **fields)
 
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> None:
         """Set members of an app conversation, and its title or tags; others stay as they are. Three round trips.

@@ -8,9 +8,11 @@ from uuid import uuid4
 from redis import Redis
 
 from store.attempts import is_finished, minted
+from store.claims import message_claim
 from store.confirmations import held_risks
+from store.conversation_record import read_state
 from store.effects import encodable
-from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox
+from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
 from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.places import Places
@@ -19,12 +21,6 @@ from store.secrets import Sealer
 from store.stamps import Stamp
 from store.text import record
 from wire import MOST_TITLE, ConversationId, Micros, user_message
-
-#: fields of the hash that the recovery after a restart of an agent server keeps
-_OF_RECOVERY = ("agent_log", "interrupted")
-
-#: fields of the hash that are JSON
-_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
@@ -55,14 +51,15 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
+        echo: list[dict[str, Any]] | None = None,
         **info: Any,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
-        that only app conversations have. Two round trips, in a sandbox three.
-        Raises SecretsRefused, TooManyConversations.
+        that only app conversations have, and echo is the content of a message that its agent gets with its start.
+        Two round trips, in a sandbox three. Raises SecretsRefused, TooManyConversations.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -89,7 +86,8 @@ class Conversations:
         if sandbox_id:
             fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        args: list[Any] = [*stamp.args, incarnation, *_first_message(initial_message, stamp.at)]
+        expected = "" if echo is None else f"{message_claim(echo)} {uuid4().hex}"
+        args: list[Any] = [*stamp.args, incarnation, *_first_message(initial_message, stamp.at), expected]
         args += [2 * len(sealed), *_words(sealed), *_words(fields)]
         return self._create(conversation_id, sandbox_id, args)
 
@@ -100,15 +98,17 @@ class Conversations:
             self._places.leave(sandbox_id, conversation_id, made=True)
         return bool(outcome == "created")
 
-    def adopt(self, conversation_id: ConversationId, sandbox_id: str | None) -> None:
-        """Create a conversation that an agent's webhook names, unless it exists.
+    def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
+        """Create a child that the agent of its parent has started by itself, unless it exists.
 
-        Raises ConversationNotFound where the sandbox has a tombstone of it: a late webhook creates nothing that was
-        deleted. Of a detached conversation there is no tombstone: what is posted after its deletion begins a new one.
+        Raises NotStartedHere of what is no child of a conversation in that sandbox, and where the sandbox has a
+        tombstone of it: a late webhook creates nothing that was deleted. Raises TooManyConversations.
         """
-        if sandbox_id and self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None:
-            raise ConversationNotFound
-        self.create(conversation_id, sandbox_id=sandbox_id)
+        is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
+        parents = [] if parent_id is None else self.get_many([parent_id])
+        if is_gone or [one["sandbox_id"] for one in parents if one and "sandbox_id" in one] != [sandbox_id]:
+            raise NotStartedHere
+        self.create(conversation_id, sandbox_id=sandbox_id, app={"parent_conversation_id": parent_id})
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The state of a conversation. Raises ConversationNotFound."""
@@ -125,7 +125,9 @@ class Conversations:
                 pipe.hgetall(keys.root)
                 pipe.hkeys(keys.secrets)
             replies: list[Any] = pipe.execute() if conversation_ids else []
-        return [_state(stored, names) if stored else None for stored, names in zip(*[iter(replies)] * 2, strict=True)]
+        return [
+            read_state(stored, names) if stored else None for stored, names in zip(*[iter(replies)] * 2, strict=True)
+        ]
 
     def search(
         self,
@@ -190,12 +192,14 @@ class Conversations:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         app: Mapping[str, Any] | None = None,
+        parent_id: ConversationId | None = None,
         **fields: Any,
     ) -> None:
-        """Keep an agent server's report; an unknown conversation is created. Members that the report lacks stay.
+        """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
+        lacks stay.
 
         A title is kept where there is none; tags are merged. Two round trips.
-        Raises NotItsSandbox, and ConversationNotFound of a conversation that was deleted.
+        Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
@@ -204,7 +208,7 @@ class Conversations:
         try:
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         except ConversationNotFound:
-            self.adopt(conversation_id, sandbox_id)
+            self._adopt_child(conversation_id, sandbox_id, parent_id)
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         if outcome == "foreign":
             raise NotItsSandbox
@@ -293,14 +297,3 @@ def _app_fields(app: Mapping[str, Any]) -> dict[str, str]:
 
 def _words(pairs: Mapping[str, Any]) -> list[Any]:
     return [word for name_and_value in pairs.items() for word in name_and_value]
-
-
-def _state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
-    texts = {name.decode(): value.decode() for name, value in stored.items()}
-    app = {name.removeprefix(APP_FIELD): texts.pop(name) for name in [*texts] if name.startswith(APP_FIELD)}
-    agent = texts.pop("agent", None)  # as its agent server reported it last
-    state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
-    if agent:
-        state["info"] = {**state["info"], "agent": json.loads(agent)}
-    state["app"] = {name: json.loads(value) for name, value in app.items()}
-    return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}

@@ -12,6 +12,7 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `set`        | object: field of the conversation's hash → its text                               |
 | `snapshot`   | true: `set` is of a full state, which has no effect when it comes a second time     |
 | `final`      | true: the agent finishes or speaks                                                |
+| `claim`      | what the event of a sandbox claims of a person, see `claims.py`                    |
 | `live`       | true: the event is published to followers, and not stored                         |
 
 A text that may hold a lone surrogate stays JSON text inside, because cjson refuses a lone surrogate.

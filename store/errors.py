@@ -2,6 +2,7 @@
 
 StoreError
 ├── ConversationNotFound
+│   └── NotStartedHere
 ├── EventNotFound
 ├── EventsTooLong
 ├── UnknownCursor
@@ -50,6 +51,17 @@ class ConversationNotFound(StoreError):
 
     def __init__(self) -> None:
         super().__init__("Conversation not found")
+
+
+class NotStartedHere(ConversationNotFound):
+    """A sandbox posts about a conversation that no start task has put into it."""
+
+    def __init__(self) -> None:
+        StoreError.__init__(
+            self,
+            "Conversation not found: a sandbox posts to the conversations that were started in it, and may report "
+            "children of those",
+        )
 
 
 class EventNotFound(StoreError):
@@ -253,9 +265,8 @@ class NewerData(StoreError):
     """The stored data are of a version that this code does not know."""
 
     def __init__(self, found: int, known: int) -> None:
-        super().__init__(
-            f"The stored data are of version {found} and this server knows version {known}: run a newer release of it"
-        )
+        words = f"The stored data are of version {found} and this server knows version {known}"
+        super().__init__(f"{words}: run a newer release of it")
 
 
 class Stopping(StoreError):

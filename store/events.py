@@ -9,6 +9,7 @@ from redis import Redis
 
 from store.attempts import minted
 from store.bounds import PAGE_BYTES, Bounds
+from store.claims import claim, disowned, disowned_code, log_unapproved
 from store.confirmations import SUPERSEDED
 from store.conversations import Conversations
 from store.effects import effect, finish_message, stored_bytes, written
@@ -18,6 +19,7 @@ from store.errors import (
     EventsTooLong,
     NeedsApproval,
     NotItsSandbox,
+    NotStartedHere,
     TooManyKinds,
     TooManyPending,
     UnknownCursor,
@@ -58,25 +60,32 @@ class EventLog:
         sandbox_id: str | None = None,
         made_here: bool = False,
     ) -> tuple[int, Seq]:
-        """Append a batch, all or nothing; known ids change nothing; an unknown conversation is created.
+        """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
-        sandbox_id is the id of the sending sandbox; made_here: the server made these events about a conversation there,
-        and the agent's own log does not have them. Returns the number of new events, and the seq of the
-        conversation's last event. Raises NotItsSandbox, TooManyPending, TooManyKinds, and ConversationNotFound of
-        a conversation that was deleted a moment ago.
+        sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `claims.py`.
+        made_here: the server made these events about a conversation there, and the agent's own log does not have them.
+        Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
+        TooManyPending, TooManyKinds, and NotStartedHere of a conversation that its sandbox does not have.
         """
-        args: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
-        args.append("1" if made_here else "")
-        for event in events:
-            words = (stored_bytes(event), record(event), written(effect(event)))
-            args += (event.id, pair(event.kind, event.source), event.at, *words)
+        head: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
+        head.append("1" if made_here else "")
+        is_checked, batch = sandbox_id is not None and not made_here, list(events)
         while True:
+            args = [*head, *(word for event in batch for word in _words(event, is_checked))]
             try:
-                outcome, appended, last = self._listing.write(self._scripts.append_events, conversation_id, args)
+                outcome, appended, last, told = self._listing.write(self._scripts.append_events, conversation_id, args)
             except ConversationNotFound:
-                self._conversations.adopt(conversation_id, sandbox_id)
-            else:
+                if sandbox_id is not None:
+                    raise NotStartedHere from None
+                self._conversations.create(conversation_id)
+                continue
+            if outcome != "unowned":
                 break
+            for place in json.loads(told):
+                log_unapproved(conversation_id, sandbox_id, disowned_code(batch[place]), [batch[place].id])
+                batch[place] = disowned(batch[place])
+        if outcome == "appended" and told:
+            log_unapproved(conversation_id, sandbox_id, "unapproved_resume", json.loads(told))
         match outcome:
             case "foreign":
                 raise NotItsSandbox
@@ -259,6 +268,14 @@ class EventLog:
             for position in matches(chunk, needle, source)
             if (since is None or position.at >= float(since)) and (until is None or position.at < float(until))
         ]
+
+
+def _words(event: Event, is_checked: bool) -> tuple[Any, ...]:
+    """An event as `append_events.lua` takes it."""
+    claimed = claim(event) if is_checked else None
+    effects = effect(event) | ({"claim": claimed} if claimed else {})
+    place = (event.id, pair(event.kind, event.source), event.at)
+    return (*place, stored_bytes(event), record(event), written(effects))
 
 
 def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> list[str]:

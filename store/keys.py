@@ -4,7 +4,7 @@
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 37 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 38 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -15,6 +15,8 @@
 |                          |            | see `store/scripts/_actions.lua`                  |                      |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
+| conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
+|                          |            | expected to post, score when in µs: `claims.py`   |                      |
 | conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
 |                          |            | a repeat of that request finds it                 |                      |
 | conv:{ID}:signal         | channel    | after every change the seq of the last event;     |                      |
@@ -33,7 +35,7 @@
 |                          |            | of the title's code points                        | conversation each    |
 |   …:titles               | hash       | id → folded title                                 | one per app          |
 |                          |            |                                                   | conversation         |
-| {sandboxes}:box:ID       | hash       | a sandbox; see below                              | 24 fields            |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 24 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
@@ -97,14 +99,7 @@ that the agent may not have received: `delivery_id` (id prefix of the request th
 `reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a
 restart of its agent server needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how
 far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent
-server ended).
-
-Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
-its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
-(its session key, sealed), `hook_hash` (SHA-256 of its hook key), `files_key` (sealed), `start` (number of its last
-start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
-`active_at` (µs).
+server ended); and `unapproved_resumes` (how often its agent has gone on without a decision of this server).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """

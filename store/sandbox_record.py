@@ -1,4 +1,12 @@
-"""One sandbox as Redis holds it, and the settings of all. Fields: `store/keys.py`."""
+"""One sandbox as Redis holds it, and the settings of all. Fields: `store/keys.py`.
+
+Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
+its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
+(its session key, sealed), `hook_hash` (SHA-256 of its hook key), `files_key` (sealed), `start` (number of its last
+start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs),
+`resumes`, `settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
+`active_at` (µs).
+"""
 
 import json
 import secrets

@@ -13,6 +13,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 import wire
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from store import Store
+from store.claims import reject_claim
 from store.effects import CLOSING_KINDS, closes, finish_message
 from store.errors import SecretsRefused
 from store.sandbox_record import Sandbox
@@ -161,6 +162,7 @@ class Settlement:
         """
         if delivery := self._store.deliveries.get(self._id):  # it was received
             self._store.deliveries.settle(self._id, delivery)
+        self._store.echoes.expect(self._id, [reject_claim(action.id) for action in self._unfinished()])
         try:
             self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
         except AgentRefused as refusal:

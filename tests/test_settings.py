@@ -135,7 +135,7 @@ def test_the_repr_of_settings_shows_no_secret():
         ("SANDBOX_PORTS", "80-90", "from 1024 to 65535"),
         ("SANDBOX_PORTS", "30000-20000", "FIRST-LAST"),
         ("SANDBOX_PORTS", "20000-70000", "from 1024 to 65535"),
-        ("AUTH", "none", "auto or keys or open"),
+        ("AUTH", "none", "auto, keys or open"),
         ("SESSION_API_KEY", "x" * 15, "from 16 to 512 characters"),
         ("SESSION_API_KEY", "x" * 513, "from 16 to 512 characters"),
         ("SESSION_API_KEY", "sixteen characters and blanks", "none a blank"),

@@ -53,6 +53,8 @@ class Scripts:
     """
 
     append_events: DecidingScript
+    expect_echoes: Script
+    forget_echo: Script
     interrupt_conversation: DecidingScript
     reopen_actions: Script
     note_recovery: Script

@@ -1,6 +1,8 @@
 -- append_events: append a batch, each event once per id, with its effect on the conversation's state.
 -- An executable action opens; an observation closes it. A newly opened action that the policy holds makes the
 -- conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent's state events say when it waits.
+-- A claim of a sandbox that is not expected refuses the batch: the caller disowns those events and calls again. An agent
+-- that goes on without a decision is named by an event.
 -- More actions than may wait refuse the batch; where the policy holds nothing, and in a sandbox, the oldest open
 -- actions are forgotten instead. A refused batch has written nothing.
 -- KEYS  1 conversation root, conv:{id}
@@ -9,25 +11,28 @@
 --       6 most open actions   7 most "KIND:SOURCE" pairs   8 "1" where the server itself made the events, else ""
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
 --       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
--- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs", revision,
---          execution_status, created_at, updated_at, groups, title, number appended, last seq} | false: no such conversation
+-- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "unowned", revision,
+--          execution_status, created_at, updated_at, groups, title, number appended, last seq, JSON list: the places of
+--          unowned events, from 0, or the ids of actions that the agent resumed; "" none} | false: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: the event of a known id is skipped with its effect
 -- include: _log.lua
 -- include: _actions.lua
 -- include: _batch.lua
+-- include: _claims.lua
 if not open_log(ARGV[1]) then return false end
-local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted')
+local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes')
 local sandbox, final_at = state[1] or '', state[2] or '-inf'
-if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq) end
+if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') end
+local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST, STEP = 9, 6
-local waited, held, live = log.status == 'waiting_for_confirmation', {}, {}
+local waited, held, live = log.status == WAITING, {}, {}
 
-local function refuse(outcome)
+local function refuse(outcome, places)
   open_log(ARGV[1])
-  return close_log(outcome, ARGV[4], 0, log.seq)
+  return close_log(outcome, ARGV[4], 0, log.seq, places or '')
 end
 
 local function known_ids()
@@ -42,7 +47,10 @@ local function set(fields, snapshot_id)
   if snapshot_id and redis.call('HGET', root, 'snapshot_id') == snapshot_id then return end
   log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id
   for name, value in pairs(fields) do
-    if name == 'execution_status' then log.status = value
+    if name == 'execution_status' then
+      if by_agent then note_left(value) end
+      log.status = value
+    elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
     elseif name == 'held' then log.held = value
     else log.fields[name] = value end
   end
@@ -55,7 +63,10 @@ local function apply(effect, id, seq, score)
     open_action(action)
     if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
-  if effect.close then close_action(effect.close) end
+  if effect.close then
+    if by_agent then note_closed(effect.close) end
+    close_action(effect.close)
+  end
   if effect.close_call then close_call(effect.close_call) end
   if effect.set then set(effect.set, effect.snapshot and id) end
   if effect.final and is_later(score, final_at) then
@@ -67,13 +78,16 @@ local known, appended = known_ids(), 0
 for i = FIRST, #ARGV, STEP do
   local id, pair, score, bytes, text, effect = unpack(ARGV, i, i + STEP - 1)
   effect = effect ~= '' and cjson.decode(effect) or {}
-  if effect.live then live[#live + 1] = bytes
+  if effect.claim and not known[id] and not is_owned(effect.claim) then
+    unowned[#unowned + 1] = string.format('%d', (i - FIRST) / STEP)
+  elseif effect.live then live[#live + 1] = bytes
   elseif bytes == '' then apply(effect, id)
   elseif not known[id] then
     known[id], appended = true, appended + 1
     apply(effect, id, append_event(id, pair, score, bytes, text), score)
   end
 end
+if #unowned > 0 then return refuse('unowned', '[' .. table.concat(unowned, ',') .. ']') end
 
 local names, fresh = {}, 0
 for pair in pairs(log.times) do names[#names + 1] = pair end
@@ -86,17 +100,17 @@ local waiting = {}
 for _, action in ipairs(held) do
   if waits(action) then waiting[#waiting + 1] = action end
 end
-local waits_now = #waiting > 0 or log.status == 'waiting_for_confirmation'
+local waits_now = #waiting > 0 or log.status == WAITING
 if open and waits_now and sandbox == '' and log.held ~= '' and (waited and open.count or open.fresh) > most_open then
   return refuse('too_many_pending')
 end
-if sandbox ~= '' and ARGV[8] == '' and appended > 0 then
+if by_agent and appended > 0 then
   log.fields.posted = string.format('%d', (state[3] or 0) + appended)
 end
 forget_beyond(most_open)
 write_open()
-if #waiting > 0 and log.status ~= 'waiting_for_confirmation' then
-  set_status('waiting_for_confirmation', not_before(waiting, stamp))
-end
+if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
+forget_spent()
+local told = say_resumed(stamp, state[4])
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
-return close_log('appended', ARGV[4], appended, log.seq)
+return close_log('appended', ARGV[4], appended, log.seq, told)

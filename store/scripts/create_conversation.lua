@@ -2,7 +2,7 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 incarnation, one per request   6 message id ("" none)   7 "KIND:SOURCE" escaped   8 bytes   9 text record
---       10 words of secrets, twice their number   then name, sealed value, … of each secret
+--       10 "CLAIM TOKEN" that its agent is expected to make ("" none)   11 words of secrets, twice their number   then name, sealed value, … of each secret
 --       then the fields of the hash: name, value, …
 -- Returns  {"created" | "exists", revision, execution_status, created_at, updated_at, groups, title}
 -- Cost  O(1)
@@ -11,15 +11,20 @@
 -- include: _actions.lua
 -- include: _status.lua
 -- include: _message.lua
+-- include: _echoes.lua
 local incarnation = redis.call('HGET', root, 'incarnation')
 if incarnation then
   open_log(ARGV[1])
   return close_log(incarnation == ARGV[5] and 'created' or 'exists', ARGV[4])
 end
 
-local words = tonumber(ARGV[10])
-redis.call('HSET', root, 'incarnation', ARGV[5], unpack(ARGV, 11 + words))
-if words > 0 then redis.call('HSET', root .. ':secrets', unpack(ARGV, 11, 10 + words)) end
+local words = tonumber(ARGV[11])
+redis.call('HSET', root, 'incarnation', ARGV[5], unpack(ARGV, 12 + words))
+if words > 0 then redis.call('HSET', root .. ':secrets', unpack(ARGV, 12, 11 + words)) end
+if ARGV[10] ~= '' then
+  local claim, token = string.match(ARGV[10], '^(.*) (%S+)$')
+  expect(claim, token, ARGV[3])
+end
 open_log(ARGV[1])
 if ARGV[6] ~= '' then
   append_message({iso = ARGV[2], score = ARGV[3]}, ARGV[6], ARGV[7], ARGV[8], ARGV[9], true, '""')

@@ -17,6 +17,7 @@
 -- include: _actions.lua
 -- include: _status.lua
 -- include: _outstanding.lua
+-- include: _echoes.lua
 if not open_log(ARGV[1]) then return false end
 local sandbox_id = redis.call('HGET', root, 'sandbox_id') or ''
 if sandbox_id ~= ARGV[7] then return false end
@@ -33,7 +34,10 @@ if ARGV[9] ~= '1' then return close('forbidden') end
 local stamp = {iso = ARGV[2], score = ARGV[3]}
 if sandbox_id ~= '' then
   local ids = {}
-  for _, action in ipairs(actions) do ids[#ids + 1] = action.id end
+  for _, action in ipairs(actions) do
+    ids[#ids + 1] = action.id
+    if ARGV[5] == 'reject' then expect('reject ' .. action.id, ARGV[1], now) end
+  end
   redis.call('HSET', root, 'delivery_id', ARGV[1], 'delivery_verb', ARGV[5], 'delivery_reason', ARGV[6],
     'delivery_actions', cjson.encode(ids), 'delivery_at', now)
   close_actions()

@@ -35,6 +35,12 @@ def sandbox(start):
     return start()
 
 
+def begin(store, conversation, sandbox):
+    """A conversation in a sandbox, with one event."""
+    store.conversations.create(conversation, sandbox_id=sandbox, app={})
+    post(store, conversation, sandbox)
+
+
 def post(store, conversation, sandbox):
     store.events.append(conversation, as_events([event()]), sandbox_id=sandbox)
 
@@ -47,7 +53,7 @@ def let_a_minute_pass(store, conversation):
 
 def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conversation, sandbox):
     # Given a conversation that was deleted while its sandbox was paused, which resumes after more than a minute
-    post(store, conversation, sandbox)
+    begin(store, conversation, sandbox)
     store.conversations.delete(conversation)
     let_a_minute_pass(store, conversation)
 
@@ -58,18 +64,23 @@ def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conv
     assert store.conversations.get_many([conversation]) == [None]
 
 
-def test_a_conversation_that_an_agent_server_started_by_itself_is_created_by_its_webhook(store, sandbox):
-    gone, new = str(uuid4()), str(uuid4())
-    post(store, gone, sandbox)
-    store.conversations.delete(gone)
+def test_a_child_that_was_deleted_is_not_created_again_by_a_late_report(store, conversation, sandbox):
+    store.conversations.create(conversation, sandbox_id=sandbox, app={})
+    child, report = str(uuid4()), {"parent_conversation_id": conversation}
+    store.app_conversations.report(sandbox, child, report)
+    assert store.conversations.get(child)["app"] == report
+    store.conversations.delete(child)
+    let_a_minute_pass(store, child)
 
-    post(store, new, sandbox)
+    with pytest.raises(ConversationNotFound):
+        store.app_conversations.report(sandbox, child, report)
 
-    assert store.conversations.sandbox_of(new) == sandbox
+    store.app_conversations.report(sandbox, str(uuid4()), report)
+    assert store.app_conversations.in_sandbox(sandbox) == 2
 
 
 def test_an_id_that_was_deleted_can_be_taken_again_by_a_client(store, conversation, sandbox):
-    post(store, conversation, sandbox)
+    begin(store, conversation, sandbox)
     store.conversations.delete(conversation)
     let_a_minute_pass(store, conversation)
 
@@ -81,7 +92,7 @@ def test_an_id_that_was_deleted_can_be_taken_again_by_a_client(store, conversati
 
 def test_tombstones_end_with_their_sandbox(store, conversation, start):
     sandbox = start()
-    post(store, conversation, sandbox)
+    begin(store, conversation, sandbox)
     store.conversations.delete(conversation)
     key = SandboxKeys.gone(sandbox)
     assert store.conversations._redis.zrange(key, 0, -1) == [conversation.encode()]
@@ -93,7 +104,7 @@ def test_tombstones_end_with_their_sandbox(store, conversation, start):
 
 def test_a_conversation_that_is_deleted_after_its_sandbox_leaves_no_tombstone(store, conversation, start):
     sandbox = start()
-    post(store, conversation, sandbox)
+    begin(store, conversation, sandbox)
     start.end(sandbox)
 
     store.conversations.delete(conversation)
@@ -105,7 +116,7 @@ def test_a_sandbox_has_a_bounded_number_of_tombstones_the_oldest_are_forgotten(s
     monkeypatch.setattr(module, "MOST_TOMBSTONES", 3)
     ids = [str(uuid4()) for _ in range(5)]
     for one in ids:
-        post(store, one, sandbox)
+        begin(store, one, sandbox)
         store.conversations.delete(one)
 
     kept = store.conversations._redis.zrange(SandboxKeys.gone(sandbox), 0, -1)
@@ -114,7 +125,7 @@ def test_a_sandbox_has_a_bounded_number_of_tombstones_the_oldest_are_forgotten(s
 
 
 def test_a_worker_that_was_killed_before_a_deletion_leaves_a_working_conversation(store, conversation, sandbox):
-    post(store, conversation, sandbox)
+    begin(store, conversation, sandbox)
     store.conversations._bury(conversation, sandbox)
 
     post(store, conversation, sandbox)

@@ -8,9 +8,14 @@ from tests.v1.processes import in_sandboxes
 
 
 @pytest.fixture(scope="package")
-def server(tmp_path_factory):
+def folder(tmp_path_factory):
+    """The folder of the server."""
+    return tmp_path_factory.mktemp("v1")
+
+
+@pytest.fixture(scope="package")
+def server(folder):
     """The whole server with two workers and a supervisor."""
-    folder = tmp_path_factory.mktemp("v1")
     specs = folder / "specs.toml"
     specs.write_text(SPECS)
     with supervised_server(folder, SANDBOX_SPECS=str(specs)) as (client, _):

@@ -1,6 +1,7 @@
 """The processes of a whole server under test: its supervisor, and the processes in its sandboxes."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import httpx
@@ -50,6 +51,17 @@ def agents(folder: Path) -> list[psutil.Process]:
             if "agents.reference" in process.cmdline():
                 found.append(process)
     return found
+
+
+def hook_key(folder: Path, sandbox_id: str) -> str:
+    """What the webhooks of a sandbox bear, as the environment of its agent server has it."""
+    for process in in_sandboxes(folder):
+        with contextlib.suppress(psutil.Error):
+            environment = process.environ()
+            if environment[MARK].endswith(f"/{sandbox_id}") and "OH_WEBHOOKS_0_HEADERS" in environment:
+                headers = json.loads(environment["OH_WEBHOOKS_0_HEADERS"])
+                return str(headers["Authorization"]).removeprefix("Bearer ")
+    raise AssertionError(f"no agent server of {sandbox_id} runs")
 
 
 def kill_all(processes: list[psutil.Process]) -> None:

@@ -1,0 +1,24 @@
+"""The state of a conversation as Redis has it, read."""
+
+import json
+from typing import Any
+
+from store.keys import APP_FIELD
+
+#: fields of the hash that the recovery after a restart of an agent server keeps
+_OF_RECOVERY = ("agent_log", "interrupted")
+
+#: fields of the hash that are JSON
+_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
+
+
+def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
+    """A conversation's state, its members by name, from its hash and the names of its secrets."""
+    texts = {name.decode(): value.decode() for name, value in stored.items()}
+    app = {name.removeprefix(APP_FIELD): texts.pop(name) for name in [*texts] if name.startswith(APP_FIELD)}
+    agent = texts.pop("agent", None)  # as its agent server reported it last
+    state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
+    if agent:
+        state["info"] = {**state["info"], "agent": json.loads(agent)}
+    state["app"] = {name: json.loads(value) for name, value in app.items()}
+    return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}
