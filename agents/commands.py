@@ -172,15 +172,15 @@ class Commands:
 
     def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
         attempts.refuse_later()
-        agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED)
-        again_in, echo = RETRY_SECONDS if claim.is_of(delivery) else None, message_claim(content)
+        echo = message_claim(content)
+        agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED, echo=echo)
+        again_in = RETRY_SECONDS if claim.is_of(delivery) else None
         try:
             if delivery:
                 self._catch_up(claim, delivery)
             again_in = None
-            self.store.echoes.expect(conversation_id, [echo], claim.token)
             self._or_again(agent, claim, partial(agent.send, conversation_id, content, run))
-        except AgentRefused:
+        except (AgentRefused, NotReachable):
             self.store.echoes.forget(conversation_id, echo, claim.token)
             raise
         finally:
@@ -214,7 +214,7 @@ class Commands:
             command()
 
     def _overtake(
-        self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str
+        self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str, echo: str = ""
     ) -> tuple[AgentServer, Claim, Delivery | None]:
         """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
         claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
@@ -228,7 +228,9 @@ class Commands:
             self.store.deliveries.close(claim)
             raise
         attempts.note_reach()
-        delivery = self.store.deliveries.decide(claim, accept=accept, reason=reason, may_decide=self._may_decide)
+        delivery = self.store.deliveries.decide(
+            claim, accept=accept, reason=reason, may_decide=self._may_decide, echo=echo
+        )
         if delivery is None and not self._may_decide:
             try:
                 require_none_waits(agent, conversation_id)

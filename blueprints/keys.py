@@ -16,6 +16,7 @@ keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 
 @keys.post("/keys")
 @needs("admin")
+@keys.replay(has_key=True)
 @keys.fails(409, 413, 415)
 @keys.arguments(KeyRequest())
 @keys.response(201, NewKey)
@@ -46,6 +47,7 @@ def revoke_key(key_id: str) -> dict[str, bool]:
 
 @keys.post("/tickets")
 @needs("read")
+@keys.replay(has_key=True)
 @keys.fails(413, 415)
 @keys.arguments(TicketRequest())
 @keys.response(201, Ticket)

@@ -92,13 +92,16 @@ class Deliveries:
         taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
 
-    def decide(self, claim: Claim, *, accept: bool, reason: str, may_decide: bool = True) -> Delivery | None:
+    def decide(
+        self, claim: Claim, *, accept: bool, reason: str, may_decide: bool = True, echo: str = ""
+    ) -> Delivery | None:
         """Accept or reject all pending actions. Returns the outstanding delivery; `claim.is_of` it if this decision
         took effect.
 
         The listing does not change: status and observations come from the agent.
-        may_decide: whether the caller may decide. Raises ReasonTooLong, ConversationNotFound, NeedsApproval, and
-        TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
+        may_decide: whether the caller may decide. echo: what the agent will claim after the decision (see `echoes.py`).
+        Raises ReasonTooLong, ConversationNotFound, NeedsApproval, and TimeoutError if the lease ended before; then
+        nothing was decided, and the claim is closed.
         """
         try:
             self._bounds.check_reason(reason)
@@ -109,6 +112,7 @@ class Deliveries:
         latest = claim.lease_end - round(_MARGIN * 1e6)
         verb = "accept" if accept else "reject"
         args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest, int(may_decide)]
+        args.append(echo and f"{echo} {claim.token}")
         reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
         if reply is None or reply[0] in ("late", "forbidden"):
             self.close(claim)

@@ -149,7 +149,9 @@ def test_no_secret_is_in_the_repr_of_a_sandbox_its_launch_and_its_handle(running
 
 
 def test_the_pages_that_may_use_the_server_may_use_its_sandboxes_too(running):
-    described = launch(running, SPEC, "http://127.0.0.1:1/api/v1/webhooks", ("https://a.example", "https://b.example"))
+    described = launch(
+        running, SPEC, "http://127.0.0.1:1/api/v1/webhooks", "hook", ("https://a.example", "https://b.example")
+    )
 
     origins = {name: value for name, value in described.env.items() if "CORS" in name}
     assert origins == {"OH_ALLOW_CORS_ORIGINS_0": "https://a.example", "OH_ALLOW_CORS_ORIGINS_1": "https://b.example"}
