@@ -10,7 +10,7 @@ from app import create_app
 from config import Config
 from tests.servers import agent_server, redis_server
 
-UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock"))
+UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", rate_limit_starts="none"))
 RULES = [
     rule
     for rule in UNREACHABLE.url_map.iter_rules()
