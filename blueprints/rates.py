@@ -7,8 +7,8 @@
 | `RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address where no key is shown   |
 | `RATE_LIMIT_FAILURES` | requests with a wrong key or without one     | address                                 |
 
-Webhooks and the keys of sandboxes are exempt: other bounds hold for what an agent posts. A store that does not answer
-limits nothing: the request itself fails where it needs the store.
+Webhooks and the keys of sandboxes are exempt: other bounds hold for what an agent posts. While the store does not
+answer, a limited request gets 503 at once: it would fail anyway where it needs the store, after another timeout.
 """
 
 import math
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from flask import Flask, current_app, g, request
+from flask.typing import ResponseReturnValue
 from flask_limiter import ApplicationLimit, Limiter, RateLimitExceeded
 from limits import RateLimitItem, parse
 from limits.storage import Storage
@@ -45,11 +46,8 @@ class CounterStorage(Storage):
         return UNAVAILABLE
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Count hits in a window of `expiry` seconds; 0 while the store does not answer."""
-        try:
-            return self._counters.hit(key, expiry, amount)
-        except UNAVAILABLE:
-            return 0
+        """Count hits in a window of `expiry` seconds. Raises one of UNAVAILABLE, which fails the request with 503."""
+        return self._counters.hit(key, expiry, amount)
 
     def get(self, key: str) -> int:
         return self._counters.hits(key)
@@ -78,16 +76,23 @@ def register_rates(app: Flask) -> None:
     starts = _limit(app, "RATE_LIMIT_STARTS", "starts of one client", _starts_nothing)
     limiter = Limiter(
         _client,
-        app=app,
         storage_uri="counters://",
         storage_options={"counters": app.extensions["store"].counters},
         strategy="fixed-window",
         application_limits=[limit for limit in (writes, reads, starts) if limit],
     )
-    if reads is None:  # a read costs nothing then
-        limiter.request_filter(_reads)
-    limiter.request_filter(lambda: request.blueprint == "Webhooks")
+    # Flask-Limiter hangs its hooks on its app, which cost a read 50 µs where no limit holds for it. So they hang on an
+    # app that serves nothing, and its check is called for those requests alone that a limit may hold for.
+    hooks = Flask("rates", static_folder=None)
+    limiter.init_app(hooks)
+    [check] = hooks.before_request_funcs[None]
     app.extensions["rates"] = limiter
+
+    @app.before_request
+    def check_rates() -> ResponseReturnValue | None:
+        if request.blueprint == "Webhooks" or (reads is None and _reads()):
+            return None
+        return check()  # type: ignore[return-value]
 
 
 def _limit(app: Flask, setting: str, what: str, exempt_when: Callable[[], bool]) -> ApplicationLimit | None:
@@ -95,7 +100,7 @@ def _limit(app: Flask, setting: str, what: str, exempt_when: Callable[[], bool])
     if value == NO_LIMIT:
         return None
     words = f"At most {value} {what} ({setting})"
-    return ApplicationLimit(limit_provider=value, scope=setting, error_message=words, exempt_when=exempt_when)
+    return ApplicationLimit(value, scope=setting, error_message=words, exempt_when=exempt_when)
 
 
 def _principal() -> Principal:
@@ -124,14 +129,16 @@ def _starts_nothing() -> bool:
 
 
 def as_too_many(exceeded: RateLimitExceeded) -> TooManyRequests:
-    """The error of a limit, with the time of its window's end. Cost: two round trips, for refused requests alone."""
+    """The error of a limit, with the time of its window's end. Cost: one round trip, for refused requests alone."""
     limiter: Limiter = current_app.extensions["rates"]
-    window = limiter.current_limit
-    return TooManyRequests(exceeded.description, retry_after=_seconds(window.window.reset_time if window else 0))
+    counted = limiter.current_limit
+    end = limiter.storage.get_expiry(counted.key) if counted else 0
+    return TooManyRequests(exceeded.description, retry_after=_seconds(end))
 
 
 def count_failure() -> None:
-    """Count that the present request shows a wrong key or none. Raises TooManyRequests where its address has too many.
+    """Count that the present request shows a wrong key or none. Raises TooManyRequests where its address has too many,
+    and one of UNAVAILABLE.
 
     The guard calls it before it refuses with 401. A right key is never refused for the failures of others.
     """

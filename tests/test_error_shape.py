@@ -10,7 +10,8 @@ from app import create_app
 from config import Config
 from tests.servers import agent_server, redis_server
 
-UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", secret_key="a key for tests only"))
+LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
+UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", **LIMITS))
 RULES = [
     rule
     for rule in UNREACHABLE.url_map.iter_rules()
