@@ -49,11 +49,13 @@ def redis_url(request, tmp_path_factory):
         yield url
 
 
+#: of the app that the tests share: each test is a client of its own
+LIMITS = {"rate_limit_starts": "none", "max_conversations_per_sandbox": 100_000}
+
+
 @pytest.fixture(scope="session")
 def app(redis_url):
-    return create_app(
-        Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, rate_limit_starts="1000000/minute")
-    )
+    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
 
 
 @pytest.fixture
