@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,13 @@ def descendants(pid: int) -> list[psutil.Process]:
     return []
 
 
+def family(pid: int) -> list[psutil.Process]:
+    """A living process and its descendants, parents before children; empty if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return [] if _states(pid) <= _DEAD else [psutil.Process(pid), *descendants(pid)]
+    return []
+
+
 def marked(folder: Path) -> list[psutil.Process]:
     """The living processes that bear the mark of a sandbox's folder, and their descendants."""
     processes: dict[int, psutil.Process] = {}
@@ -69,15 +76,17 @@ def marked(folder: Path) -> list[psutil.Process]:
     return list(processes.values())
 
 
-def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0) -> None:
+def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0, follow: Container[int] = ()) -> None:
     """End all processes that `find` finds, also those forked meanwhile.
 
-    grace is the seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
+    grace is the seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once. follow: processes that get no SIGTERM,
+    because they end after the others and take them along when they end before.
     Raises RuntimeFailure if a process survives SIGKILL.
     """
     if grace:
         for process in find():
-            _send(process, signal.SIGTERM)
+            if process.pid not in follow:
+                _send(process, signal.SIGTERM)
             _send(process, signal.SIGCONT)  # else a stopped process would not act on it
         deadline = time.monotonic() + grace
         while find() and time.monotonic() < deadline:

@@ -14,6 +14,7 @@ from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
+from store.hosts import Hosts
 from store.listing import Listing
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
@@ -44,6 +45,7 @@ class Store:
     followers: Followers
     forks: Forks
     health: Health
+    hosts: Hosts
 
 
 def open_store(
@@ -82,4 +84,5 @@ def open_store(
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
+        hosts=Hosts(clients.health),
     )

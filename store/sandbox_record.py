@@ -66,6 +66,11 @@ class Sandbox:
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
 
+    @property
+    def isolated_by(self) -> dict[str, Any] | None:
+        """What isolates its processes, as its runtime says; None while it has none."""
+        return (self.handle or {}).get("isolation")
+
 
 def read_sandbox(fields: list[bytes], now: bytes) -> Sandbox:
     """A sandbox from the names and values of its hash. A field that an older release did not write has its default."""

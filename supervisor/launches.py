@@ -27,10 +27,10 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         "OH_SECRET_KEY": sandbox.files_key or key,
         # One sandbox has one agent server: its conversations are not leased to one that was killed.
         "OH_LEASE_TTL_SECONDS": "0",
-        **{name: filled(text, words) for name, text in spec.initial_env.items()},
+        **{name: filled(text, words) for name, text in {**spec.initial_env, **spec.secret_env}.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
-        f"{webhook}BASE_URL": webhook_base_url,
+        f"{webhook}BASE_URL": "{WEBHOOKS}",
         # By default an agent server buffers events; a follower of the conversation needs each at once.
         f"{webhook}EVENT_BUFFER_SIZE": "1",
         f"{webhook}FLUSH_DELAY": "0.5",
@@ -49,7 +49,9 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
         processes=spec.processes,
-        isolated=spec.isolated,
+        webhooks=webhook_base_url,
+        isolation=spec.isolation,
+        readable=tuple(filled(path, words) for path in spec.readable),
         network=spec.network,
         capabilities=spec.capabilities,
         new_privileges=spec.new_privileges,

@@ -43,11 +43,11 @@ def stands_still(url: str, seconds: float = 0.5) -> bool:
 
 
 def agents(folder: Path) -> list[psutil.Process]:
-    """The agent servers among them."""
+    """The agent servers among them, without the bubblewrap around each."""
     found = []
     for process in in_sandboxes(folder):
         with contextlib.suppress(psutil.Error):
-            if "agents.reference" in process.cmdline():
+            if "agents.reference" in process.cmdline() and process.name() != "bwrap":
                 found.append(process)
     return found
 
