@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes import RuntimeFailure, tree
-from runtimes.cgroup import Cgroup
+from runtimes.cgroup import Cgroup, own
 from runtimes.freezer import PAUSED, gate
 from runtimes.isolation import BUBBLEWRAP, syscalls
 from runtimes.isolation.entrance import Confinement, Entrance, entrance
@@ -125,6 +125,9 @@ def main(lock: int) -> int:
     try:
         way_in = entrance(order.confinement, order.command, order.env, order.working_dir)
         command = _run(order, way_in, end_of_output)
+        handle["wrappers"] = way_in.wrappers(command.pid)
+        _set_apart(order, handle["wrappers"])
+        write(folder / HANDLE, handle)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         (folder / HANDLE).unlink()
         reason = _printed_at_once(output) or getattr(error, "strerror", None) or str(error)
@@ -149,6 +152,15 @@ def main(lock: int) -> int:
         identity = {"pid": handle["pid"], "started": handle["started"]}
         write(folder / ENDING, identity | ending | {"out_of_memory": out_of_memory})
     return 0
+
+
+def _set_apart(order: Order, wrappers: list[int]) -> None:
+    """Move what passes the command's end on out of the cgroup: frozen, it would not."""
+    home = own()
+    if order.group is not None and home is not None:
+        for pid in wrappers:
+            with contextlib.suppress(OSError):
+                Cgroup(home).add(pid)
 
 
 def _code(code: int | None, kind: str) -> int | None:

@@ -209,8 +209,9 @@ class ProcessRuntime:
 
 
 def _freezer(handle: Handle) -> Freezer:
-    processes = cgroup.Cgroup(Path(handle["cgroup"])) if handle["cgroup"] else tree.Tree(handle["pid"])
-    return Freezer(Path(handle["folder"]), processes)
+    if handle["cgroup"]:
+        return Freezer(Path(handle["folder"]), cgroup.Cgroup(Path(handle["cgroup"])))
+    return Freezer(Path(handle["folder"]), tree.Tree(handle["pid"], handle.get("wrappers", ())))
 
 
 @contextlib.contextmanager

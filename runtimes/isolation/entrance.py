@@ -1,7 +1,9 @@
 """How a launcher brings a command into its isolation, and what it does for the sandbox from outside."""
 
+import errno
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,8 +13,12 @@ from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, bubblewrap,
 from runtimes.isolation.hooks import MOST_HOOKS, Hooks
 from runtimes.isolation.network import HOOK_PORT, Network
 from runtimes.isolation.view import resolvers
+from runtimes.tree import ids_below
 
 _DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")]
+
+#: seconds in which bubblewrap must run the command, and between two polls
+_WRAP_TIMEOUT, _POLL = 20.0, 0.002
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,13 @@ class Entrance:
     def _confine(self) -> None:
         """Confine the calling process."""
 
+    def wrappers(self, process: int) -> list[int]:
+        """The processes between the launcher and the command, once it runs; empty if it has ended, or there are none.
+
+        process: the one that was confined. Raises OSError if that does nothing for too long.
+        """
+        return []
+
     def serve(self) -> None:
         """Carry what passes between the sandbox and the host, in threads that live as long as the process."""
 
@@ -87,6 +100,17 @@ class _Wrapped(Entrance):
         else:
             sources = bubblewrap.sources(self.confinement.readable, self.confinement.work)
             bubblewrap.step_aside(self.confinement.user, sources, self.confinement.processes)
+
+    def wrappers(self, process: int) -> list[int]:
+        deadline = time.monotonic() + _WRAP_TIMEOUT
+        while not os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            below = ids_below(process)  # bubblewrap's other process, which is the sandbox's init, and the command
+            if len(below) > 1:
+                return [process, below[0]]
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, f"bubblewrap runs nothing within {_WRAP_TIMEOUT:g} s")
+            time.sleep(_POLL)
+        return []
 
     def serve(self) -> None:
         # Its one thread lives in the sandbox's network, and a socket stays in the network where it was made.

@@ -52,6 +52,16 @@ def agents(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def launchers(folder: Path) -> list[psutil.Process]:
+    """The launchers of the sandboxes under a folder."""
+    found = []
+    for process in in_sandboxes(folder):
+        with contextlib.suppress(psutil.Error):
+            if "runtimes.launch" in process.cmdline():
+                found.append(process)
+    return found
+
+
 def kill_all(processes: list[psutil.Process]) -> None:
     """Kill processes and all that they have started, at once, as a power cut does; returns when all have ended."""
     found: list[psutil.Process] = []
