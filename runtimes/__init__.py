@@ -48,8 +48,9 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name,
-    `{WORK}` for the absolute path of the kept working folder and `{WEBHOOKS}` for the URL to post webhooks to, both as
-    the sandbox sees them. A limit of None is the runtime's own, one of 0 none."""
+    `{WORK}` for the absolute path of the kept working folder, `{WEBHOOKS}` for the URL to post webhooks to, and in a
+    process `{PROJECT}` for the server's folder, all as the sandbox sees them. A limit of None is the runtime's own, and
+    one of 0 is none."""
 
     sandbox_id: str
     command: tuple[str, ...]

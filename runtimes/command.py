@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from runtimes import Launch, RuntimeFailure, filled
 from runtimes.isolation import BUBBLEWRAP, LANDLOCK
 from runtimes.isolation.network import HOOK_PORT
+from runtimes.isolation.view import PROJECT
 from runtimes.tree import MARK
 
 #: the PATH of a sandbox without one of its own
@@ -27,6 +28,7 @@ def composed(
         raise RuntimeFailure(f"its working directory {launch.working_dir} lies outside of its folder")
     working_dir.mkdir(parents=True, exist_ok=True)
     words: dict[str, object] = {"WORK": work, "WEBHOOKS": _webhooks(launch.webhooks, kind, hook_port), **ports}
+    words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
     env = {"PATH": PATH, "HOME": str(work)}
     if kind == LANDLOCK:  # which cannot give it a /tmp of its own
         env["TMPDIR"] = str(folder / "tmp")

@@ -7,7 +7,8 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
                      runs the command
     ending.json      how its command ended
     log, log.1       its output
-    tmp/             its temporary files, where Landlock confines it; emptied by each start
+    tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
+                     made anew by each start
     paused           exists while the sandbox is to stand still
 FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
 FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors

@@ -21,7 +21,7 @@ from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, Isolation,
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.entrance import Confinement
 from runtimes.isolation.users import hand_over, held_user
-from runtimes.isolation.view import is_seen, readable
+from runtimes.isolation.view import is_seen, link_agent, readable
 from runtimes.launch import ENDING, HANDLE, Order
 from runtimes.ports import held_ports
 
@@ -98,14 +98,18 @@ class Starts:
     ) -> Confinement:
         if isolation.kind == NONE:
             return Confinement(NONE)
-        temporary = folder / "tmp"
+        temporary, project = folder / "tmp", folder / "project"
+        paths = readable(launch.readable, self.private)
         if isolation.kind == LANDLOCK:
             remove(temporary)
             temporary.mkdir(mode=0o700)
+            remove(project)
+            link_agent(project)
+            paths.append(str(project))
         return Confinement(
             kind=isolation.kind,
             network=isolation.network,
-            readable=readable(launch.readable, self.private),
+            readable=paths,
             work=str(folder / "work"),
             temporary=str(temporary),
             user=user,

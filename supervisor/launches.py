@@ -20,7 +20,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
-    words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
+    words = {"PYTHON": sys.executable}
     env = {
         "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
         # By default an agent server seals with its session key, and every start has another one.
@@ -51,7 +51,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str) -> Launch:
         processes=spec.processes,
         webhooks=webhook_base_url,
         isolation=spec.isolation,
-        readable=tuple(filled(path, words) for path in spec.readable),
+        readable=tuple(filled(path, {"PROJECT": _PROJECT}) for path in spec.readable),
         network=spec.network,
         capabilities=spec.capabilities,
         new_privileges=spec.new_privileges,

@@ -79,8 +79,9 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
 def _locked(network: str, can: Abilities) -> Isolation:
     """Landlock alone: its sentences name what its version, or a missing libseccomp, leaves open."""
     reaches = [
-        "The names, sizes and modes of all files, and the modes and times of files of the server's user, which it can "
-        "change; the list of the host's processes with their command lines; the host's name, users and interfaces.",
+        "The sizes and modes of files whose path it knows; of the server's user's files it can change mode and times, of "
+        "that user's processes the priority; the host's list of processes with their command lines, its name, users, "
+        "interfaces and System V shared memory.",
     ]
     if can.landlock < _TCP:
         reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")

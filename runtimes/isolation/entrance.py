@@ -58,10 +58,10 @@ class Entrance:
     def _confine(self) -> None:
         """Confine the calling process."""
 
-    def wrappers(self, process: int) -> list[int]:
+    def wrappers(self, confined: int) -> list[int]:  # noqa: ARG002 - bubblewrap makes them
         """The processes between the launcher and the command, once it runs; empty if it has ended, or there are none.
 
-        process: the one that was confined. Raises OSError if that does nothing for too long.
+        confined: the process that entered. Raises OSError if that does nothing for too long.
         """
         return []
 
@@ -88,7 +88,7 @@ class _Wrapped(Entrance):
             confinement.readable, confinement.work, folder, env, resolvers(), staged=confinement.user is not None
         )
         if seccomp.IS_THERE:
-            self.files.append(bubblewrap.in_memory(seccomp.program(sockets=True, datagrams=True)))
+            self.files.append(bubblewrap.in_memory(seccomp.program(shared=False, datagrams=True)))
             options += ["--seccomp", str(self.files[-1])]
         self.files.append(bubblewrap.in_memory(b"".join(word.encode() + b"\0" for word in options)))
         self.command = [program, "--args", str(self.files[-1]), "--", *command]
@@ -101,12 +101,12 @@ class _Wrapped(Entrance):
             sources = bubblewrap.sources(self.confinement.readable, self.confinement.work)
             bubblewrap.step_aside(self.confinement.user, sources, self.confinement.processes)
 
-    def wrappers(self, process: int) -> list[int]:
+    def wrappers(self, confined: int) -> list[int]:
         deadline = time.monotonic() + _WRAP_TIMEOUT
-        while not os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            below = ids_below(process)  # bubblewrap's other process, which is the sandbox's init, and the command
+        while not os.waitid(os.P_PID, confined, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            below = ids_below(confined)  # bubblewrap's other process, which is the sandbox's init, and the command
             if len(below) > 1:
-                return [process, below[0]]
+                return [confined, below[0]]
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, f"bubblewrap runs nothing within {_WRAP_TIMEOUT:g} s")
             time.sleep(_POLL)
@@ -129,7 +129,7 @@ class _Locked(Entrance):
         self._filter = b""
         internet = confinement.network == "internet"
         if seccomp.IS_THERE:
-            self._filter = seccomp.program(sockets=False, datagrams=internet)
+            self._filter = seccomp.program(shared=True, datagrams=internet)
         own = [*confinement.ports, *([confinement.hook_port] if confinement.webhooks else [])]
         self._rules = landlock.Rules(
             readable=[*confinement.readable, "/proc", *_resolved()],

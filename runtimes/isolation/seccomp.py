@@ -33,7 +33,7 @@ _FAST_OPEN, _SENDS = 0x2000_0000, {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
 _ALLOW, _ERROR = 0x7FFF_0000, 0x0005_0000
 _BAD_ARCHITECTURE = 2  #: SCMP_FLTATR_ACT_BADARCH
-_EQUAL, _GREATER_EQUAL, _GREATER, _MASKED = 4, 5, 6, 7
+_NOT_EQUAL, _EQUAL, _GREATER_EQUAL, _GREATER, _MASKED = 1, 4, 5, 6, 7
 
 
 class _Test(NamedTuple):
@@ -68,11 +68,11 @@ _SECCOMP = _library()
 IS_THERE = _SECCOMP is not None
 
 
-def program(*, sockets: bool, datagrams: bool) -> bytes:
+def program(*, shared: bool, datagrams: bool) -> bytes:
     """The filter as the kernel's instructions; only where libseccomp is. Raises OSError.
 
-    sockets: whether Unix sockets may be made, and those that Landlock does not take for TCP. datagrams: whether UDP may
-    be used.
+    shared: the sandbox lives in the host's namespaces, so it makes no Unix sockets, none that Landlock does not take for
+    TCP, and changes no limits of other processes. datagrams: whether UDP may be used.
     """
     context = ctypes.c_void_p(_SECCOMP.seccomp_init(_ALLOW))
     file = os.memfd_create("seccomp")
@@ -85,7 +85,9 @@ def program(*, sockets: bool, datagrams: bool) -> bytes:
         _refuse(context, "clone3", error=errno.ENOSYS)  # its flags lie in memory: libraries use clone instead
         for request in _TERMINAL:
             _refuse(context, "ioctl", _Test(1, _MASKED, 0xFFFF_FFFF, request))
-        _refuse_sockets(context, sockets=sockets, datagrams=datagrams)
+        if shared:
+            _refuse(context, "prlimit64", _Test(0, _NOT_EQUAL, 0))
+        _refuse_sockets(context, shared=shared, datagrams=datagrams)
         if _SECCOMP.seccomp_export_bpf(context, file):
             raise OSError(errno.EINVAL, "libseccomp refuses the filter")
         return os.pread(file, 1 << 20, 0)
@@ -94,12 +96,12 @@ def program(*, sockets: bool, datagrams: bool) -> bytes:
         _SECCOMP.seccomp_release(context)
 
 
-def _refuse_sockets(context: ctypes.c_void_p, *, sockets: bool, datagrams: bool) -> None:
-    families = {_AF_INET, _AF_INET6, _AF_NETLINK} | ({_AF_UNIX} if sockets else set())
+def _refuse_sockets(context: ctypes.c_void_p, *, shared: bool, datagrams: bool) -> None:
+    families = {_AF_INET, _AF_INET6, _AF_NETLINK} | (set() if shared else {_AF_UNIX})
     for family in set(range(_AF_NETLINK)) - families:
         _refuse(context, "socket", _Test(0, _EQUAL, family))
     _refuse(context, "socket", _Test(0, _GREATER, _AF_NETLINK))
-    if not sockets:
+    if shared:
         for protocol in _NOT_TCP:
             _refuse(context, "socket", _Test(2, _EQUAL, protocol))
         _refuse(context, "socket", _Test(2, _GREATER_EQUAL, _FIRST_LARGE))

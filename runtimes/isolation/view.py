@@ -19,7 +19,7 @@ ssl/certs ssl/openssl.cnf pki/tls/certs pki/tls/openssl.cnf pki/ca-trust/extract
 python3 java-11-openjdk java-17-openjdk java-21-openjdk perl magic magic.mime
 """
 
-_PROJECT = Path(__file__).parent.parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 
 #: what the reference agent needs of the server's folder
 _AGENT = ("agents", "wire.py")
@@ -34,11 +34,21 @@ def interpreter() -> list[str]:
     """The server's Python, its packages, and the reference agent; each also under the path that its links lead to."""
     packages = [path for path in (*site.getsitepackages(), site.getusersitepackages()) if Path(path).is_dir()]
     program = Path(sys.executable)
-    places = [sys.prefix, sys.base_prefix, *packages, *(str(_PROJECT / name) for name in _AGENT)]
+    places = [sys.prefix, sys.base_prefix, *packages, *(str(PROJECT / name) for name in _AGENT)]
     while program.is_symlink():  # a virtual environment links to the interpreter that made it
         program = program.parent / program.readlink()
     places.append(str(program.parent))
     return [path for place in places for path in dict.fromkeys((place, str(Path(place).resolve())))]
+
+
+def link_agent(folder: Path) -> None:
+    """Make a folder of links to what the reference agent needs, and nothing else.
+
+    Landlock allows a folder with all below it or not at all, and Python must list the folder that it imports from.
+    """
+    folder.mkdir(mode=0o700)
+    for name in _AGENT:
+        (folder / name).symlink_to(PROJECT / name)
 
 
 def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
@@ -53,12 +63,12 @@ def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
             raise RuntimeFailure(f"its spec's `readable` names {path}, which does not exist")
     paths = [*system_files(), *(path for path in interpreter() if path != "/"), *named]
     for secret in (path.resolve() for path in private):
-        for path in paths:
-            if secret.is_relative_to(Path(path).resolve()):
-                raise RuntimeFailure(f"it could read {path}, in which the server keeps {secret}: move one of both")
         for path in named:
             if Path(path).resolve().is_relative_to(secret):
                 raise RuntimeFailure(f"its spec's `readable` names {path}, in which the server keeps its own data")
+        for path in paths:
+            if secret.is_relative_to(Path(path).resolve()):
+                raise RuntimeFailure(f"it could read {path}, in which the server keeps {secret}: move one of both")
     return _outermost(paths)
 
 
