@@ -79,8 +79,8 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
 def _locked(network: str, can: Abilities) -> Isolation:
     """Landlock alone: its sentences name what its version, or a missing libseccomp, leaves open."""
     reaches = [
-        "The sizes and modes of files whose path it knows; of the server's user's files it can change mode and times, of "
-        "that user's processes the priority; the host's list of processes with their command lines, its name, users, "
+        "The sizes and modes of files whose path it knows; the mode and times of files and the priority of processes of "
+        "the server's user, which it can change; the host's list of processes with their command lines, its name, users, "
         "interfaces and System V shared memory.",
     ]
     if can.landlock < _TCP:

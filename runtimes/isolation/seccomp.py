@@ -71,8 +71,8 @@ IS_THERE = _SECCOMP is not None
 def program(*, shared: bool, datagrams: bool) -> bytes:
     """The filter as the kernel's instructions; only where libseccomp is. Raises OSError.
 
-    shared: the sandbox lives in the host's namespaces, so it makes no Unix sockets, none that Landlock does not take for
-    TCP, and changes no limits of other processes. datagrams: whether UDP may be used.
+    shared: the sandbox lives in the host's namespaces, so it makes no Unix sockets, none that Landlock does not take
+    for TCP, and changes no limits of other processes. datagrams: whether UDP may be used.
     """
     context = ctypes.c_void_p(_SECCOMP.seccomp_init(_ALLOW))
     file = os.memfd_create("seccomp")
