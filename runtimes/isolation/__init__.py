@@ -79,9 +79,9 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
 def _locked(network: str, can: Abilities) -> Isolation:
     """Landlock alone: its sentences name what its version, or a missing libseccomp, leaves open."""
     reaches = [
-        "The sizes and modes of files whose path it knows; the mode and times of files and the priority of processes of "
-        "the server's user, which it can change; the host's list of processes with their command lines, its name, users, "
-        "interfaces and System V shared memory.",
+        "The sizes and modes of files whose path it knows; the mode and times of files and the priority of processes "
+        "of the server's user, which it can change; the host's list of processes with their command lines, its name, "
+        "users, interfaces and System V shared memory.",
     ]
     if can.landlock < _TCP:
         reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")
