@@ -4,12 +4,12 @@ import platform
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from marshmallow import RAISE, Schema, ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
 
 from config import ConfigError
 
@@ -26,17 +26,19 @@ def unsupported(runtime: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides."""
+    """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides, and 0 is none."""
 
     id: str
     command: tuple[str, ...]
     created_at: datetime
-    initial_env: Mapping[str, str]
+    initial_env: Mapping[str, str] = field(repr=False)
+    secret_env: Mapping[str, str] = field(repr=False)
     working_dir: str
     runtime: str
     image: str | None
     ports: Mapping[str, int]
-    isolated: bool
+    isolation: str
+    readable: tuple[str, ...]
     network: str | None
     capabilities: tuple[str, ...]
     new_privileges: bool
@@ -56,8 +58,12 @@ class Spec:
 #: most restarts of one sandbox in ten minutes
 MOST_RESTARTS = 100
 
-#: keys that loosen the hardening of a container, with their defaults
-_OF_CONTAINERS: dict[str, Any] = {"network": None, "capabilities": [], "new_privileges": False, "read_only": True}
+#: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
+_OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
+_OF_PROCESSES: dict[str, Any] = {"isolation": "auto", "readable": []}
+
+#: MiB that the files of a process sandbox may take unless its spec says otherwise
+_DISK_MB = 10_240
 
 #: the least memory that an engine gives to a container
 _LEAST_MEMORY_MB = 6
@@ -69,10 +75,10 @@ class _Strict(Schema):
 
 
 class _Limits(_Strict):
-    memory_mb = fields.Integer(strict=True, validate=validate.Range(min=1))
+    memory_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
     cpus = fields.Float(validate=validate.Range(min=0.01))
-    processes = fields.Integer(strict=True, validate=validate.Range(min=1))
-    disk_mb = fields.Integer(strict=True, validate=validate.Range(min=1))
+    processes = fields.Integer(strict=True, validate=validate.Range(min=0))
+    disk_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
 
 
 class _Spec(_Strict):
@@ -85,19 +91,17 @@ class _Spec(_Strict):
     image = fields.String(load_default=None)
     working_dir = fields.String(load_default=".", validate=validate.Length(min=1))
     initial_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
+    secret_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
     ports = fields.Dict(
         keys=fields.String(validate=validate.Regexp(r"[A-Z][A-Z0-9_]*\Z")),
         values=fields.Integer(strict=True, validate=validate.Range(min=1, max=65535)),
         load_default=lambda: {"AGENT_SERVER": 8000},
     )
-    isolated = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
-    network = fields.String(
-        load_default=None,
-        validate=[
-            validate.Regexp(re.compile(r"[\w.-]+\Z"), error="Must be the name of a network of the engine."),
-            validate.NoneOf(["host", "none"], error="Must be a network that publishes ports: neither host nor none."),
-        ],
+    isolation = fields.String(load_default="auto", validate=validate.OneOf(["auto", "required", "none"]))
+    readable = fields.List(
+        fields.String(validate=validate.Regexp(r"/.", error="Must be an absolute path but /.")), load_default=list
     )
+    network = fields.String(load_default=None)
     capabilities = fields.List(
         fields.String(
             validate=validate.Regexp(r"[A-Z][A-Z_]*\Z", error="Must be the name of a capability, such as NET_RAW.")
@@ -114,27 +118,36 @@ class _Spec(_Strict):
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
 
+    @pre_load
+    def _known_names(self, spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if "isolated" in spec:
+            raise ValidationError('Replaced by isolation = "auto", "required" or "none".', "isolated")
+        return spec
+
     @validates_schema
     def _consistent(self, spec: dict[str, Any], **_: Any) -> None:
         if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
             raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
         if spec["runtime"] == "docker":
             _check_container(spec)
-        for key, absent in _OF_CONTAINERS.items():
-            if spec["runtime"] != "docker" and spec[key] != absent:
-                raise ValidationError("Only for the docker runtime.", key)
+        else:
+            _check_process(spec)
+        if both := sorted(spec["initial_env"].keys() & spec["secret_env"].keys()):
+            raise ValidationError(f"initial_env has {both[0]} too.", "secret_env")
         if "AGENT_SERVER" not in spec["ports"]:
             raise ValidationError("AGENT_SERVER must be among them.", "ports")
 
     @post_load
     def _made(self, spec: dict[str, Any], **_: Any) -> Spec:
         limits, created_at = spec.pop("limits"), spec.pop("created_at").astimezone(UTC)
-        memory, disk = limits.get("memory_mb"), limits.get("disk_mb")
+        lists = {name: tuple(spec[name]) for name in ("command", "capabilities", "readable")}
+        memory = limits.get("memory_mb")
+        disk = limits.get("disk_mb", _DISK_MB if spec["runtime"] == "process" else 0)
         return Spec(
-            **{**spec, "command": tuple(spec["command"]), "capabilities": tuple(spec["capabilities"])},
+            **{**spec, **lists},
             created_at=created_at,
             memory_bytes=memory and memory * 1024 * 1024,
-            disk_bytes=disk and disk * 1024 * 1024,
+            disk_bytes=disk * 1024 * 1024 or None,
             cpus=limits.get("cpus"),
             processes=limits.get("processes"),
         )
@@ -146,10 +159,29 @@ def _check_container(spec: Mapping[str, Any]) -> None:
         raise ValidationError("Missing: the docker runtime needs one.", "image")
     if folder != "." and not (folder.startswith("/") and folder.strip("/")):
         raise ValidationError('Must be "." (the image\'s own) or an absolute path but /.', "working_dir")
-    if spec["isolated"]:
-        raise ValidationError("Only for the process runtime: a container is isolated.", "isolated")
+    for key, absent in _OF_PROCESSES.items():
+        if spec[key] != absent:
+            raise ValidationError("Only for the process runtime: a container is isolated.", key)
+    if spec["network"] in ("host", "none"):
+        raise ValidationError("Must be a network that publishes ports: neither host nor none.", "network")
+    if spec["network"] is not None and not re.fullmatch(r"[\w.-]+", spec["network"]):
+        raise ValidationError("Must be the name of a network of the engine.", "network")
     if memory < _LEAST_MEMORY_MB:
         raise ValidationError({"memory_mb": [f"Must be at least {_LEAST_MEMORY_MB} for a container."]}, "limits")
+    if spec["limits"].get("processes") == 0:
+        raise ValidationError({"processes": ["Must be at least 1 for a container."]}, "limits")
+
+
+def _check_process(spec: Mapping[str, Any]) -> None:
+    for key, absent in _OF_CONTAINERS.items():
+        if spec[key] != absent:
+            raise ValidationError("Only for the docker runtime.", key)
+    if spec["network"] not in (None, "internet", "none"):
+        raise ValidationError('Must be "internet" or "none" for the process runtime.', "network")
+    if spec["isolation"] == "none" and spec["network"] == "none":
+        raise ValidationError(
+            'Must be absent with isolation = "none": the sandbox has the machine\'s network.', "network"
+        )
 
 
 class SpecNotFound(LookupError):

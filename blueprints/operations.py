@@ -3,6 +3,7 @@
 import platform
 import time
 from contextlib import suppress
+from typing import Any
 
 from flask import current_app
 
@@ -56,7 +57,9 @@ def ready() -> dict[str, object]:
 def server_info() -> dict[str, object]:
     """Describe this server: its releases, its capabilities and its store."""
     state = current_store.health.state()
+    hosts = current_store.hosts.isolation() if state else None
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
+    notices = (of_store, _seal_fault(), unsupported("process"), *map(_weakness, hosts or ()))
     return {
         "title": current_app.config["API_TITLE"],
         "version": WIRE_VERSION,
@@ -69,7 +72,8 @@ def server_info() -> dict[str, object]:
         "capabilities": CAPABILITIES,
         "usable_tools": [],
         "store": state,
-        "notice": " ".join(filter(None, (of_store, _seal_fault(), unsupported("process")))) or None,
+        "notice": " ".join(filter(None, notices)) or None,
+        "isolation": hosts,
         "docs": "/docs",
     }
 
@@ -78,3 +82,11 @@ def _seal_fault() -> str | None:
     with suppress(*UNAVAILABLE):
         return current_store.seal_check.fault()
     return None
+
+
+def _weakness(isolation: dict[str, Any]) -> str:
+    """What an operator must know of a host's isolation; empty where it is whole."""
+    if isolation["kind"] == "bubblewrap":
+        return ""
+    alone = "confined by Landlock alone" if isolation["kind"] == "landlock" else "not isolated at all"
+    return f"Process sandboxes of the host {isolation['host']} are {alone}: `isolation` says what they reach."

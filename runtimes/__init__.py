@@ -47,8 +47,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name, and
-    `{WORK}` for the absolute path of the kept working folder, as the sandbox sees it."""
+    """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name,
+    `{WORK}` for the absolute path of the kept working folder, `{WEBHOOKS}` for the URL to post webhooks to, and in a
+    process `{PROJECT}` for the server's folder, all as the sandbox sees them. A limit of None is the runtime's own, and
+    one of 0 is none."""
 
     sandbox_id: str
     command: tuple[str, ...]
@@ -61,9 +63,13 @@ class Launch:
     memory_bytes: int | None = None
     cpus: float | None = None
     processes: int | None = None
-    isolated: bool = False
-    # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
+    webhooks: str = ""  #: base URL of the server's webhooks; empty: the sandbox posts none
+    # for processes only; docs/isolation.md
+    isolation: str = "none"  #: auto, required, none
+    readable: tuple[str, ...] = ()  #: further paths that a confined sandbox can read
+    #: for processes `internet` or `none`; for containers a network of the engine
     network: str | None = None
+    # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
     capabilities: tuple[str, ...] = ()
     new_privileges: bool = False
     read_only: bool = True

@@ -24,7 +24,7 @@ def supervise(folder: Path) -> int:
 
     Raises RuntimeFailure.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = os.open(folder / _SUPERVISORS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     lock(held, fcntl.LOCK_SH)  # a launcher's poll holds it for microseconds
     return held

@@ -7,6 +7,8 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
                      runs the command
     ending.json      how its command ended
     log, log.1       its output
+    tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
+                     made anew by each start
     paused           exists while the sandbox is to stand still
 FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
 FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
@@ -17,55 +19,42 @@ supervisor for `orphan_seconds` ends its sandbox, also a paused one; the folder 
 
 Limits. With a cgroup v2 below which this process may make others (see `cgroup.py`) the kernel freezes a sandbox and
 limits its memory, processes and cpus, as far as the cgroup has those controllers. Without one a sandbox is frozen by
-SIGSTOP to every process, memory is limited as the address space of each process, and processes and cpus are not
-limited at all, because the system counts processes per user and rations no cpus to a process. The handle's `limits`
-has how each limit is enforced.
+SIGSTOP to every process, memory that its spec limits is limited as the address space of each process, processes are
+limited in bubblewrap, where the sandbox's user is counted by itself, and cpus not at all. The handle's `limits` has
+how each limit is enforced. `starts.py` has the limits of a spec that names none.
+
+Isolation. `isolation/` keeps a sandbox away from the host, as its spec says; the handle's `isolation` says what it has.
 
 Limitations. Without a cgroup a sandbox that forks for seconds without end can outpace the freezing, and a resume
-also continues processes that the sandbox itself had stopped. A sandbox runs as the supervisor's user: unless it is
-isolated it can read that user's files, signal that user's processes, its launcher among them, and escape, if it clears
-its environment and leaves its session just when its launcher is killed.
-
-Isolation. bubblewrap gives a sandbox its own processes, /tmp, /dev and no capabilities; the sandbox sees the
-machine's files, but not those of other sandboxes, and writes only its working directory. The network is the
-machine's.
+also continues processes that the sandbox itself had stopped. Without isolation a sandbox can read the files of the
+supervisor's user, signal that user's processes, its launcher among them, and escape, if it clears its environment and
+leaves its session just when its launcher is killed.
 """
 
 import contextlib
-import json
 import re
-import select
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, archive, cgroup, tree
-from runtimes.command import PATH, composed
 from runtimes.endings import ending, fault
 from runtimes.filling import fill
 from runtimes.folder import failing, lock_of, locked, remove, used
-from runtimes.freezer import PAUSED, Freezer
-from runtimes.launch import ENDING, HANDLE, Order, printed, read
+from runtimes.freezer import Freezer
+from runtimes.launch import HANDLE, printed, read
 from runtimes.orphans import supervise
-from runtimes.ports import DEFAULT_RANGE, HeldPorts, held_ports
-
-#: seconds in which a launcher must reply whether the command runs
-_START_TIMEOUT = 30.0
+from runtimes.ports import DEFAULT_RANGE
+from runtimes.starts import Starts, described
 
 #: seconds that a launcher may need beyond its grace to end everything
 _END_TIMEOUT = 3.0
 
 #: ids that may name a folder: neither a path nor the name of a lock
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-
-_PROJECT = Path(__file__).parent.parent
 
 
 class ProcessRuntime:
@@ -80,16 +69,26 @@ class ProcessRuntime:
         parent_cgroup: Path | Literal["own"] | None = "own",
         ports: range = DEFAULT_RANGE,
         orphan_seconds: float = 3600.0,
+        address: str = "127.0.0.1",
+        private: tuple[Path, ...] = (),
     ) -> None:
         """grace is the seconds between SIGTERM and SIGKILL. parent_cgroup: where sandboxes get a cgroup each;
         "own" is this process's, if that is allowed; None is to freeze by signals. ports: from which sandboxes get
-        theirs. orphan_seconds: after which a sandbox ends when no process has a ProcessRuntime of this folder."""
+        theirs. orphan_seconds: after which a sandbox ends when no process has a ProcessRuntime of this folder.
+        address: of the host, where the ports of sandboxes with a network of their own listen. private: files and
+        folders of the server beside this folder that no confined sandbox may read."""
         self._folder = folder.resolve()
-        self._log_bytes = log_bytes
         self._grace = grace
         self._cgroups = cgroup.Cgroups(self._folder, parent_cgroup)
-        self._ports = ports
-        self._orphan_seconds = orphan_seconds
+        self._starts = Starts(
+            cgroups=self._cgroups,
+            ports=ports,
+            log_bytes=log_bytes,
+            grace=grace,
+            orphan_seconds=orphan_seconds,
+            address=address,
+            private=(self._folder, *private),
+        )
         self._supervised = supervise(self._folder)
         self._cgroups.remove_stale()
 
@@ -105,8 +104,7 @@ class ProcessRuntime:
             new = not folder.exists()
             _clear(folder, handle.get("cgroup"))
             try:
-                with held_ports(launch.ports, self._ports) as held:
-                    return self._start(launch, folder, lock, held)
+                return self._starts.start(launch, folder, lock)
             except BaseException:
                 _clear(folder, self._cgroups.of(folder))
                 if new:
@@ -198,38 +196,7 @@ class ProcessRuntime:
     def _unfinished(self, folder: Path) -> dict[str, Any]:
         """The handle for a folder without one: that of a sandbox without a launcher."""
         nothing: dict[str, Any] = {"limits": {}, "start": 0, "pid": 0, "started": ""}
-        return _described(folder, {}, self._cgroups.of(folder)) | nothing
-
-    def _start(self, launch: Launch, folder: Path, lock: int, held: HeldPorts) -> Handle:
-        """Start a launcher and send it its order; its reply."""
-        for left in (ENDING, HANDLE, PAUSED):
-            (folder / left).unlink(missing_ok=True)
-        (folder / "work").mkdir(parents=True, exist_ok=True)
-        command, env, working_dir = composed(launch, folder, held.ports)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "runtimes.launch", str(lock)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=_PROJECT,
-            env={"PATH": PATH, tree.MARK: str(folder)},
-            start_new_session=True,
-            pass_fds=[lock, *held.files],
-        )
-        threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay a zombie
-        group, limits = self._cgroups.confine(launch, folder, process.pid)
-        in_group = limits.get("memory_bytes") == "cgroup"
-        order = Order(
-            handle=_described(folder, held.ports, group) | {"limits": limits, "start": launch.start},
-            command=command,
-            env=env,
-            working_dir=str(working_dir),
-            log_bytes=self._log_bytes,
-            address_space=None if in_group else launch.memory_bytes,
-            grace=self._grace,
-            orphan_seconds=self._orphan_seconds,
-        )
-        return Handle(_send_order(process, json.dumps(asdict(order))))
+        return described(folder, {}, self._cgroups.of(folder)) | nothing
 
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
         """Send a launcher SIGTERM, so that it ends its sandbox; kill the launcher at the timeout."""
@@ -242,20 +209,10 @@ class ProcessRuntime:
             launcher.kill()
 
 
-def _described(folder: Path, ports: dict[str, int], group: Path | None) -> dict[str, Any]:
-    """The members of a handle except its launcher and its limits."""
-    return {
-        "runtime": "process",
-        "sandbox_id": folder.name,
-        "folder": str(folder),
-        "ports": ports,
-        "cgroup": str(group) if group else None,
-    }
-
-
 def _freezer(handle: Handle) -> Freezer:
-    processes = cgroup.Cgroup(Path(handle["cgroup"])) if handle["cgroup"] else tree.Tree(handle["pid"])
-    return Freezer(Path(handle["folder"]), processes)
+    if handle["cgroup"]:
+        return Freezer(Path(handle["folder"]), cgroup.Cgroup(Path(handle["cgroup"])))
+    return Freezer(Path(handle["folder"]), tree.Tree(handle["pid"], handle.get("wrappers", ())))
 
 
 @contextlib.contextmanager
@@ -273,26 +230,3 @@ def _clear(folder: Path, *groups: str | Path | None) -> None:
         if group is not None:
             cgroup.Cgroup(Path(group)).end()
     tree.end(lambda: tree.marked(folder))
-
-
-def _send_order(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
-    """Send a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdout, contextlib.suppress(BrokenPipeError):
-        with process.stdin:
-            process.stdin.write(order.encode())
-        if not select.select([process.stdout], [], [], _START_TIMEOUT)[0]:
-            process.kill()
-            raise RuntimeFailure(f"its launcher did not reply within {_START_TIMEOUT:g} s")
-        text = process.stdout.readline()
-    try:
-        reply: dict[str, Any] = json.loads(text)
-    except ValueError:
-        raise RuntimeFailure(
-            f"its launcher broke off: {text.decode(errors='replace').strip() or 'it printed nothing'}"
-        ) from None
-    if "error" in reply:
-        raise RuntimeFailure(reply["error"])
-    handle: dict[str, Any] = reply["handle"]
-    return handle

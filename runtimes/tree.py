@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,13 @@ def descendants(pid: int) -> list[psutil.Process]:
     return []
 
 
+def family(pid: int) -> list[psutil.Process]:
+    """A living process and its descendants, parents before children; empty if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return [] if _states(pid) <= _DEAD else [psutil.Process(pid), *descendants(pid)]
+    return []
+
+
 def marked(folder: Path) -> list[psutil.Process]:
     """The living processes that bear the mark of a sandbox's folder, and their descendants."""
     processes: dict[int, psutil.Process] = {}
@@ -69,15 +76,17 @@ def marked(folder: Path) -> list[psutil.Process]:
     return list(processes.values())
 
 
-def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0) -> None:
+def end(find: Callable[[], list[psutil.Process]], *, grace: float = 0, follow: Container[int] = ()) -> None:
     """End all processes that `find` finds, also those forked meanwhile.
 
-    grace is the seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
+    grace is the seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once. follow: processes that get no SIGTERM,
+    because they end after the others and take them along when they end before.
     Raises RuntimeFailure if a process survives SIGKILL.
     """
     if grace:
         for process in find():
-            _send(process, signal.SIGTERM)
+            if process.pid not in follow:
+                _send(process, signal.SIGTERM)
             _send(process, signal.SIGCONT)  # else a stopped process would not act on it
         deadline = time.monotonic() + grace
         while find() and time.monotonic() < deadline:
@@ -126,13 +135,17 @@ def _states(pid: int) -> set[str]:
 
 @dataclass(frozen=True)
 class Tree:
-    """The descendants of a launcher, frozen by signals. The launcher itself goes on: it forks nothing."""
+    """The descendants of a launcher, frozen by signals. The launcher itself goes on: it forks nothing.
+
+    wrappers: processes between the launcher and its command, which go on too: they pass on how the command ends.
+    """
 
     launcher: int
+    wrappers: Sequence[int] = ()
 
     def is_frozen(self) -> bool:
         """Whether every process stands still. Cost: reads a few files per process of the sandbox."""
-        return all(_stands_still(pid) for pid in _ids_below(self.launcher))
+        return all(_stands_still(pid) for pid in ids_below(self.launcher) if pid not in self.wrappers)
 
     def freeze(self) -> None:
         """Stop every process; returns when two passes found no process that runs.
@@ -170,14 +183,14 @@ class Tree:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 if process.ppid() in still:
-                    if _stands_still(process.pid):
+                    if process.pid in self.wrappers or _stands_still(process.pid):
                         still.add(process.pid)
                     else:
                         _send(process, signal.SIGSTOP)
         return bool(processes) and len(still) == len(processes) + 1
 
 
-def _ids_below(pid: int) -> list[int]:
+def ids_below(pid: int) -> list[int]:
     """The ids of a process's descendants, for a poll that may miss one and is repeated.
 
     The kernel's lists of children are exact only while none of the children ends; they cost nothing per process of

@@ -3,6 +3,7 @@
 from marshmallow import fields
 
 from schemas.fields import BaseSchema
+from schemas.sandboxes import Isolation
 
 
 class Status(BaseSchema):
@@ -17,6 +18,12 @@ class StoreState(BaseSchema):
 class Readiness(BaseSchema):
     status = fields.String(required=True, metadata={"enum": ["ready"]})
     store = fields.Nested(StoreState, required=True)
+
+
+class HostIsolation(Isolation):
+    """What a process sandbox of a host has whose spec leaves `isolation` and `network` as they are."""
+
+    host = fields.String(required=True)
 
 
 class ServerInfo(BaseSchema):
@@ -37,5 +44,11 @@ class ServerInfo(BaseSchema):
     store = fields.Nested(StoreState, required=True, allow_none=True)
     notice = fields.String(
         required=True, allow_none=True, metadata={"description": "What an operator must know, in sentences."}
+    )
+    isolation = fields.List(
+        fields.Nested(HostIsolation),
+        required=True,
+        allow_none=True,
+        metadata={"description": "Of each host that has a supervisor; null while the store does not answer."},
     )
     docs = fields.String(required=True)

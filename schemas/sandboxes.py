@@ -1,6 +1,7 @@
 """Sandboxes and their specs. Source: the app-server wire."""
 
 import re
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,6 +24,12 @@ _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 MOST_LINES = 10_000
 
 
+#: a variable whose value is shown to nobody, and what stands for it; a URL with a password in it
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH|PRIVATE|COOKIE|SIGNATURE|CERT|DSN", re.IGNORECASE)
+_MASK = "**********"
+_SECRET_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+
+
 class SpecSearch(BaseSchema):
     start = Text(data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."})
     limit = Limit(100)
@@ -37,8 +44,27 @@ class SandboxSpecInfo(BaseSchema):
         lambda spec: spec.created_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         metadata={"type": "string", "format": "date-time"},
     )
-    initial_env = fields.Dict(keys=fields.String(), values=fields.String(), required=True)
+    initial_env = fields.Function(
+        lambda spec: {
+            **{name: _shown(name, text) for name, text in spec.initial_env.items()},
+            **_masked(spec.secret_env),
+        },
+        metadata={
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": f"Its environment; `{_MASK}` stands for each value that is secret, or may be by its name.",
+        },
+    )
     working_dir = fields.String(required=True)
+
+
+def _shown(name: str, text: str) -> str:
+    """The value of a variable, masked where its name or its form says that it is secret."""
+    return _MASK if _SECRET_NAME.search(name) or _SECRET_URL.search(text) else text
+
+
+def _masked(variables: Mapping[str, str]) -> dict[str, str]:
+    return dict.fromkeys(variables, _MASK)
 
 
 class SandboxSpecPage(BaseSchema):
@@ -91,6 +117,25 @@ class LogTail(BaseSchema):
     )
 
 
+class Isolation(BaseSchema):
+    """What keeps a sandbox away from its host, and what does not. docs/isolation.md explains the kinds."""
+
+    kind = fields.String(required=True, metadata={"enum": ["bubblewrap", "landlock", "container", "none"]})
+    network = fields.String(
+        required=True,
+        metadata={
+            "enum": ["internet", "none", "host"],
+            "description": "`internet`: without the host's loopback, unless `reaches` says so; `host`: the host's own.",
+        },
+    )
+    reaches = fields.List(
+        fields.String(), required=True, metadata={"description": "Sentences: what it is not kept away from."}
+    )
+    lacks = fields.List(
+        fields.String(), required=True, metadata={"description": "Sentences: what is missing here, and why."}
+    )
+
+
 class ExposedUrl(BaseSchema):
     name = fields.String(required=True, metadata={"example": "AGENT_SERVER"})
     url = fields.String(required=True)
@@ -114,6 +159,8 @@ class SandboxInfo(BaseSchema):
     disk_bytes = fields.Integer(
         allow_none=True, metadata={"description": "What its files take on the disk, as measured last."}
     )
+
+    isolation = fields.Nested(Isolation, attribute="isolated_by", allow_none=True, required=True)
 
     @post_dump
     def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:

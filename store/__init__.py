@@ -16,6 +16,7 @@ from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
+from store.hosts import Hosts
 from store.idempotency import Idempotency
 from store.listing import Listing
 from store.places import Places
@@ -57,6 +58,7 @@ class Store:
     idempotency: Idempotency
     counters: Counters
     places: Places
+    hosts: Hosts
 
 
 def open_store(
@@ -104,4 +106,5 @@ def open_store(
         idempotency=Idempotency(scripts, most=most_idempotency_keys),
         counters=Counters(clients.commands, scripts),
         places=places,
+        hosts=Hosts(clients.health),
     )

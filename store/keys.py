@@ -52,6 +52,7 @@
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → identity of its supervisor, until the host | one per host         |
 |                          |            | is lost                                           |                      |
+| {sandboxes}:isolation    | hash       | host → what isolates its process sandboxes, JSON  | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
 |                          |            | next attempt is due, or when its lease ends, µs   |                      |
@@ -194,6 +195,7 @@ class SandboxKeys:
     created = f"{root}:created"
     by_key = f"{root}:keys"
     hosts = f"{root}:hosts"
+    isolation = f"{root}:isolation"
     deliveries = f"{root}:deliveries"
     signal = f"{root}:signal"
 

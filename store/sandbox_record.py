@@ -100,6 +100,11 @@ class Sandbox:
         except KeyUnreadable:
             return None
 
+    @property
+    def isolated_by(self) -> dict[str, Any] | None:
+        """What isolates its processes, as its runtime says; None while it has none."""
+        return (self.handle or {}).get("isolation")
+
 
 def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
     """A sandbox from the names and values of its hash. A field that an older release did not write has its default."""

@@ -31,6 +31,7 @@ from store.errors import UNAVAILABLE, NewerData
 from supervisor.archives import Archives
 from supervisor.endings import Endings, Host
 from supervisor.host_lease import HostLease, HostTaken
+from supervisor.isolation import announce
 from supervisor.log_lines import LogLines
 from supervisor.loop import Loop
 from supervisor.recovery import Recovery
@@ -128,6 +129,18 @@ def _folder(config: Config) -> Path:
     return folder
 
 
+def _process_runtime(config: Config, folder: Path) -> ProcessRuntime:
+    is_near = config.sandbox_url_host in ("127.0.0.1", "localhost")
+    private = [config.data_dir, *([config.sandbox_specs] if config.sandbox_specs else [])]
+    return ProcessRuntime(
+        folder,
+        ports=config.sandbox_port_range,
+        orphan_seconds=config.orphan_seconds,
+        address="127.0.0.1" if is_near else "0.0.0.0",
+        private=tuple(map(Path, private)),
+    )
+
+
 def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
     """Whether the lease was taken before `stop` was set. Raises NewerData, and HostTaken unless it stands by."""
     backoff, said = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), False
@@ -156,7 +169,8 @@ def _supervise(
     """Supervise until `stop` is set, or until another supervisor has the lease."""
     client = http_client(config.agent_seconds)
     commands = Commands(store, client, specs)
-    process = ProcessRuntime(folder, ports=config.sandbox_port_range, orphan_seconds=config.orphan_seconds)
+    process = _process_runtime(config, folder)
+    threading.Thread(target=announce, args=(store, lease.host), daemon=True).start()
     runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
     host = Host(
         lease.host,

@@ -27,17 +27,17 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
-    words = {"PYTHON": sys.executable, "PROJECT": _PROJECT}
+    words = {"PYTHON": sys.executable}
     env = {
         "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
         # By default an agent server seals with its session key, and every start has another one.
         "OH_SECRET_KEY": sandbox.files_key,
         # One sandbox has one agent server: its conversations are not leased to one that was killed.
         "OH_LEASE_TTL_SECONDS": "0",
-        **{name: filled(text, words) for name, text in spec.initial_env.items()},
+        **{name: filled(text, words) for name, text in {**spec.initial_env, **spec.secret_env}.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
-        f"{webhook}BASE_URL": webhook_base_url,
+        f"{webhook}BASE_URL": "{WEBHOOKS}",
         f"{webhook}HEADERS": json.dumps({"Authorization": f"Bearer {hook_key}"}),
         # By default an agent server buffers events; a follower of the conversation needs each at once.
         f"{webhook}EVENT_BUFFER_SIZE": "1",
@@ -46,16 +46,16 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
         f"{webhook}RETRY_DELAY": "1",
         **{f"OH_ALLOW_CORS_ORIGINS_{n}": origin for n, origin in enumerate(origins)},
     }
-    return _order(sandbox, spec, env)
+    return _order(sandbox, spec, env, webhook_base_url)
 
 
 def files_of(sandbox: Sandbox, spec: Spec) -> Launch:
     """The launch of a sandbox whose files alone are packed or filled: without an environment."""
-    return _order(sandbox, spec, {})
+    return _order(sandbox, spec, {}, "")
 
 
-def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str]) -> Launch:
-    command = tuple(filled(word, {"PYTHON": sys.executable, "PROJECT": _PROJECT}) for word in spec.command)
+def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str], webhook_base_url: str) -> Launch:
+    command = tuple(filled(word, {"PYTHON": sys.executable}) for word in spec.command)
     return Launch(
         sandbox_id=sandbox.id,
         start=sandbox.start,
@@ -67,7 +67,9 @@ def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str]) -> Launch:
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
         processes=spec.processes,
-        isolated=spec.isolated,
+        webhooks=webhook_base_url,
+        isolation=spec.isolation,
+        readable=tuple(filled(path, {"PROJECT": _PROJECT}) for path in spec.readable),
         network=spec.network,
         capabilities=spec.capabilities,
         new_privileges=spec.new_privileges,

@@ -34,7 +34,9 @@ def test_every_key_is_explained_in_the_bundled_file():
 
 def test_an_absent_key_has_its_default(tmp_path):
     [spec] = Specs.load(written(tmp_path, one())).all
-    assert (spec.runtime, spec.working_dir, spec.initial_env, spec.isolated) == ("process", ".", {}, False)
+    assert (spec.runtime, spec.working_dir, spec.initial_env, spec.secret_env) == ("process", ".", {}, {})
+    assert (spec.isolation, spec.readable, spec.network) == ("auto", (), None)
+    assert spec.disk_bytes == 10_240 << 20
     assert spec.ports == {"AGENT_SERVER": 8000}
     assert (spec.idle_pause_seconds, spec.max_seconds) == (0, 0)
     assert (spec.memory_bytes, spec.cpus, spec.processes, spec.image) == (None, None, None, None)
@@ -61,6 +63,18 @@ def test_limits_are_read(tmp_path):
     assert (spec.memory_bytes, spec.cpus, spec.processes) == (512 << 20, 1.5, 64)
 
 
+def test_a_limit_of_zero_is_lifted(tmp_path):
+    [spec] = Specs.load(written(tmp_path, one(limits="{ memory_mb = 0, processes = 0, disk_mb = 0 }"))).all
+    assert (spec.memory_bytes, spec.processes, spec.disk_bytes) == (0, 0, None)
+
+
+def test_no_value_of_an_environment_is_in_the_repr_of_a_spec(tmp_path):
+    environments = {"secret_env": '{ A = "planted" }', "initial_env": '{ API_KEY = "planted too" }'}
+    [spec] = Specs.load(written(tmp_path, one(**environments))).all
+    assert "planted" not in repr(spec)
+    assert spec.secret_env == {"A": "planted"}
+
+
 def test_the_first_spec_is_the_default_and_an_unknown_spec_is_not_found(tmp_path):
     specs = Specs.load(written(tmp_path, one() + one(id='"b"')))
     assert [specs.get(None).id, specs.get("b").id] == ["a", "b"]
@@ -82,7 +96,8 @@ def test_the_first_spec_is_the_default_and_an_unknown_spec_is_not_found(tmp_path
         (one(created_at="2026-11-21T10:00:00"), r"created_at: "),
         (one(runtime='"vm"'), r"runtime: Must be one of: process, docker"),
         (one(runtime='"docker"'), r"image: Missing"),
-        (a_container(isolated="true"), r"isolated: Only for the process runtime"),
+        (a_container(isolation='"required"'), r"isolation: Only for the process runtime"),
+        (a_container(readable='["/opt"]'), r"readable: Only for the process runtime"),
         (
             a_container(working_dir='"src"'),
             r"working_dir: Must be \"\.\" \(the image's own\) or an absolute",
@@ -100,14 +115,21 @@ def test_the_first_spec_is_the_default_and_an_unknown_spec_is_not_found(tmp_path
         (one(read_only="false"), r"read_only: Only for the docker runtime"),
         (one(capabilities='["NET_RAW"]'), r"capabilities: Only for the docker runtime"),
         (one(new_privileges="true"), r"new_privileges: Only for the docker runtime"),
-        (one(network='"mine"'), r"network: Only for the docker runtime"),
+        (one(network='"mine"'), r"network: Must be \"internet\" or \"none\" for the process runtime"),
+        (one(network='"none"', isolation='"none"'), r"network: Must be absent with isolation"),
+        (one(isolation='"bubblewrap"'), r"isolation: Must be one of: auto, required, none"),
+        (one(isolated="true"), r"isolated: Replaced by isolation = "),
+        (one(readable='["opt"]'), r"readable\.0: Must be an absolute path but /"),
+        (one(readable='["/"]'), r"readable\.0: Must be an absolute path but /"),
+        (one(secret_env="{ A = 1 }"), r"secret_env\.A\.value: "),
+        (one(secret_env='{ A = "1" }', initial_env='{ A = "2" }'), r"secret_env: initial_env has A too"),
+        (a_container(limits="{ processes = 0 }"), r"limits\.processes: Must be at least 1 for a container"),
         (one(initial_env="{ A = 1 }"), r"initial_env\.A\.value: "),
         (one(ports="{ VSCODE = 8001 }"), r"ports: AGENT_SERVER"),
         (one(ports="{ AGENT_SERVER = 0 }"), r"ports\.AGENT_SERVER\.value: "),
         (one(limits="{ memory = 5 }"), r"limits\.memory: Unknown field"),
-        (one(limits="{ memory_mb = 0 }"), r"limits\.memory_mb: "),
+        (one(limits="{ memory_mb = -1 }"), r"limits\.memory_mb: "),
         (one(idle_pause_seconds="-1"), r"idle_pause_seconds: "),
-        (one(isolated='"yes"'), r"isolated: "),
         (one(surprise="1"), r"surprise: Unknown field"),
         (one() + one(), r"spec 2 \(a\): id: another spec has it"),
         ("", r"spec: the file has one or more tables \[\[spec\]\]"),

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State
 from runtimes.docker.engine import docker
 from runtimes.docker.files import FILLS, Files, remove_container
-from runtimes.docker.settings import HOST, SANDBOX, START, arguments, name_of
+from runtimes.docker.settings import HOST, ISOLATION, SANDBOX, START, arguments, name_of
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -217,7 +217,8 @@ def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
 
 def _handle(sandbox_id: str, container: str | None = None, ports: dict[str, int] | None = None) -> Handle:
     """container: its id; None for a volume without a container."""
-    return Handle({"runtime": "docker", "sandbox_id": sandbox_id, "container": container, "ports": ports or {}})
+    words = {"runtime": "docker", "sandbox_id": sandbox_id, "container": container, "ports": ports or {}}
+    return Handle({**words, "isolation": ISOLATION})
 
 
 def _last_lines(container: "Container", tail: int) -> str:

@@ -22,6 +22,14 @@ _WORK = "/workspace"
 #: limits of a sandbox without limits in its spec: bytes of memory, cpus, processes
 _MEMORY_BYTES, _CPUS, _PROCESSES = 2 << 30, 1.0, 512
 
+#: what a container is kept away from, as `isolation/` has it for processes
+ISOLATION = {
+    "kind": "container",
+    "network": "internet",
+    "reaches": ["The internet, other machines of the host's networks, and the host's ports that are open to them."],
+    "lacks": [],
+}
+
 #: option of a network: whether its containers reach each other
 _JOINS = "com.docker.network.bridge.enable_icc"
 
@@ -54,10 +62,8 @@ def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
 
 def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
     """The arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
-    if launch.isolated:
-        raise RuntimeFailure("isolated is for processes: a container is")
     memory, work = launch.memory_bytes or _MEMORY_BYTES, work_folder(engine, launch)
-    values = {**launch.ports, "WORK": work}
+    values = {**launch.ports, "WORK": work, "WEBHOOKS": launch.webhooks}
     return {
         "image": launch.image,
         "command": [filled(word, values) for word in launch.command],

@@ -31,6 +31,7 @@ id = "published"
 command = {command}
 created_at = 2026-11-21T00:00:00Z
 working_dir = "/tmp"
+isolation = "none" # INTEROP_COMMAND may change its root and mount
 initial_env = {{ PATH = "{path}", HOME = "/tmp", OH_ENABLE_VSCODE = "0", OH_PRELOAD_TOOLS = "0", \
 OH_CONVERSATIONS_PATH = "{conversations}", OPENHANDS_SUPPRESS_BANNER = "1", LITELLM_LOCAL_MODEL_COST_MAP = "True" }}
 

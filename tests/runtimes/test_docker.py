@@ -244,7 +244,6 @@ def test_a_log_of_a_container_holds_the_last_lines(runtime, launch):
         ({"image": "no-such-image"}, "cannot be started: .*no-such-image"),
         ({"network": "no-such-network"}, "cannot be started: .*no-such-network"),
         ({"cpus": 4096.0}, "cannot be started: .*CPUs"),
-        ({"isolated": True}, "isolated is for processes"),
     ],
 )
 def test_a_start_that_the_engine_refuses_fails_with_a_sentence_and_leaves_no_container(

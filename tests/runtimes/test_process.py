@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import pytest
 from runtimes import Launch, RuntimeFailure, State, cgroup
 from runtimes.process import ProcessRuntime
 from runtimes.tree import MARK
-from tests.servers import PROJECT, program, wait_until
+from tests.servers import PROJECT, wait_until
 
 #: a family: a child in a session of its own and a grandchild whose parent has gone, each printing every 50 ms
 FAMILY = r"""
@@ -381,28 +380,6 @@ def test_memory_is_limited(runtime):
 
     assert "has it" not in printed(runtime, handle)
     assert handle["limits"]["memory_bytes"] in ("each process", "cgroup")
-
-
-def test_isolation_without_the_program_is_refused_with_a_sentence(runtime, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(RuntimeFailure, match="bubblewrap"):
-        runtime.start(Launch("box", ("/bin/true",), {}, ".", isolated=True))
-
-
-@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
-def test_an_isolated_sandbox_sees_no_other_process_and_writes_only_its_own_folder(runtime):
-    program("bwrap")
-    text = (
-        "import os\nprint(len([p for p in os.listdir('/proc') if p.isdigit()]))\nopen('mine','w').close()\n"
-        "try:\n  open('/etc/mine','w')\nexcept OSError:\n  print('refused')"
-    )
-    handle = runtime.start(python(text, isolated=True))
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
-
-    number, refused = printed(runtime, handle)
-    assert int(number) <= 3
-    assert refused == "refused"
-    assert (Path(handle["folder"]) / "work" / "mine").exists()
 
 
 def test_a_supervisor_that_dies_during_a_start_leaves_one_sandbox_at_most(tmp_path):

@@ -44,11 +44,21 @@ def stands_still(url: str, seconds: float = 0.5) -> bool:
 
 
 def agents(folder: Path) -> list[psutil.Process]:
-    """The agent servers among them."""
+    """The agent servers among them, without the bubblewrap around each."""
     found = []
     for process in in_sandboxes(folder):
         with contextlib.suppress(psutil.Error):
-            if "agents.reference" in process.cmdline():
+            if "agents.reference" in process.cmdline() and process.name() != "bwrap":
+                found.append(process)
+    return found
+
+
+def launchers(folder: Path) -> list[psutil.Process]:
+    """The launchers of the sandboxes under a folder."""
+    found = []
+    for process in in_sandboxes(folder):
+        with contextlib.suppress(psutil.Error):
+            if "runtimes.launch" in process.cmdline():
                 found.append(process)
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers import PROJECT, agent_server, redis_server, supervised_server, wait_until
 from tests.v1 import Api
-from tests.v1.processes import agents, in_sandboxes, supervisor_of
+from tests.v1.processes import agents, in_sandboxes, launchers, supervisor_of
 
 
 def test_a_killed_worker_harms_no_start_task_and_no_conversation(supervised):
@@ -35,7 +35,8 @@ def test_a_sandbox_whose_process_is_killed_says_so_and_leaves_no_process(supervi
     if paused:
         api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause")
     [agent] = agents(folder)
-    target = agent if victim == "agent" else agent.parent()
+    [launcher] = launchers(folder)
+    target = agent if victim == "agent" else launcher
 
     target.kill()
 

@@ -26,6 +26,7 @@ def test_a_new_sandbox_starts_and_runs(api):
         "created_at",
         "status_detail",
         "disk_bytes",
+        "isolation",
     }
     assert started["status"] == "STARTING"
     assert started["sandbox_spec_id"] == "asks"  # the first spec

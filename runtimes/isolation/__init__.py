@@ -1,0 +1,104 @@
+"""Keeps a process sandbox away from its host: by bubblewrap, else Landlock, else not. docs/isolation.md says from what.
+
+The supervisor decides for each start (`decided`), after a probe of what works here (`abilities.py`). The launcher of
+the sandbox carries it out (`entrance.py`) and stays outside: with bubblewrap it carries the agent's port in and the
+webhooks out (`relay.py`, `hooks.py`), with Landlock the webhooks.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtimes import RuntimeFailure
+
+BUBBLEWRAP, LANDLOCK, NONE = "bubblewrap", "landlock", "none"
+
+#: versions of Landlock that restrict TCP, and abstract Unix sockets and signals
+_TCP, _SCOPES = 4, 6
+
+#: TCP ports that stand for the internet where only ports can be told apart: ssh, DNS, HTTP and HTTPS
+INTERNET_PORTS = (22, 53, 80, 443)
+
+_UNCONFINED = (
+    "Nothing keeps it away from what the server's user can read, write, signal or connect to: the server's data and "
+    "keys, other sandboxes, the API on loopback."
+)
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What works on this host for the server's user. A text is the reason why not, empty where it works."""
+
+    bubblewrap: str
+    pasta: str
+    landlock: int  #: version of the interface, 0 for none
+    seccomp: bool
+    users: bool  #: each sandbox can have a user of its own
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What a sandbox has, for people and clients."""
+
+    kind: str  #: bubblewrap, landlock, none
+    network: str  #: internet, none, or host: the machine's own
+    reaches: list[str] = field(default_factory=list)  #: sentences: what it is not kept away from
+    lacks: list[str] = field(default_factory=list)  #: sentences: what its spec asks for and it does not have
+
+    def described(self) -> dict[str, Any]:
+        return {"kind": self.kind, "network": self.network, "reaches": self.reaches, "lacks": self.lacks}
+
+
+def decided(wanted: str, network: str, can: Abilities) -> Isolation:
+    """The isolation of a sandbox whose spec says `isolation` and `network`. Raises RuntimeFailure for "required"."""
+    if wanted == NONE:
+        return Isolation(NONE, "host", [_UNCONFINED])
+    if not can.bubblewrap:
+        return _wrapped(network, can)
+    if wanted == "required":
+        raise RuntimeFailure(
+            f'its spec says isolation = "required", and bubblewrap does not work here: {can.bubblewrap}'
+        )
+    if not can.landlock:
+        why = f"bubblewrap does not work here: {can.bubblewrap}; and the kernel has no Landlock"
+        return Isolation(NONE, "host", [_UNCONFINED], [f"Isolation: {why}."])
+    return _locked(network, can)
+
+
+def _wrapped(network: str, can: Abilities) -> Isolation:
+    reaches, lacks = [], []
+    if network == "internet" and can.pasta:
+        lacks.append(f"The internet: {can.pasta}.")
+        network = "none"
+    if network == "internet":
+        reaches.append("The internet and other machines of the host's networks.")
+    if not can.seccomp:
+        reaches.append("All system calls that need no capability: libseccomp is not installed.")
+    return Isolation(BUBBLEWRAP, network, reaches, lacks)
+
+
+def _locked(network: str, can: Abilities) -> Isolation:
+    """Landlock alone: its sentences name what its version, or a missing libseccomp, leaves open."""
+    reaches = [
+        "The sizes and modes of files whose path it knows; the mode and times of files and the priority of processes "
+        "of the server's user, which it can change; the host's list of processes with their command lines, its name, "
+        "users, interfaces and System V shared memory.",
+    ]
+    if can.landlock < _TCP:
+        reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")
+    elif network == "internet":
+        ports = ", ".join(map(str, INTERNET_PORTS))
+        reaches.append(
+            f"TCP ports {ports} of every machine, this one and link-local addresses (169.254.169.254) among them."
+        )
+    if can.landlock < _SCOPES:
+        reaches.append(
+            "Signals to all processes of the server's user and abstract Unix sockets: Landlock before version 6."
+        )
+    if not can.seccomp:
+        reaches.append(
+            "Unix sockets, UDP, and TCP past the rules (MPTCP): libseccomp is not installed, so no call is filtered."
+        )
+    elif network == "internet":
+        reaches.append("UDP to every machine, this one among them.")
+    lacks = [f"Its own namespaces: bubblewrap does not work here: {can.bubblewrap}."]
+    return Isolation(LANDLOCK, network, reaches, lacks)

@@ -1,0 +1,104 @@
+"""What works on this host, found out by doing it:  python -m runtimes.isolation.abilities
+
+Prints the abilities as JSON. Nothing but a sandbox that runs shows that one can: a kernel, a container, an AppArmor
+profile or a setting may forbid each step.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from runtimes import RuntimeFailure
+from runtimes.isolation import BUBBLEWRAP, Abilities, landlock, seccomp, syscalls
+from runtimes.isolation.entrance import Confinement, entrance
+from runtimes.isolation.users import held_user
+from runtimes.isolation.view import readable
+
+_PROJECT = Path(__file__).parent.parent.parent
+
+#: seconds that a probe may take
+_TIMEOUT = 20.0
+
+_NOT_TRIED = "it was not tried"
+
+
+@cache
+def abilities() -> Abilities:
+    """What works here, for this user. Probed once per process, in a process of its own; any thread may call it."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    command = [sys.executable, "-m", "runtimes.isolation.abilities"]
+    try:
+        printed = subprocess.run(
+            command, cwd=_PROJECT, env=environment, capture_output=True, timeout=4 * _TIMEOUT, check=True
+        ).stdout
+        return Abilities(**json.loads(printed))
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
+        return Abilities(f"its probe fails: {error}", _NOT_TRIED, 0, seccomp.IS_THERE, False)
+
+
+def _probed() -> Abilities:
+    is_root = os.geteuid() == 0
+    if shutil.which("bwrap") is None:
+        wrapped, joined = "the program bwrap (of bubblewrap) is not installed", _NOT_TRIED
+    elif wrapped := _failure("none"):
+        joined = _NOT_TRIED
+    else:
+        joined = _failure("internet")
+    return Abilities(wrapped, joined, landlock.version(), seccomp.IS_THERE, is_root and not wrapped)
+
+
+def _failure(network: str) -> str:
+    """Why a sandbox with such a network does not run; empty if it does. Tried in a process that then ends."""
+    command = [sys.executable, "-m", "runtimes.isolation.abilities", network]
+    try:
+        done = subprocess.run(command, cwd=_PROJECT, capture_output=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"it does not end within {_TIMEOUT:g} s"
+    said = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+    return "" if done.returncode == 0 else said[-1] if said else f"exit status {done.returncode}"
+
+
+def _run(network: str) -> int:
+    """Run a program that does nothing in a sandbox of its own, as sandboxes are run. Returns its exit status."""
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    with tempfile.TemporaryDirectory(prefix="agent-server-") as name:
+        folder = Path(name)
+        user = None
+        if os.geteuid() == 0:
+            user, hold = held_user(folder)
+            work = folder / "work"
+            work.mkdir()
+            os.chown(work, user, user)
+        else:
+            work, hold = folder, None
+        try:
+            confinement = Confinement(
+                BUBBLEWRAP, network, readable([], []), str(work), user=user, webhooks="http://127.0.0.1:1/"
+            )
+            into = entrance(confinement, [sys.executable, "-c", ""], {"PATH": os.defpath}, str(work))
+            process = subprocess.Popen(
+                into.command, env=into.env, cwd=into.folder, pass_fds=into.files, preexec_fn=into.enter
+            )
+            return process.wait()
+        except (OSError, RuntimeFailure, subprocess.SubprocessError) as error:
+            print(getattr(error, "strerror", None) or error)
+            return 1
+        finally:
+            for left in psutil.Process().children():  # pasta
+                left.kill()
+            if hold is not None:
+                hold.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(_run(sys.argv[1]))
+    print(json.dumps(asdict(_probed())))

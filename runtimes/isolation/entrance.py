@@ -1,0 +1,168 @@
+"""How a launcher brings a command into its isolation, and what it does for the sandbox from outside."""
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, bubblewrap, landlock, relay, seccomp, syscalls
+from runtimes.isolation.hooks import MOST_HOOKS, Hooks
+from runtimes.isolation.network import HOOK_PORT, Network
+from runtimes.isolation.view import resolvers
+from runtimes.tree import ids_below
+
+_DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")]
+
+#: seconds in which bubblewrap must run the command, and between two polls
+_WRAP_TIMEOUT, _POLL = 20.0, 0.002
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What a launcher needs to confine its sandbox; JSON in its order."""
+
+    kind: str
+    network: str = "host"
+    readable: Sequence[str] = ()  #: paths
+    work: str = ""
+    temporary: str = ""  #: folder for temporary files, of Landlock, which cannot give a /tmp of its own
+    user: int | None = None  #: that the sandbox runs as; None: the launcher's
+    processes: int | None = None  #: most of its user
+    ports: Sequence[int] = ()  #: of the host, that lead to the same ports in the sandbox
+    address: str = "127.0.0.1"  #: of the host, where its ports listen
+    webhooks: str = ""  #: base URL
+    hook_port: int = 0  #: of the host, where Landlock lets the sandbox post to
+
+
+class Entrance:
+    """The way into one isolation: the command to run instead, and `enter`, called in its process before that."""
+
+    def __init__(self, confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> None:
+        self.confinement = confinement
+        self.command, self.env, self.folder = list(command), dict(env), folder
+        self.files: list[int] = []  #: that the process inherits
+
+    def enter(self) -> None:
+        """Confine the calling process, which has one thread. Raises OSError, after it has printed the reason."""
+        try:
+            self._confine()
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            os.write(2, f"its isolation fails: {error.strerror}{where}\n".encode())
+            raise
+
+    def _confine(self) -> None:
+        """Confine the calling process."""
+
+    def wrappers(self, confined: int) -> list[int]:  # noqa: ARG002 - bubblewrap makes them
+        """The processes between the launcher and the command, once it runs; empty if it has ended, or there are none.
+
+        confined: the process that entered. Raises OSError if that does nothing for too long.
+        """
+        return []
+
+    def serve(self) -> None:
+        """Carry what passes between the sandbox and the host, in threads that live as long as the process."""
+
+    def close(self) -> None:
+        """Close the files that the sandbox's process has by now."""
+        for file in self.files:
+            os.close(file)
+
+
+class _Wrapped(Entrance):
+    def __init__(self, confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> None:
+        """Makes the network and listens on the host's ports. Raises OSError. The process has one thread."""
+        super().__init__(confinement, command, {}, "/")
+        program = shutil.which("bwrap") or "bwrap"
+        self._listeners = {port: relay.listening(port, confinement.address) for port in confinement.ports}
+        mark = {name: value for name, value in os.environ.items() if name != "PATH"}
+        internet = confinement.network == "internet"
+        self._network = Network(confinement.user, internet=internet, environment=mark)
+        self.env = mark
+        options, self.files = bubblewrap.words(
+            confinement.readable, confinement.work, folder, env, resolvers(), staged=confinement.user is not None
+        )
+        if seccomp.IS_THERE:
+            self.files.append(bubblewrap.in_memory(seccomp.program(shared=False, datagrams=True)))
+            options += ["--seccomp", str(self.files[-1])]
+        self.files.append(bubblewrap.in_memory(b"".join(word.encode() + b"\0" for word in options)))
+        self.command = [program, "--args", str(self.files[-1]), "--", *command]
+
+    def _confine(self) -> None:
+        self._network.enter()
+        if self.confinement.user is None:
+            bubblewrap.limit(self.confinement.processes)
+        else:
+            sources = bubblewrap.sources(self.confinement.readable, self.confinement.work)
+            bubblewrap.step_aside(self.confinement.user, sources, self.confinement.processes)
+
+    def wrappers(self, confined: int) -> list[int]:
+        deadline = time.monotonic() + _WRAP_TIMEOUT
+        while not os.waitid(os.P_PID, confined, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            below = ids_below(confined)  # bubblewrap's other process, which is the sandbox's init, and the command
+            if len(below) > 1:
+                return [confined, below[0]]
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, f"bubblewrap runs nothing within {_WRAP_TIMEOUT:g} s")
+            time.sleep(_POLL)
+        return []
+
+    def serve(self) -> None:
+        # Its one thread lives in the sandbox's network, and a socket stays in the network where it was made.
+        network = ThreadPoolExecutor(1, initializer=self._network.enter)
+        for port, listener in self._listeners.items():
+            relay.serve(listener, relay.into(network, port))
+        if self.confinement.webhooks:
+            relay.serve(self._network.listener, Hooks(self.confinement.webhooks).carry, MOST_HOOKS)
+
+
+class _Locked(Entrance):
+    def __init__(self, confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> None:
+        super().__init__(confinement, command, env, folder)
+        self._listener = relay.listening(confinement.hook_port, "127.0.0.1") if confinement.webhooks else None
+        self._abi = landlock.version()
+        self._filter = b""
+        internet = confinement.network == "internet"
+        if seccomp.IS_THERE:
+            self._filter = seccomp.program(shared=True, datagrams=internet)
+        own = [*confinement.ports, *([confinement.hook_port] if confinement.webhooks else [])]
+        self._rules = landlock.Rules(
+            readable=[*confinement.readable, "/proc", *_resolved()],
+            writable=[confinement.work, confinement.temporary],
+            devices=_DEVICES,
+            bind=confinement.ports,
+            connect=[*own, *(INTERNET_PORTS if internet else ())],
+        )
+
+    def _confine(self) -> None:
+        bubblewrap.limit(None)
+        landlock.restrict(self._rules, self._abi)
+        syscalls.drop_capabilities()
+        if self._filter:
+            seccomp.install(self._filter)
+
+    def serve(self) -> None:
+        if self._listener is not None:
+            relay.serve(self._listener, Hooks(self.confinement.webhooks).carry, MOST_HOOKS)
+
+
+def _resolved() -> list[str]:
+    """The host's accounts and resolvers: Landlock gives a sandbox none of its own."""
+    files = [Path(path) for path in ("/etc/resolv.conf", "/etc/passwd", "/etc/group", "/etc/hostname")]
+    return [str(path.resolve()) for path in files]
+
+
+def entrance(confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> Entrance:
+    """The way into an isolation; folder: the working directory. Raises OSError."""
+    made = {BUBBLEWRAP: _Wrapped, LANDLOCK: _Locked}.get(confinement.kind, Entrance)
+    return made(confinement, command, env, folder)
+
+
+def hook_port_inside(kind: str, hook_port: int) -> int:
+    """The port on a sandbox's loopback where it posts its webhooks."""
+    return HOOK_PORT if kind == BUBBLEWRAP else hook_port

@@ -1,0 +1,115 @@
+"""A program that a sandbox runs: it tries what TRIES in its environment says, prints what came of it, and serves."""
+
+import ctypes
+import http.client
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+
+def read(path: str) -> str:
+    return Path(path).read_bytes().decode(errors="replace")
+
+
+def write(path: str) -> str:
+    Path(path).write_text("written by the sandbox")
+    return "written"
+
+
+def entries(path: str) -> str:
+    return " ".join(sorted(each.name for each in Path(path).iterdir()))
+
+
+def connect(host: str, port: int) -> str:
+    """The first bytes that a TCP server sends: pasta accepts before it knows whether anyone is there."""
+    with socket.create_connection((host, port), 5) as client:
+        return client.recv(100).decode() or "nothing"
+
+
+def multipath(host: str, port: int) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as client:
+        client.settimeout(5)
+        client.connect((host, port))
+        return client.recv(100).decode()
+
+
+def fast_open(host: str, port: int) -> str:
+    with socket.socket() as client:
+        client.settimeout(5)
+        client.sendto(b"x", 0x20000000, (host, port))
+        return client.recv(100).decode()
+
+
+def unix(path: str) -> str:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(path.replace("@", "\0", 1) if path.startswith("@") else path)
+        return client.recv(100).decode()
+
+
+def bind(host: str, port: int) -> str:
+    with socket.create_server((host, port)):
+        return "bound"
+
+
+def kill(pid: int) -> str:
+    os.kill(pid, 0)
+    return "signalled"
+
+
+def post(url: str) -> str:
+    request = urllib.request.Request(url, b"[]", {"Authorization": "Bearer planted-hook-key"}, method="POST")
+    with urllib.request.urlopen(request, timeout=5) as response:
+        return str(response.status)
+
+
+def get(url: str) -> str:
+    host = url.split("/")[2]
+    connection = http.client.HTTPConnection(host, timeout=5)
+    connection.request("GET", "/" + url.split("/", 3)[3])
+    return str(connection.getresponse().status)
+
+
+def call(number: int, *arguments: int) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, *map(ctypes.c_long, arguments)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "allowed"
+
+
+def environment(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+class Agent(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"the agent")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def main() -> None:
+    server = HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Agent)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name, verb, *arguments in json.loads(os.environ["TRIES"]):
+        filled = [os.environ["HOOKS"] + word[1:] if str(word).startswith("^") else word for word in arguments]
+        try:
+            outcome = f"reached: {globals()[verb](*filled)}"
+        except Exception as error:
+            outcome = f"refused: {error}"
+        print(json.dumps([name, outcome, os.environ["RUN"]]), flush=True)
+    print(json.dumps(["done", "", os.environ["RUN"]]), flush=True)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""What a sandbox reaches from inside, in each isolation: its own, the webhooks, the internet; nothing of the host."""
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+import runtimes.starts
+from runtimes import RuntimeFailure, State
+from runtimes.isolation import Abilities
+from runtimes.isolation.abilities import abilities
+from tests.runtimes.host import (
+    FAR,
+    METADATA,
+    NEAR,
+    PLANTED,
+    a_launch,
+    api,
+    greeting,
+    internet,
+    metadata_service,
+    require,
+    runtime_in,
+    secret_process,
+    tried,
+)
+from tests.servers import wait_until
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def kind(request, monkeypatch):
+    require(request.param, monkeypatch)
+    return request.param
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The folder of a server's data, with a key in it."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    (folder / "key").write_text(PLANTED)
+    (folder / "key").chmod(0o600)
+    return folder
+
+
+@pytest.fixture
+def runtime(data):
+    with runtime_in(data) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def server():
+    with api() as server:
+        yield server
+
+
+def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
+    other, _ = tried(runtime, a_launch("other"), [("write", "write", "mine")])
+    theirs = Path(other["folder"]) / "work" / "mine"
+    theirs.write_text(PLANTED)
+    abstract = f"\0{PLANTED}-{uuid4().hex}"
+    with (
+        secret_process() as pid,
+        greeting(socket.AF_UNIX, str(data / "redis.sock")),
+        greeting(socket.AF_UNIX, abstract),
+    ):
+        tries = [
+            ("the server's environment", "read", f"/proc/{pid}/environ"),
+            ("the launcher's environment", "read", f"/proc/{other['pid']}/environ"),
+            ("a key file", "read", str(data / "key")),
+            ("another sandbox's file", "read", str(theirs)),
+            ("another sandbox's folder", "entries", str(theirs.parent)),
+            ("its own log", "read", str(data / "sandboxes" / "host" / "box" / "log")),
+            ("a file of /etc", "read", "/etc/shadow"),
+            ("the home of root", "entries", str(Path.home() / ".ssh")),
+            ("the server's code", "read", str(Path(runtimes.starts.__file__))),
+            ("the server's specs", "read", str(Path(__file__).parent.parent.parent / "specs.toml")),
+            ("a program's place", "write", "/usr/bin/planted"),
+            ("the store's socket", "unix", str(data / "redis.sock")),
+            ("an abstract socket", "unix", "@" + abstract[1:]),
+            ("the API on loopback", "connect", "127.0.0.1", server.port),
+            ("the API by another name", "connect", "localhost", server.port),
+            ("the API by MPTCP", "multipath", "127.0.0.1", server.port),
+            ("the API by fast open", "fast_open", "127.0.0.1", server.port),
+            ("a process", "kill", pid),
+            ("the launcher", "kill", other["pid"]),
+            ("a process's limits", "call", 302, pid, 7, 0, 0),
+            ("the keyring", "call", 250, 0, -3, 0, 0, 0),
+            ("a new user namespace", "call", 272, 0x1000_0000),
+            ("io_uring", "call", 425, 1, 0),
+            ("BPF", "call", 321, 0, 0, 0),
+        ]
+        _, outcomes = tried(runtime, a_launch(webhooks=server.hooks), tries)
+
+    reached = {name: outcome for name, outcome in outcomes.items() if outcome.startswith("reached")}
+    assert reached == {}
+    assert PLANTED not in str(outcomes)
+    assert server.requests == []
+
+
+def test_the_sandboxs_own_files_agent_port_and_webhooks_are_reached(kind, runtime, server):
+    tries = [
+        ("its folder", "write", "mine"),
+        ("a temporary file", "environment", "TMPDIR"),
+        ("a webhook", "post", "^/events/abc"),
+        ("another call of the API", "post", "^/../sandboxes"),
+        ("a read of the API", "get", "^/events/abc"),
+    ]
+    handle, outcomes = tried(runtime, a_launch(webhooks=server.hooks), tries)
+
+    assert outcomes["its folder"] == "reached: written"
+    assert outcomes["a webhook"] == "reached: 200"
+    assert "403" in outcomes["another call of the API"]
+    assert "403" in outcomes["a read of the API"]
+    [(method, path, headers, body)] = server.requests
+    assert (method, path, body) == ("POST", "/api/v1/webhooks/events/abc", b"[]")
+    assert headers["Authorization"] == "Bearer planted-hook-key"
+    assert httpx.get(f"http://127.0.0.1:{handle['ports']['AGENT_SERVER']}").text == "the agent"
+    assert (Path(handle["folder"]) / "work" / "mine").read_text() == "written by the sandbox"
+
+
+def test_the_internet_is_reached_where_the_spec_allows_it_and_the_host_and_metadata_services_are_not(kind, runtime):
+    if kind == "bubblewrap" and abilities().pasta:
+        pytest.fail(abilities().pasta) if os.environ.get("CI") else pytest.skip(abilities().pasta)
+    with internet(), metadata_service(), greeting(socket.AF_INET, ("0.0.0.0", 0)) as listener:
+        port = listener.getsockname()[1]
+        tries = [
+            ("the internet", "connect", FAR, 443),
+            ("another port of it", "connect", FAR, 8443),
+            ("a host's address", "connect", NEAR, port),
+            ("the host's loopback", "connect", "127.0.0.1", port),
+            ("metadata", "connect", METADATA, 80),
+        ]
+        handle, outcomes = tried(runtime, a_launch(network="internet"), tries)
+        _, without = tried(runtime, a_launch("offline", network="none"), tries)
+
+    assert outcomes["the internet"] == "reached: the internet"
+    assert outcomes["another port of it"].startswith("reached: the" if kind == "bubblewrap" else "refused")
+    assert outcomes["a host's address"].startswith("refused")
+    assert outcomes["the host's loopback"].startswith("refused")
+    says_so = any(METADATA in sentence for sentence in handle["isolation"]["reaches"])
+    assert outcomes["metadata"].startswith("reached" if says_so else "refused")
+    assert says_so == (kind == "landlock")
+    assert all(outcome.startswith("refused") for name, outcome in without.items() if name != "done")
+
+
+def test_a_sandbox_says_what_isolates_it(kind, runtime):
+    handle, _ = tried(runtime, a_launch(), [])
+
+    said = handle["isolation"]
+    assert (said["kind"], said["network"]) == (kind, "none")
+    assert bool(said["lacks"]) == (kind == "landlock")
+
+
+def test_a_sandbox_without_isolation_says_so(runtime):
+    handle, outcomes = tried(runtime, a_launch(isolation="none", network=None), [("a file", "entries", "/")])
+
+    assert outcomes["a file"].startswith("reached")
+    assert handle["isolation"]["kind"] == "none"
+    assert "Nothing keeps it away" in handle["isolation"]["reaches"][0]
+
+
+def test_auto_is_none_where_nothing_works_and_says_why(runtime, monkeypatch):
+    monkeypatch.setattr(runtimes.starts, "abilities", lambda: Abilities("no bwrap here", "", 0, False, False))
+    handle, _ = tried(runtime, a_launch(), [])
+
+    assert handle["isolation"]["kind"] == "none"
+    assert "no bwrap here" in handle["isolation"]["lacks"][0]
+
+
+def test_a_sandbox_that_requires_isolation_does_not_start_without_bubblewrap(runtime, monkeypatch):
+    monkeypatch.setattr(runtimes.starts, "abilities", lambda: Abilities("no bwrap here", "", 7, True, False))
+    with pytest.raises(RuntimeFailure, match=r"required.*bubblewrap does not work here: no bwrap here"):
+        runtime.start(a_launch(isolation="required"))
+    assert runtime.known() == []
+
+
+def test_without_pasta_a_sandbox_has_no_internet_and_says_so(runtime, monkeypatch):
+    require("bubblewrap", monkeypatch)
+    without = Abilities("", "pasta is not installed", 0, True, abilities().users)
+    monkeypatch.setattr(runtimes.starts, "abilities", lambda: without)
+    handle, _ = tried(runtime, a_launch(network="internet"), [])
+
+    assert handle["isolation"]["network"] == "none"
+    assert handle["isolation"]["lacks"] == ["The internet: pasta is not installed."]
+
+
+def test_a_readable_folder_is_seen_and_not_written(kind, runtime, tmp_path):
+    given = tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o755)
+    (given / "file").write_text("for all")
+    launch = a_launch(readable=(*a_launch().readable, str(given)))
+    tries = [("read", "read", str(given / "file")), ("write", "write", str(given / "other"))]
+
+    _, outcomes = tried(runtime, launch, tries)
+
+    assert outcomes["read"] == "reached: for all"
+    assert outcomes["write"].startswith("refused")
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/no/such", "does not exist"),
+        ("{data}", "in which the server keeps"),
+        ("{data}/key", "its own"),
+        ("{up}", "keeps"),
+    ],
+)
+def test_a_readable_path_that_is_missing_or_shows_the_servers_data_is_refused(kind, runtime, data, path, sentence):
+    named = path.format(data=data, up=data.parent)
+    with pytest.raises(RuntimeFailure, match=sentence):
+        runtime.start(a_launch(readable=(named,)))
+
+
+def test_a_program_that_the_sandbox_does_not_see_is_named_with_the_remedy(kind, runtime):
+    launch = a_launch()
+    with pytest.raises(RuntimeFailure, match=r"inside.py cannot be run: .*readable"):
+        runtime.start(replace(launch, command=launch.command[2:], readable=()))
+
+
+def test_a_confined_sandbox_pauses_resumes_stops_and_starts_again_with_its_files(kind, runtime):
+    handle, _ = tried(runtime, a_launch(), [("write", "write", "mine")])
+    url = f"http://127.0.0.1:{handle['ports']['AGENT_SERVER']}"
+
+    runtime.pause(handle)
+    assert runtime.observe(handle).state is State.PAUSED
+    with pytest.raises(httpx.TimeoutException):
+        httpx.get(url, timeout=0.3)
+    runtime.resume(handle)
+    wait_until(lambda: httpx.get(url).text == "the agent", "the resumed agent")
+    runtime.stop(handle)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+    again, outcomes = tried(runtime, a_launch(start=2), [("read", "read", "mine")])
+    assert outcomes["read"] == "reached: written by the sandbox"
+    assert again["start"] == 2

@@ -1,0 +1,219 @@
+"""The way out of a sandbox lets webhooks pass, whole and rewritten, and refuses everything else."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from runtimes.isolation import relay
+from runtimes.isolation.hooks import Hooks
+from tests.runtimes.host import PLANTED, api
+from tests.servers import free_port, wait_until
+
+
+@pytest.fixture
+def server():
+    with api() as server:
+        yield server
+
+
+def way_out(base_url: str) -> int:
+    """The port of a way out, which ends with the test's process."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    relay.serve(listener, Hooks(base_url).carry, 4)
+    return listener.getsockname()[1]
+
+
+def exchange(port: int, *pieces: bytes) -> bytes:
+    """What a client gets that sends these bytes and then nothing."""
+    with socket.create_connection(("127.0.0.1", port), 10) as client:
+        for piece in pieces:
+            client.sendall(piece)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while piece := client.recv(65536):
+                received += piece
+        return received
+
+
+def request(line: str, *headers: str, body: bytes = b"[]") -> bytes:
+    head = [line, "Host: x", *(headers or (f"Content-Length: {len(body)}",))]
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
+
+
+HOOK = "POST /api/v1/webhooks/events/abc HTTP/1.1"
+
+
+def test_a_webhook_passes_with_its_key_and_without_what_a_proxy_would_say(server):
+    text = request(
+        HOOK,
+        "Authorization: Bearer key",
+        "Content-Length: 2",
+        "X-Forwarded-For: 10.0.0.1",
+        "Forwarded: for=10.0.0.1",
+        "Connection: keep-alive, authorization",
+    )
+    response = exchange(way_out(server.hooks), text)
+
+    assert response.startswith(b"HTTP/1.")
+    assert response.endswith(PLANTED.encode())
+    [(method, path, headers, body)] = server.requests
+    assert (method, path, body) == ("POST", "/api/v1/webhooks/events/abc", b"[]")
+    assert headers == {
+        "Authorization": "Bearer key",
+        "Host": f"127.0.0.1:{server.port}",
+        "Connection": "close",
+        "Content-Length": "2",
+    }
+
+
+def test_a_large_body_passes_in_pieces(server):
+    body = b"x" * 3_000_000
+    text = request(HOOK, body=body)
+    exchange(way_out(server.hooks), text[:50], text[50:200], text[200:])
+    assert server.requests[0][3] == body
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (request("GET /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
+        (request("DELETE /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
+        (request("post /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
+        (request("POST /api/v1/sandboxes HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooksx/a HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks/../sandboxes HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks/%2e%2e/sandboxes HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks/.%2e/sandboxes HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks/..%2fsandboxes HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks/..\\sandboxes HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks//sandboxes HTTP/1.1"), b"403"),
+        (request("POST http://127.0.0.1/api/v1/webhooks/a HTTP/1.1"), b"403"),
+        (request("POST  /api/v1/webhooks/a HTTP/1.1"), b"403"),
+        (request("POST /api/v1/webhooks/a HTTP/2.0"), b"403"),
+        (request("POST /api/v1/webhooks/a"), b"403"),
+        (request(HOOK, "Content-Length: 2", "Content-Length: 2"), b"411"),
+        (request(HOOK, "Content-Length: +2"), b"411"),
+        (request(HOOK, "Content-Length: 2, 2"), b"411"),
+        (request(HOOK, "Content-Length: 99999999999"), b"411"),
+        (request(HOOK, "Transfer-Encoding: chunked", "Content-Length: 2"), b"411"),
+        (request(HOOK, "Transfer-Encoding: chunked"), b"411"),
+        (request(HOOK, "X-Other: 1"), b"411"),
+        (request(HOOK, "Content-Length: 2", " folded: 1"), b"411"),
+        (request(HOOK, "Content-Length : 2"), b"411"),
+        (request(HOOK, "Content-Length: 2", "A: b\nTransfer-Encoding: chunked"), b"411"),
+        (request(HOOK, "Content-Length: 2", "A: b\x00"), b"411"),
+        (b"A" * 70_000, b"400"),
+    ],
+)
+def test_what_is_no_webhook_is_refused_and_never_reaches_the_server(server, text, status):
+    response = exchange(way_out(server.hooks), text)
+    assert response.split()[1] == status
+    assert b'"detail"' in response
+    assert server.requests == []
+
+
+def test_a_request_behind_a_webhook_is_dropped(server):
+    smuggled = request("DELETE /api/v1/sandboxes/abc HTTP/1.1")
+    exchange(way_out(server.hooks), request(HOOK) + smuggled)
+    exchange(way_out(server.hooks), request(HOOK), smuggled)
+    assert [(method, path) for method, path, *_ in server.requests] == [("POST", HOOK.split()[1])] * 2
+
+
+def test_a_body_that_breaks_off_is_no_webhook(server):
+    with socket.create_connection(("127.0.0.1", way_out(server.hooks)), 10) as client:
+        client.sendall(request(HOOK, "Content-Length: 100"))
+        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            assert PLANTED.encode() not in client.recv(1000)
+
+
+def test_a_server_that_is_away_is_503_so_that_the_agent_tries_again():
+    response = exchange(way_out(f"http://127.0.0.1:{free_port()}/api/v1/webhooks"), request(HOOK))
+    assert response.split()[1] == b"503"
+
+
+def test_silent_clients_delay_nobody_but_those_beyond_the_bound(server):
+    port = way_out(server.hooks)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert exchange(port, request(HOOK)).endswith(PLANTED.encode())
+
+
+@contextlib.contextmanager
+def carried(serve):
+    """A port that leads to a listener whose connections `serve` gets, each in a thread."""
+    target = socket.create_server(("127.0.0.1", 0))
+
+    def carry(client: socket.socket) -> None:
+        with socket.create_connection(target.getsockname()) as agent:
+            relay.join(client, agent)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(target.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    front = socket.create_server(("127.0.0.1", 0))
+    relay.serve(front, carry, 8)
+    yield front.getsockname()[1]
+    target.close()
+
+
+def test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on():
+    def answers_at_the_end(client: socket.socket) -> None:
+        with client:
+            size = 0
+            while piece := client.recv(65536):
+                size += len(piece)
+            client.sendall(b"%d" % size)
+
+    with carried(answers_at_the_end) as port, socket.create_connection(("127.0.0.1", port), 10) as client:
+        client.sendall(b"x" * 1_000_000)
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(100) == b"1000000"
+        assert client.recv(100) == b""
+
+
+def test_a_reader_that_is_slow_slows_its_writer_and_loses_nothing():
+    def writes(client: socket.socket) -> None:
+        with client:
+            for _ in range(200):
+                client.sendall(b"y" * 50_000)
+
+    with carried(writes) as port, socket.create_connection(("127.0.0.1", port), 10) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        received = 0
+        while piece := client.recv(100_000):
+            received += len(piece)
+        assert received == 10_000_000
+
+
+def test_connections_that_end_make_room_for_further_ones():
+    def echoes(client: socket.socket) -> None:
+        with client:
+            client.sendall(client.recv(10))
+
+    with carried(echoes) as port:
+
+        def one(number: int) -> bool:
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                client.sendall(b"%d" % number)
+                return client.recv(10) == b"%d" % number
+
+        assert all(one(number) for number in range(50))
+
+
+def test_an_agent_that_is_not_there_ends_the_connection():
+    def carry(client: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", free_port())):
+            pass
+
+    front = socket.create_server(("127.0.0.1", 0))
+    relay.serve(front, carry, 8)
+    with socket.create_connection(front.getsockname(), 10) as client:
+        wait_until(lambda: client.recv(10) == b"", "the end")
