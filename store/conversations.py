@@ -56,22 +56,17 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
-        echo: list[dict[str, Any]] | None = None,
         **info: Any,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
-        starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
-        that only app conversations have, and echo is the content of a message that its agent gets with its start.
+        starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
+        A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
         Two round trips. Raises SecretsRefused.
         """
         policy = confirmation_policy or {"kind": "NeverConfirm"}
         stamp = Stamp.now()
-        first: tuple[str | bytes, ...] = ("", "", "", "")
-        if initial_message is not None:
-            event = user_message(initial_message, stamp.at)
-            first = (event.id, pair(event.kind, event.source), event.raw, record(event))
         fields: dict[str, str | int] = {
             "id": conversation_id,
             "seq": 0,
@@ -93,8 +88,8 @@ class Conversations:
             app = app or {}
             fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app), **_app_fields(app)}
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        expected = "" if echo is None else f"{message_claim(echo)} {uuid4().hex}"
-        args = [*stamp.args, str(uuid4()), *first, expected, 2 * len(sealed), *_words(sealed), *_words(fields)]
+        first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
+        args = [*stamp.args, str(uuid4()), *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
         [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
         return bool(outcome == "created")
 
@@ -268,6 +263,14 @@ class Conversations:
     def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
         self._scripts.bury_conversation([SandboxKeys.root], args)
+
+
+def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> tuple[str | bytes, ...]:
+    """A first user message as `create_conversation.lua` takes it: an event, or the expected echo of one."""
+    if content is None or in_sandbox:
+        return ("", "", "", "", "" if content is None else f"{message_claim(content)} {uuid4().hex}")
+    event = user_message(content, stamp.at)
+    return (event.id, pair(event.kind, event.source), event.raw, record(event), "")
 
 
 def _groups(sandbox_id: str, app: dict[str, Any]) -> str:

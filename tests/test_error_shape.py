@@ -10,7 +10,7 @@ from app import create_app
 from config import Config
 from tests.servers import agent_server, redis_server
 
-UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock"))
+UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", secret_key="a key for tests only"))
 RULES = [
     rule
     for rule in UNREACHABLE.url_map.iter_rules()
@@ -125,7 +125,7 @@ def test_a_conversation_id_other_than_a_uuid_is_422(client, rule, bad):
 def test_a_store_that_cannot_be_reached_is_503(client, rule):
     name = rule.endpoint.rpartition(".")[2]
     body = {"json": BODIES[name]} if name in BODIES else {}
-    headers = {"X-Session-API-Key": "some key"} if "/webhooks/" in rule.rule else {}
+    headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
 
     response = client.open(
         address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), headers=headers, **body

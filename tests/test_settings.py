@@ -18,7 +18,8 @@ def test_the_page_of_settings_is_made_from_the_code():
     assert make.SETTINGS.read_text() == make.settings(), "run `make docs`"
 
 
-def test_an_empty_environment_gives_the_defaults(monkeypatch):
+def test_an_empty_environment_gives_the_defaults(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # where no server has made a key
     for name in ("HOST", "PORT", "WEB_CONCURRENCY", "REDIS_URL", "DATA_DIR"):
         monkeypatch.setenv(name, "")
 
