@@ -55,7 +55,7 @@ class Confirmations:
         """
         self._bounds.check_reason(reason)
         verb = "accept" if accept else "reject"
-        args = [*Stamp.now().args, verb, json.dumps(reason), "", ""]
+        args = [*Stamp.now().args, verb, json.dumps(reason), "", "", ""]
         [outcome] = self._listing.write(self._scripts.decide_pending, conversation_id, args)
         return bool(outcome == "won")
 

@@ -92,10 +92,12 @@ class Deliveries:
         taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
 
-    def decide(self, claim: Claim, *, accept: bool, reason: str) -> Delivery | None:
+    def decide(self, claim: Claim, *, accept: bool, reason: str, echo: str = "") -> Delivery | None:
         """Accept or reject all pending actions. Returns the outstanding delivery; `claim.is_of` it if this decision
         took effect.
 
+        echo: what the agent is expected to claim after it (see `claims.py`), whether or not anything was pending, until
+        `Echoes.forget` with the token of this claim.
         The listing does not change: status and observations come from the agent.
         Raises ReasonTooLong, ConversationNotFound, and TimeoutError if the lease ended before; then nothing was
         decided, and the claim is closed.
@@ -108,7 +110,7 @@ class Deliveries:
         stamp = Stamp(wire.now(), claim.delivery_id)
         latest = claim.lease_end - round(_MARGIN * 1e6)
         verb = "accept" if accept else "reject"
-        args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest]
+        args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest, echo and f"{echo} {claim.token}"]
         reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
         if reply is None or reply[0] == "late":
             self.close(claim)

@@ -7,6 +7,7 @@
 --       2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 "accept" | "reject"   6 reason as JSON   7 sandbox that the conversation lives in ("" none)
 --       8 latest time of the decision by Redis' clock, µs ("" no matter): a later decision might stay undelivered
+--       9 "CLAIM TOKEN" that the agent is expected to make after it ("" none), also where nothing is pending
 -- Returns  {"won" | "nothing_pending" | "late", revision, execution_status, created_at, updated_at, groups, title, then in a sandbox
 --          what _outstanding.lua returns} | false: no such conversation in that sandbox
 -- Cost  O(p log n): p pending actions, n events of the conversation
@@ -26,6 +27,10 @@ local function close(outcome) return close_log(outcome, ARGV[4], unpack(outstand
 if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close('won') end
 if redis.call('HGET', root, 'delivery_id') == ARGV[1] then return close('won') end
 if ARGV[8] ~= '' and tonumber(now) > tonumber(ARGV[8]) then return close('late') end
+if ARGV[9] ~= '' then
+  local claim, token = string.match(ARGV[9], '^(.*) (%S+)$')
+  expect(claim, token, now)
+end
 local actions = after(ARGV[5]) and open_actions() or {}
 if #actions == 0 then return close('nothing_pending') end
 
