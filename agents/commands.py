@@ -65,18 +65,15 @@ class Commands:
         theirs._may_decide = principal.may("approve")
         return theirs
 
-    def agent_in(self, sandbox_id: SandboxId) -> AgentServer:
-        """The agent server of a sandbox that runs; the call counts as a use of the sandbox. Raises NotReachable."""
-        sandbox = wake(self.store, sandbox_id, 0)
+    def agent_in(self, sandbox_id: SandboxId, *, seconds: float = 0) -> AgentServer:
+        """The agent server of a sandbox, woken in so many seconds; the call counts as a use. Raises NotReachable."""
+        sandbox = wake(self.store, sandbox_id, seconds)
         return agent_server(self._client, sandbox.agent_url, lambda: sandbox.session_api_key)
 
     def _awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
         """The agent server that a conversation lives on, woken if need be; None if the conversation is detached."""
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
-        if sandbox_id is None:
-            return None
-        sandbox = wake(self.store, SandboxId(sandbox_id), self._wake_seconds)
-        return agent_server(self._client, sandbox.agent_url, lambda: sandbox.session_api_key)
+        return self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
 
     def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
         """Send the agent a user's message. The pending actions are rejected first; the message never approves them.
@@ -172,19 +169,21 @@ class Commands:
 
     def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
         attempts.refuse_later()
-        echo = message_claim(content)
+        echo, may_be_sent = message_claim(content), False
         agent, claim, delivery = self._overtake(conversation_id, sandbox_id, accept=False, reason=SUPERSEDED, echo=echo)
         again_in = RETRY_SECONDS if claim.is_of(delivery) else None
         try:
             if delivery:
                 self._catch_up(claim, delivery)
-            again_in = None
+            again_in, may_be_sent = None, True
             self._or_again(agent, claim, partial(agent.send, conversation_id, content, run))
-        except (AgentRefused, NotReachable):
-            self.store.echoes.forget(conversation_id, echo, claim.token)
+        except AgentRefused:
+            may_be_sent = False
             raise
         finally:
             self.store.deliveries.close(claim, again_in=again_in)
+            if not may_be_sent:
+                self.store.echoes.forget(conversation_id, echo, claim.token)
 
     def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         attempts.refuse_later()
@@ -214,7 +213,7 @@ class Commands:
             command()
 
     def _overtake(
-        self, conversation_id: ConversationId, sandbox_id: str, *, accept: bool, reason: str, echo: str = ""
+        self, conversation_id: ConversationId, sandbox_id: str, **decision: Any
     ) -> tuple[AgentServer, Claim, Delivery | None]:
         """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
         claim = self.store.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
@@ -228,9 +227,7 @@ class Commands:
             self.store.deliveries.close(claim)
             raise
         attempts.note_reach()
-        delivery = self.store.deliveries.decide(
-            claim, accept=accept, reason=reason, may_decide=self._may_decide, echo=echo
-        )
+        delivery = self.store.deliveries.decide(claim, may_decide=self._may_decide, **decision)
         if delivery is None and not self._may_decide:
             try:
                 require_none_waits(agent, conversation_id)

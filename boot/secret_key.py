@@ -5,6 +5,7 @@ Only the standard library stands here: the gunicorn master must not load what ge
 
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from boot.folder import make_private
@@ -19,13 +20,14 @@ def make_secret_key(data_dir: str) -> None:
     Raises RuntimeError with a sentence for the operator.
     """
     folder = Path(data_dir).resolve()
-    path, unfinished = folder / SECRET_KEY_FILE, folder / f".{SECRET_KEY_FILE}.{os.getpid()}"
+    path = folder / SECRET_KEY_FILE
     try:
         make_private(folder)
         if path.exists():
             path.chmod(0o600)
             return
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        descriptor, unfinished = tempfile.mkstemp(prefix=f".{SECRET_KEY_FILE}.", dir=folder)  # of mode 0600
+        with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -34,7 +36,7 @@ def make_secret_key(data_dir: str) -> None:
         except FileExistsError:
             pass
         finally:
-            unfinished.unlink()
+            Path(unfinished).unlink()
     except OSError as error:
         raise RuntimeError(
             f"DATA_DIR {folder} cannot keep the key that seals secrets: {error.strerror}. Set SECRET_KEY"

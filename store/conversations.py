@@ -20,7 +20,7 @@ from store.scripts import Scripts
 from store.secrets import Sealer
 from store.stamps import Stamp
 from store.text import record
-from wire import MOST_TITLE, ConversationId, Micros, user_message
+from wire import MOST_TITLE, ConversationId, user_message
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
@@ -51,14 +51,13 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
-        echo: list[dict[str, Any]] | None = None,
         **info: Any,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
 
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
-        starts a run; info is kept as given. A conversation with a sandbox is an app conversation; app holds the members
-        that only app conversations have, and echo is the content of a message that its agent gets with its start.
+        starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
+        A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
         Two round trips, in a sandbox three. Raises SecretsRefused, TooManyConversations.
         """
         incarnation = str(minted("incarnation"))
@@ -86,9 +85,8 @@ class Conversations:
         if sandbox_id:
             fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
-        expected = "" if echo is None else f"{message_claim(echo)} {uuid4().hex}"
-        args: list[Any] = [*stamp.args, incarnation, *_first_message(initial_message, stamp.at), expected]
-        args += [2 * len(sealed), *_words(sealed), *_words(fields)]
+        first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
+        args: list[Any] = [*stamp.args, incarnation, *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
         return self._create(conversation_id, sandbox_id, args)
 
     def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
@@ -276,12 +274,12 @@ class Conversations:
         self._scripts.bury_conversation([SandboxKeys.root], args)
 
 
-def _first_message(content: list[dict[str, Any]] | None, at: Micros) -> tuple[str | bytes, ...]:
-    """A conversation's first message as the script takes it: id, pair, bytes and text record; empty for none."""
-    if content is None:
-        return "", "", "", ""
-    event = user_message(content, at, minted("message"))
-    return event.id, pair(event.kind, event.source), event.raw, record(event)
+def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> tuple[str | bytes, ...]:
+    """A first user message as `create_conversation.lua` takes it: an event, or the expected echo of one."""
+    if content is None or in_sandbox:
+        return ("", "", "", "", "" if content is None else f"{message_claim(content)} {uuid4().hex}")
+    event = user_message(content, stamp.at, minted("message"))
+    return (event.id, pair(event.kind, event.source), event.raw, record(event), "")
 
 
 def _groups(sandbox_id: str, app: dict[str, Any]) -> str:

@@ -117,7 +117,7 @@ class StartDriver:
             secrets=secrets,
             sandbox_id=sandbox.id,
             app=app,
-            echo=(body.get("initial_message") or {}).get("content"),
+            initial_message=(body.get("initial_message") or {}).get("content"),
         )
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {conversation_id} exists")

@@ -128,7 +128,7 @@ def test_a_conversation_id_other_than_a_uuid_is_422(client, rule, bad):
 def test_a_store_that_cannot_be_reached_is_503(client, rule):
     name = rule.endpoint.rpartition(".")[2]
     body = {"json": BODIES[name]} if name in BODIES else {}
-    headers = {"X-Session-API-Key": "some key"} if "/webhooks/" in rule.rule else {}
+    headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
 
     response = client.open(
         address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), headers=headers, **body

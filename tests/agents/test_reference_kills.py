@@ -239,7 +239,7 @@ def test_a_webhook_is_told_of_the_pause_and_of_no_event_that_is_not_in_the_file(
         wait_until(lambda: told()[-1:] == agent.events(conversation)[-1:], "the pause")
 
         assert told()[-1]["value"] == "paused"
-        assert webhook.posted("/conversations")[-1]["execution_status"] == "paused"
+        wait_until(lambda: webhook.posted("/conversations")[-1]["execution_status"] == "paused", "its report")
         assert untold == []
 
 

@@ -87,7 +87,7 @@ def test_a_message_that_the_agent_refused_is_not_expected(store, conversation, p
 
 
 def test_the_first_message_of_a_start_is_the_users(store, conversation):
-    store.conversations.create(conversation, sandbox_id=BOX, app={}, echo=content("begin"))
+    store.conversations.create(conversation, sandbox_id=BOX, app={}, initial_message=content("begin"))
     store.events.append(conversation, as_events([message("begin"), message("begin")]), sandbox_id=BOX)
     assert store.events.count(conversation, source="user") == 1
 

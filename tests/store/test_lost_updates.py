@@ -154,11 +154,13 @@ def test_a_report_of_a_starting_deletion_changes_and_creates_nothing(store, app_
     ]
 
 
-def test_a_report_of_an_unknown_conversation_creates_it_whole(store, conversation):
-    report(store, conversation, title="Theirs", tags={"a": "b"}, agent=model("m"))
+def test_a_report_of_an_unknown_child_creates_it_whole(store, conversation):
+    parent, child = {"parent_conversation_id": conversation}, str(uuid4())
+    store.conversations.create(conversation, sandbox_id=BOX, app={})
+    report(store, child, **parent, title="Theirs", tags={"a": "b"}, agent=model("m"))
 
-    state = store.app_conversations.get(conversation)
-    assert (state["title"], state["tags"], state["app"]) == ("Theirs", {"a": "b"}, {"llm_model": "m"})
+    state = store.app_conversations.get(child)
+    assert (state["title"], state["tags"], state["app"]) == ("Theirs", {"a": "b"}, {"llm_model": "m", **parent})
 
 
 def test_a_detached_conversation_is_no_app_conversation(store, conversation):

@@ -188,7 +188,7 @@ def test_a_newer_store_is_refused_with_a_sentence_and_stays_unchanged(tmp_path):
         redis = Redis.from_url(url)
         redis.set("data_version", VERSION + 1)
         command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]
-        environment = {**os.environ, "REDIS_URL": url, "SUPERVISOR": "0"}
+        environment = {**os.environ, "REDIS_URL": url, "SUPERVISOR": "0", "DATA_DIR": str(tmp_path)}
 
         ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=60)
 
