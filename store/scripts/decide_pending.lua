@@ -27,10 +27,6 @@ local function close(outcome) return close_log(outcome, ARGV[4], unpack(outstand
 if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close('won') end
 if redis.call('HGET', root, 'delivery_id') == ARGV[1] then return close('won') end
 if ARGV[8] ~= '' and tonumber(now) > tonumber(ARGV[8]) then return close('late') end
-if ARGV[9] ~= '' then
-  local claim, token = string.match(ARGV[9], '^(.*) (%S+)$')
-  expect(claim, token, now)
-end
 local actions = after(ARGV[5]) and open_actions() or {}
 if #actions > 0 and ARGV[9] ~= '1' then return close('forbidden') end
 if ARGV[10] ~= '' then
