@@ -48,7 +48,7 @@ def test_of_several_processes_that_make_a_key_all_read_the_same(tmp_path):
 
 def test_a_folder_that_cannot_keep_a_key_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RuntimeError, match=r"DATA_DIR .*file cannot keep the key that seals secrets: .*SECRET_KEY"):
+    with pytest.raises(RuntimeError, match=r"DATA_DIR .*file cannot be used: .* unless SECRET_KEY is set"):
         make_secret_key(str(tmp_path / "file"))
 
 

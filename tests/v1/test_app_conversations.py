@@ -31,6 +31,7 @@ CONVERSATION = {
     "execution_status",
     "conversation_url",
     "session_api_key",
+    "unapproved_resumes",
     "acp_server",
     "launched_agent_profile",
 }
