@@ -41,7 +41,7 @@ def abilities() -> Abilities:
         ).stdout
         return Abilities(**json.loads(printed))
     except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
-        return Abilities(f"its probe fails: {error}", _NOT_TRIED, 0, seccomp.IS_THERE, False)
+        return Abilities(f"its probe fails: {error}", _NOT_TRIED, landlock.version(), seccomp.IS_THERE, False)
 
 
 def _probed() -> Abilities:

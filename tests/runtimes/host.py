@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NoReturn
 from uuid import uuid4
 
 import pytest
@@ -34,6 +35,11 @@ FAR, NEAR = "203.0.113.10", "203.0.113.1"
 INSIDE = PROJECT / "tests" / "runtimes" / "inside.py"
 
 
+def lacking(what: str) -> NoReturn:
+    """Skip the test at home and fail it in CI: this machine cannot do what it needs."""
+    pytest.fail(what) if os.environ.get("CI") else pytest.skip(what)
+
+
 def require(kind: str, monkeypatch) -> None:
     """Have sandboxes of isolation "auto" get that kind. Skips where it is not there, fails in CI."""
     real = abilities()
@@ -45,7 +51,7 @@ def require(kind: str, monkeypatch) -> None:
         forced = replace(real, bubblewrap="this test does without", users=False)
         monkeypatch.setattr(runtimes.starts, "abilities", lambda: forced)
     if lacks:
-        pytest.fail(lacks) if os.environ.get("CI") else pytest.skip(lacks)
+        lacking(lacks)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from runtimes import RuntimeFailure, State
+from runtimes.isolation.entrance import Confinement
 from runtimes.launch import Order
 from schemas.sandboxes import SandboxInfo
 from supervisor.launches import launch
@@ -141,7 +142,7 @@ def test_no_secret_is_in_the_repr_of_a_sandbox_its_launch_and_its_handle(running
     described = launch(running, SPEC, "http://127.0.0.1:1/api/v1/webhooks", "the hook key")
 
     assert running.session_api_key in str(dict(described.env))
-    order = Order(dict(running.handle), ["/bin/true"], dict(described.env), ".", 1, None, 1.0, 1.0)
+    order = Order(dict(running.handle), ["/bin/true"], dict(described.env), ".", 1, Confinement("none"), None, 1.0, 1.0)
     for shown in (repr(running), str(running), repr(described), repr(running.handle), repr(order)):
         for key in (running.session_api_key, running.files_key, "the hook key"):
             assert key not in shown

@@ -5,6 +5,7 @@ import psutil
 import pytest
 
 from runtimes.isolation.abilities import abilities
+from tests.runtimes.host import lacking
 from tests.servers import program, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
@@ -37,11 +38,11 @@ def whole(request, tmp_path_factory):
     if request.param == "bubblewrap":
         program("bwrap")
         if abilities().bubblewrap:
-            pytest.skip(abilities().bubblewrap)
+            lacking(abilities().bubblewrap)
     else:
         environment["PATH"] = "/nowhere"
         if not abilities().landlock:
-            pytest.skip("this kernel has no Landlock")
+            lacking("this kernel has no Landlock")
     folder = tmp_path_factory.mktemp("isolation")
     (folder / "specs.toml").write_text(SPECS)
     with supervised_server(folder, SANDBOX_SPECS=str(folder / "specs.toml"), **environment) as (client, _):
