@@ -101,9 +101,8 @@ class Deliveries:
         echo: what the agent is expected to claim after it (see `claims.py`), whether or not anything was pending, until
         `Echoes.forget` with the token of this claim.
         The listing does not change: status and observations come from the agent.
-        may_decide: whether the caller may decide. echo: what the agent will claim after the decision (see `echoes.py`).
-        Raises ReasonTooLong, ConversationNotFound, NeedsApproval, and TimeoutError if the lease ended before; then
-        nothing was decided, and the claim is closed.
+        may_decide: whether the caller may decide. Raises ReasonTooLong, ConversationNotFound, NeedsApproval, and
+        TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
         """
         try:
             self._bounds.check_reason(reason)
