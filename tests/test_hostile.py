@@ -15,6 +15,8 @@ from tests.conftest import action, status
 from tests.servers import TIMEOUT, agent_server, redis_server, supervised_server
 from tests.v1 import Api
 
+KEY = "a-key-for-tests-only"
+
 FOREIGN = {"Origin": "https://evil.example"}
 #: what a browser sends for a page whose name was rebound to 127.0.0.1: the page and the server are of one origin
 REBOUND = {"Host": "evil.example:8000", "Origin": "http://evil.example:8000", "Sec-Fetch-Site": "same-origin"}
@@ -26,8 +28,8 @@ SIMPLE = [
     {"Sec-Fetch-Site": "cross-site"},
 ]
 
-#: requests of the last test, and the seconds that all of them may take on a slow machine; here they take 10
-HOSTILE, MOST_SECONDS = 10_000, 240
+#: requests of the last test in each of two postures, and the seconds that they may take on a slow machine; here 5
+HOSTILE, MOST_SECONDS = 5_000, 240
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,18 @@ def server(tmp_path_factory):
     """A server of two workers, as `make run` starts it."""
     folder = tmp_path_factory.mktemp("hostile")
     with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory):
+    """The same with a key."""
+    folder = tmp_path_factory.mktemp("keyed")
+    with (
+        redis_server(folder) as (url, _),
+        agent_server(folder / "log", REDIS_URL=url, SESSION_API_KEY=KEY) as (client, _),
+    ):
+        client.headers["Authorization"] = f"Bearer {KEY}"
         yield client
 
 
@@ -171,6 +185,15 @@ def test_a_refused_request_is_answered_before_its_body_is_sent(server, method, l
         assert connection.recv(65536).startswith(b"HTTP/1.1 403 ")
 
 
+@pytest.mark.parametrize("key", ["", "X-Session-API-Key: wrong\r\n", "Authorization: Bearer wrong\r\n"])
+def test_a_wrong_key_is_refused_before_the_body_is_sent(keyed, key):
+    head = f"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\n{key}Content-Length: 8000000\r\n\r\n"
+
+    with sockets.create_connection(("127.0.0.1", keyed.base_url.port), TIMEOUT) as connection:
+        connection.sendall(head.encode())
+        assert re.match(rb"HTTP/1.1 4(01|29) ", connection.recv(65536))
+
+
 def test_a_client_that_asks_before_it_sends_a_body_is_told_to_only_by_a_request_that_is_admitted(server, conversation):
     body = json.dumps({"conversation_id": conversation}).encode()
     head = "POST /api/conversations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -202,8 +225,11 @@ def exchange(server: httpx.Client, request: bytes) -> bytes:
         return reply
 
 
-def hostile(seed: int) -> bytes:
-    """One of many kinds of request that must not be served; the same seed makes the same one."""
+def hostile(seed: int, origin: bytes) -> bytes:
+    """One of many kinds of request that must not be served; the same seed makes the same one.
+
+    origin: the header of a page elsewhere, which is refused where no key is needed.
+    """
     chance = random.Random(seed)
     noise = chance.randbytes(chance.randrange(1, 400)).replace(b"\n", b"?").replace(b"\r", b"?")
     path = chance.choice(
@@ -226,15 +252,24 @@ def hostile(seed: int) -> bytes:
             own + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n" + noise,
             own + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + noise,
             own + b"Origin: https://evil.example\r\nContent-Length: 8000000\r\n\r\n",
-            own + b"X-Session-API-Key: " + chance.randbytes(16).hex().encode() + b"\r\nOrigin: null\r\n"
-            b"Content-Length: 8000000\r\n\r\n" + b"x" * 100_000,
+            own
+            + b"X-Session-API-Key: "
+            + chance.randbytes(16).hex().encode()
+            + b"\r\n"
+            + origin
+            + b"Content-Length: 8000000\r\n\r\n"
+            + b"x" * 100_000,
         )
     )
 
 
-def test_ten_thousand_hostile_requests_get_a_4xx_each_and_the_server_serves_on(server):
+@pytest.mark.parametrize("posture", ["server", "keyed"])
+def test_hostile_requests_get_a_4xx_each_and_the_server_serves_on(request, posture):
+    server = request.getfixturevalue(posture)
+    origin = b"Origin: null\r\n" if posture == "server" else b""
+
     def answer(seed: int) -> bytes:
-        return exchange(server, hostile(seed))[:200]
+        return exchange(server, hostile(seed, origin))[:200]
 
     with ThreadPoolExecutor(16) as senders:
         answers = list(senders.map(answer, range(HOSTILE), timeout=MOST_SECONDS))
