@@ -120,7 +120,7 @@ def test_an_archive_that_is_refused_leaves_no_sandbox_and_no_folder(api, folders
 
 def test_a_body_longer_than_the_bound_is_refused_before_it_is_read(api, folders):
     with socket.create_connection((api.client.base_url.host, api.client.base_url.port)) as connection:
-        lines = ["POST /api/v1/sandboxes?from=archive HTTP/1.1", "Host: x", "Content-Type: application/x-tar"]
+        lines = ["POST /api/v1/sandboxes?from=archive HTTP/1.1", "Host: localhost", "Content-Type: application/x-tar"]
         connection.sendall("\r\n".join([*lines, f"Content-Length: {MOST + 1}", "", ""]).encode())
 
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -135,7 +135,7 @@ def test_a_body_of_another_request_keeps_its_bounds(api):
 def test_an_upload_that_stops_leaves_no_sandbox_and_no_folder(api, folders):
     data = packed(file=random.Random(1).randbytes(8 << 20))
     with socket.create_connection((api.client.base_url.host, api.client.base_url.port)) as connection:
-        lines = ["POST /api/v1/sandboxes?from=archive HTTP/1.1", "Host: x", "Content-Type: application/x-tar"]
+        lines = ["POST /api/v1/sandboxes?from=archive HTTP/1.1", "Host: localhost", "Content-Type: application/x-tar"]
         connection.sendall("\r\n".join([*lines, f"Content-Length: {len(data)}", "", ""]).encode() + data[: 6 << 20])
         wait_until(lambda: list(folders.glob("*/work.part/file")), "a folder that is being filled")
 
