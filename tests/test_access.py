@@ -250,6 +250,17 @@ def test_a_key_that_cannot_be_made_is_422_and_names_the_member(guarded, body, pl
     assert place in response.get_json()["detail"][0]["loc"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("keys", {"name": "once", "scopes": ["read"]}), ("tickets", {"conversation_id": str(uuid4())})],
+)
+def test_a_response_that_shows_a_key_is_not_kept_for_a_repeat(guarded, path, body):
+    client, headers = guarded.test_client(), {**bearer(ADMIN), "Idempotency-Key": str(uuid4())}
+    assert client.post(f"/api/v1/{path}", json=body, headers=headers).status_code == 201
+    again = client.post(f"/api/v1/{path}", json=body, headers=headers)
+    assert (again.status_code, "key" in again.get_json()) == (409, False)
+
+
 def test_no_redis_value_holds_a_key(guarded):
     client = guarded.test_client()
     made = client.post("/api/v1/keys", json={"name": "planted", "scopes": ["read"]}, headers=bearer(ADMIN)).get_json()
