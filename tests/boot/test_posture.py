@@ -118,7 +118,8 @@ def test_a_short_key_is_refused_and_not_shown():
 def test_a_start_whose_key_cannot_be_kept_is_refused(one_redis, tmp_path):
     (tmp_path / "file").write_text("no folder")
 
-    said = refused(HOST="0.0.0.0", PORT=str(free_port()), REDIS_URL=one_redis, DATA_DIR=f"{tmp_path}/file/data")
+    settings = {"REDIS_URL": one_redis, "DATA_DIR": f"{tmp_path}/file/data", "SECRET_KEY": "a key for tests only"}
+    said = refused(HOST="0.0.0.0", PORT=str(free_port()), **settings)
 
     assert "agent-server: a key is needed, and none can be kept in" in said
     assert "Traceback" not in said
