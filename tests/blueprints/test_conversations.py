@@ -204,7 +204,6 @@ def test_an_id_in_capitals_is_the_same_id(client, conversation):
         ({"max_iterations": "5"}, ["max_iterations"]),
         ({"stuck_detection": 1}, ["stuck_detection"]),
         ({"agent": "x"}, ["agent"]),
-        ({"secrets": {"KEY": "value"}}, ["secrets"]),
         ([], []),
     ],
 )
