@@ -8,7 +8,7 @@ import pytest
 from store.errors import TooManyConversations, TooManyStarts
 from store.quotas import Quota, TooManyFollowersOfKey
 from store.sandbox_record import Limits
-from tests.conftest import as_events, event, store_of
+from tests.conftest import store_of
 
 LIMITS = Limits(most=1000, pause_idlest=False, host_seconds=60, start_seconds=120, most_conversations=2, most_starts=3)
 
@@ -83,11 +83,11 @@ def test_a_conversation_that_exists_elsewhere_takes_no_place(store, sandbox, con
     made(store, sandbox), made(store, sandbox)
 
 
-def test_a_webhook_of_a_full_sandbox_creates_no_conversation(store, sandbox, conversation):
-    made(store, sandbox), made(store, sandbox)
+def test_an_agent_starts_no_child_in_a_full_sandbox(store, sandbox, conversation):
+    parent, _ = made(store, sandbox), made(store, sandbox)
 
     with pytest.raises(TooManyConversations):
-        store.events.append(conversation, as_events([event()]), sandbox_id=sandbox)
+        store.app_conversations.report(sandbox, conversation, {"parent_conversation_id": parent})
     assert store.conversations.get_many([conversation]) == [None]
 
 
