@@ -160,8 +160,9 @@ def machine(store, monkeypatch):
             group = "app" if by == "title" else None
             found = searched(store, status=wanted, group=group, by=by, descending=descending, limit=limit)
 
-            # an entry that is corrected while the pages are read may be at its new position too
-            found = found if by == "created" else list(dict.fromkeys(found))
+            # an entry that is corrected while the pages are read may be at its new position too, also by `created`: its
+            # conversation may have been deleted and created again
+            found = list(dict.fromkeys(found))
             assert found == [note.id for note in notes if now[note.id] and wanted in (None, now[note.id].status)]
             for note in notes:
                 self.put_right(note, now[note.id], wanted)
