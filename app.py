@@ -56,6 +56,7 @@ _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operati
 
 def create_app(config: Config | None = None) -> Flask:
     """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
+    settled = config is not None
     config = config or Config.from_env()
     if not config.redis_url:
         raise ConfigError(
@@ -83,7 +84,9 @@ def create_app(config: Config | None = None) -> Flask:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
     app.register_blueprint(docs_page)
-    register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open)
+    # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
+    asks_store = not settled and config.auth == "auto" and config.is_open
+    register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)
     register_audit(app)
     register_rates(app)
     register_once(app)

@@ -122,8 +122,8 @@ def _start_store(server: Any) -> None:
 def _settle_posture(server: Any) -> None:
     """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
 
-    def has_keys() -> bool:
-        return bool(_config.api_keys) or _store_has_keys()
+    def has_keys() -> bool | None:
+        return True if _config.api_keys else _store_has_keys()
 
     try:
         # Those of the command line too, and the sockets that systemd hands over.
@@ -135,11 +135,11 @@ def _settle_posture(server: Any) -> None:
         sys.exit(f"agent-server: a key is needed, and none can be kept in {_config.key_file}: {error.strerror}")
 
 
-def _store_has_keys() -> bool:
-    """Whether the store holds keys that admins made; where it does not answer, as if it did."""
+def _store_has_keys() -> bool | None:
+    """Whether the store holds keys that admins made; None while it does not answer."""
     words = [sys.executable, "-m", "keys", "list"]
-    listed = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE)
-    return listed.returncode != 0 or bool(listed.stdout)
+    listed = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return None if listed.returncode else bool(listed.stdout)
 
 
 def on_exit(server: Any) -> None:

@@ -27,12 +27,16 @@ _LONGEST = 512
 class Guard:
     """Who asks, by the keys of the settings, of admins and of sandboxes."""
 
-    def __init__(self, app: Flask, keys: SettingsKeys, *, is_open: bool) -> None:
-        """is_open: whoever reaches the server may do everything. Raises LookupError for a rule that needs nothing."""
+    def __init__(self, app: Flask, keys: SettingsKeys, *, is_open: bool, asks_store: bool = False) -> None:
+        """is_open: whoever reaches the server may do everything, with asks_store unless the store has keys.
+
+        Raises LookupError for a rule that declares nothing.
+        """
         self._declared = {rule.endpoint: _needs(app, rule.endpoint) for rule in app.url_map.iter_rules()}
         self._keys = keys
         self._store: Store = app.extensions["store"]
         self._is_open = is_open
+        self._asks_store = asks_store
         self.following = Following(self._store.access_keys, app.extensions["followers_of_keys"])
 
     def check(self) -> Response | None:
@@ -53,6 +57,8 @@ class Guard:
                 self._require(Needs("read"))
             return None
         if (needs := self._declared[rule.endpoint]).scope != "open":
+            if self._asks_store:
+                self._ask_store()
             try:
                 self._require(needs)
             except Unauthorized:
@@ -60,6 +66,12 @@ class Guard:
                 raise
             SHOWS_KEYS.set(g.principal.may("approve"))
         return None
+
+    def _ask_store(self) -> None:
+        """Settle whether a key is needed, once. Raises one of UNAVAILABLE."""
+        self._is_open = not self._store.access_keys.all()
+        self._asks_store = False
+        g.principal = ANYONE if self._is_open else NOBODY
 
     def find(self, key: str) -> Principal | None:
         """The one whose key this is, of the settings or of an admin's making."""
@@ -112,9 +124,9 @@ class Guard:
         return principal
 
 
-def register_guard(app: Flask, keys: SettingsKeys, *, is_open: bool) -> None:
+def register_guard(app: Flask, keys: SettingsKeys, *, is_open: bool, asks_store: bool = False) -> None:
     """Guard every URL rule of the app, all of which must have been added. Raises LookupError for an undeclared one."""
-    guard = Guard(app, keys, is_open=is_open)
+    guard = Guard(app, keys, is_open=is_open, asks_store=asks_store)
     app.extensions["guard"] = guard
     app.before_request(guard.check)
 

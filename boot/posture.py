@@ -4,9 +4,10 @@
 |--------|--------------|-----------------------|-----------------------------|
 | `auto` | yes          | any address           | keys                        |
 | `auto` | no           | loopback alone        | open, and the log says so   |
-| `auto` | no           | another address       | keys, and one is made       |
+| `auto` | not known    | loopback alone        | auto: the workers ask       |
+| `auto` | no, not known | another address      | keys, and one is made       |
 | `keys` | yes          | any address           | keys                        |
-| `keys` | no           | any address           | keys, and one is made       |
+| `keys` | no, not known | any address          | keys, and one is made       |
 | `open` | any          | loopback alone        | open, and the log says so   |
 | `open` | any          | another address       | open, and the log warns     |
 
@@ -30,13 +31,14 @@ Address = tuple[str, int] | str | int
 
 
 def settle(
-    auth: str, addresses: Sequence[Address], key_file: Path, *, has_keys: Callable[[], bool], log: Logger
-) -> Literal["keys", "open"]:
+    auth: str, addresses: Sequence[Address], key_file: Path, *, has_keys: Callable[[], bool | None], log: Logger
+) -> Literal["auto", "keys", "open"]:
     """Settle whether keys are needed, and make one where none is set.
 
-    auth: the setting. has_keys: whether a key is set anywhere. Raises OSError when the key that is made cannot be kept.
+    auth: the setting. has_keys: whether a key is set anywhere; None while the store does not answer.
+    Raises OSError when the key that is made cannot be kept.
     """
-    is_keyed = auth != "open" and has_keys()
+    is_keyed = has_keys() if auth != "open" else False
     exposed = [address for address in addresses if not _is_of_this_machine(address)]
     with contextlib.suppress(OSError):  # there is none, or it is mounted read-only
         key_file.chmod(0o600)
@@ -47,6 +49,9 @@ def settle(
             " ".join(map(_named, exposed)),
         )
         return "open"
+    if auth == "auto" and not exposed and is_keyed is None:
+        log.warning("The store does not answer: whether it has keys, and so one is needed, is asked when it does.")
+        return "auto"
     if auth == "open" or (auth == "auto" and not exposed and not is_keyed):
         log.info("No key is needed: the server listens on this machine alone. Set SESSION_API_KEY to need one.")
         return "open"

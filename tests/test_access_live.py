@@ -248,3 +248,15 @@ def test_wrong_keys_of_an_address_are_429_in_the_end_and_the_right_one_is_not(bo
     assert "RATE_LIMIT_FAILURES" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
     assert bounded.get("/api/conversations/count").status_code == 200
+
+
+def test_a_server_that_starts_without_its_store_needs_a_key_as_soon_as_the_store_has_one(tmp_path):
+    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "first.log", REDIS_URL=url) as (client, _):
+        _, key = made_key(client, "read")
+        assert client.get("/api/conversations/count").status_code == 200  # it was settled without that key
+    with agent_server(tmp_path / "second.log", REDIS_URL=url) as (client, _):
+        assert client.get("/api/conversations/count").status_code == 503
+        with redis_server(tmp_path):
+            wait_until(lambda: client.get("/ready").status_code == 200, "the store")
+            assert client.get("/api/conversations/count").status_code == 401
+            assert client.get("/api/conversations/count", headers=bearer(key)).status_code == 200
