@@ -109,7 +109,7 @@ def api() -> Iterator[Api]:
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # of a client that breaks off
     got = Api(server.server_port)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield got
     finally:

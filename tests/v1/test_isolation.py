@@ -1,5 +1,7 @@
 """What a whole server says of its sandboxes' isolation, and how conversations run in each."""
 
+from uuid import uuid4
+
 import httpx
 import psutil
 import pytest
@@ -10,8 +12,10 @@ from tests.servers import program, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
 
+PLANTED = f"planted-{uuid4().hex}"  # no other test's process has it in its command line
+
 SECRETS = AGENT.replace(
-    "initial_env = {", 'secret_env = { MODEL_SECRET = "planted" }\ninitial_env = { A_TOKEN = "planted",'
+    "initial_env = {", f'secret_env = {{ MODEL_SECRET = "{PLANTED}" }}\ninitial_env = {{ A_TOKEN = "{PLANTED}",'
 )
 
 SPECS = f"""
@@ -76,7 +80,7 @@ def test_a_conversation_runs_and_its_sandbox_says_what_isolates_it(whole, api):
     wait_until(lambda: api.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")
     [seen] = api.events(conversation["id"], kind__eq="ObservationEvent")
 
-    assert seen["observation"]["content"][0]["text"] == "planted planted\ndone\n"
+    assert seen["observation"]["content"][0]["text"] == f"{PLANTED} {PLANTED}\ndone\n"
     sandbox = api.sandbox(conversation["sandbox_id"])
     assert sandbox["isolation"]["kind"] == whole[1]
     [url] = sandbox["exposed_urls"]
@@ -107,4 +111,4 @@ def test_no_planted_value_is_shown(whole, api):
     shown.append((whole[2] / "log").read_text())
     shown += [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
     assert sandbox["id"] in " ".join(shown)
-    assert "planted" not in " ".join(shown)
+    assert [text for text in shown if PLANTED in text] == []
