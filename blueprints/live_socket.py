@@ -75,6 +75,9 @@ CLOSE_CODES: dict[type[StoreError], int] = {
     TooManySilentSockets: 1013,
 }
 
+#: the end of a state event of the server's own
+_STATE_UPDATE = b'"kind":"ConversationStateUpdateEvent"}'
+
 _log = logging.getLogger(__name__)
 
 #: seconds that a socket's thread waits for events before it checks that the socket is still open
@@ -216,12 +219,14 @@ class Session:
             self._send_state()
 
     def _is_wanted(self, entry: Entry) -> bool:
+        if entry.seq == 0 and not self._with_seq and entry.raw.endswith(_STATE_UPDATE):
+            return False  # a new title: the agent-server wire tells it to nobody
         if self._since is None or not 0 < entry.seq <= self._live_from:
             return True
         return micros(entry.fields["timestamp"]) >= self._since
 
     def _calls_for_the_state(self, entry: Entry) -> bool:
-        """Whether a full state must follow an entry: a live one that ends a run, or a change without an event."""
+        """Whether a full state must follow an entry: a live one that ends a run, with or without an event."""
         if not entry.raw:
             return True
         if b'"execution_status"' not in entry.raw or entry.fields.get("key") != "execution_status":
