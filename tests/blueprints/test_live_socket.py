@@ -175,7 +175,9 @@ def test_a_run_that_ends_by_a_snapshot_of_its_agent_is_reported(server, conversa
     with socket(server, conversation) as listener:
         listener.receive()
 
-        post(event("ConversationStateUpdateEvent", "environment", key="full_state", value={"execution_status": "error"}))
+        post(
+            event("ConversationStateUpdateEvent", "environment", key="full_state", value={"execution_status": "error"})
+        )
 
         assert is_full_state(listener.receive(), "error")
 
