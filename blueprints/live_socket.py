@@ -38,7 +38,7 @@ from blueprints.api import InvalidInput, needs
 from blueprints.audit import note
 from blueprints.guard import Guard
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
-from schemas.conversations import ConversationInfo
+from schemas.conversations import ConversationInfo, with_skills
 from schemas.errors import validation_errors
 from schemas.live import Follow, InboundMessage
 from store import Store
@@ -284,7 +284,9 @@ class Session:
 
 
 def _state(store: Store, conversation_id: ConversationId) -> dict[str, Any]:
-    state: dict[str, Any] = ConversationInfo().dump(store.conversations.get(conversation_id))
+    state: dict[str, Any] = ConversationInfo().dump(
+        with_skills(store.conversations.get(conversation_id), include_skills=False)
+    )
     return state
 
 

@@ -45,7 +45,7 @@ class ServerInfo(BaseSchema):
     conversation_runtime = fields.Constant(
         "local", metadata={"description": "A start request chooses no runtime: the specs of sandboxes do."}
     )
-    available_conversation_runtimes = fields.Constant([])
+    available_conversation_runtimes = fields.List(fields.String(), dump_default=list)
     runtime_idle_timeout_seconds = fields.Constant(None)
     max_foreground_terminal_timeout_seconds = fields.Constant(None)
     app_backend_ingress_url = fields.Constant(None)
