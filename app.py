@@ -24,6 +24,7 @@ from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.once import register_once
 from blueprints.operations import operations
+from blueprints.paths import lead_browsers, lead_from_slashes
 from blueprints.posture import Posture
 from blueprints.proxies import TrustedProxies
 from blueprints.rates import register_rates
@@ -84,6 +85,7 @@ def create_app(config: Config | None = None) -> Flask:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
     app.register_blueprint(docs_page)
+    lead_browsers(app)
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)
@@ -93,6 +95,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.before_request(_ensure_data_version)
     register_errors(app)
     register_headers(app)
+    lead_from_slashes(app)
     return app
 
 

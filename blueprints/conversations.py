@@ -16,10 +16,12 @@ from schemas.conversations import (
     FinalResponse,
     ForkRequest,
     SetSecurityAnalyzer,
+    SkillsChoice,
     StartConversationRequest,
     UpdateConversationRequest,
     UpdateSecrets,
     read_conversation_ids,
+    with_skills,
 )
 from schemas.cursors import page_id
 from store.attempts import minted
@@ -34,14 +36,15 @@ _DONE = {"success": True}
 @needs("write")
 @conversations.replay(remade=True)
 @conversations.fails(413, 415)
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.arguments(StartConversationRequest(), required=False)
 @conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
 @conversations.response(201, ConversationInfo)
-def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
+def start_conversation(query: dict[str, bool], request: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Start a conversation, once per id."""
     conversation_id = ConversationId(request.pop("conversation_id", None) or str(minted("conversation")))
     created = current_store.conversations.create(conversation_id, **request)
-    return current_store.conversations.get(conversation_id), 201 if created else 200
+    return with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
 
 
 @conversations.get("/search")
@@ -51,7 +54,9 @@ def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
 @conversations.response(200, ConversationPage)
 def search_conversations(search: dict[str, Any]) -> dict[str, Any]:
     """List conversations, a page at a time."""
+    include_skills = search.pop("include_skills")
     items, following = current_store.conversations.search(**search)
+    items = [with_skills(state, include_skills) for state in items]
     return {"items": items, "next_page_id": page_id(search["by"], search["descending"], following)}
 
 
@@ -69,21 +74,23 @@ def count_conversations(filters: dict[str, Any]) -> Response:
 @needs("read")
 @conversations.fails(414)
 @conversations.doc(parameters=[repeated_parameter("ids", "the conversations", format="uuid")])
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.response(200, array_with_holes("ConversationInfo"))
-def batch_get_conversations() -> Response:
+def batch_get_conversations(query: dict[str, bool]) -> Response:
     """Get conversations by id, in that order, null for an unknown one."""
     ids = repeated("ids", read_conversation_ids)
     states = current_store.conversations.get_many([ConversationId(one) for one in ids])
-    return jsonify([state and ConversationInfo().dump(state) for state in states])
+    return jsonify([state and ConversationInfo().dump(with_skills(state, **query)) for state in states])
 
 
 @conversations.get("/<conversation_id:conversation_id>")
 @needs("read")
 @conversations.fails(404)
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.response(200, ConversationInfo)
-def get_conversation(conversation_id: ConversationId) -> dict[str, Any]:
+def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
     """Get a conversation's state."""
-    return current_store.conversations.get(conversation_id)
+    return with_skills(current_store.conversations.get(conversation_id), **query)
 
 
 @conversations.patch("/<conversation_id:conversation_id>")
@@ -174,11 +181,15 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 @needs("write")
 @conversations.replay(remade=True)
 @conversations.fails(404, 409, 413, 415)
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)
-def fork_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+def fork_conversation(
+    query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
+) -> dict[str, Any]:
     """Copy a conversation, up to an event when one is named."""
-    return current_store.conversations.get(current_store.forks.fork(conversation_id, **request))
+    copy = current_store.forks.fork(conversation_id, **request)
+    return with_skills(current_store.conversations.get(copy), **query)
 
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")

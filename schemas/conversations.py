@@ -137,16 +137,20 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(BaseSchema):
-    """Changes of a conversation; an absent member stays as it is."""
+    """Changes of a conversation; a member that is absent or null stays as it is."""
 
-    title = Text(least=1, most=MOST_TITLE)
-    tags = Tags(metadata={"description": "Replaces all tags."})
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    tags = Tags(allow_none=True, metadata={"description": "Replaces all tags."})
 
     @pre_load
     def _stripped(self, request: Any, **_: Any) -> Any:
         if isinstance(request, dict) and isinstance(request.get("title"), str):
             return {**request, "title": request["title"].strip()}
         return request
+
+    @post_load
+    def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {name: value for name, value in request.items() if value is not None}
 
 
 class SetSecurityAnalyzer(BaseSchema):
@@ -177,7 +181,15 @@ class ConversationFilter(BaseSchema):
     status = Choice(*EXECUTION_STATUSES)
 
 
-class ConversationSearch(ConversationFilter, OrderedSearch):
+class SkillsChoice(BaseSchema):
+    """Whether a response has the skills of the agent, which may be large. Source: the agent-server wire."""
+
+    include_skills = fields.Boolean(
+        load_default=False, metadata={"description": "Keep `agent.agent_context.skills`, which is emptied otherwise."}
+    )
+
+
+class ConversationSearch(ConversationFilter, SkillsChoice, OrderedSearch):
     order = ListingOrder("CREATED_AT", "UPDATED_AT")
 
 
@@ -222,6 +234,15 @@ class ConversationInfo(BaseSchema):
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
     )
+
+
+def with_skills(state: dict[str, Any], include_skills: bool) -> dict[str, Any]:
+    """A conversation's state; without the skills in its agent's context unless they are included."""
+    agent = state.get("agent")
+    context = agent.get("agent_context") if isinstance(agent, dict) else None
+    if include_skills or not isinstance(context, dict) or not context.get("skills"):
+        return state
+    return {**state, "agent": {**state["agent"], "agent_context": {**context, "skills": []}}}
 
 
 def _masked(names: list[str]) -> dict[str, Any]:

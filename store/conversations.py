@@ -202,7 +202,7 @@ class Conversations:
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
         stored = {name: json.dumps(value) for name, value in fields.items()} | _app_fields(app or {})
-        args = [Stamp.now().utc_time, sandbox_id, *words, *_words(stored)]
+        args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
         try:
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         except ConversationNotFound:

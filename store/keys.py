@@ -19,9 +19,9 @@
 |                          |            | expected to post, score when in µs: `claims.py`   |                      |
 | conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
 |                          |            | a repeat of that request finds it                 |                      |
-| conv:{ID}:signal         | channel    | after every change the seq of the last event;     |                      |
-|                          |            | `state` where no event has it; an event that      |                      |
-|                          |            | is not kept; `0` when all is deleted              |                      |
+| conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
+|                          |            | when a run ended without one; an event that is    |                      |
+|                          |            | not kept; `0` when all is deleted                 |                      |
 | follower:PROCESS         | channel    | signals of a process to its own subscriber        |                      |
 | conv:{ID}:fork:FORK…     | as above   | a copy while it is made, then renamed             | an hour              |
 | conversations:{all}:…    |            | the listing, see `store/listing.py`:              |                      |

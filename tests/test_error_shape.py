@@ -64,6 +64,7 @@ STORELESS = {
     "alive": 200,
     "health": 200,
     "server_info": 200,
+    "root": 200,
     "follow_events": 426,
     "search_sandbox_specs": 200,
     "batch_get_sandbox_specs": 200,
@@ -162,7 +163,7 @@ def test_bodies_other_than_json_are_refused(client, rule):
     assert_error(client.post(path, data=b"[" + b" " * 10_000_000 + b"]", content_type="application/json"), 413)
 
 
-@pytest.mark.parametrize("path", ["/", "/nope", "/api", "/api/conversations/", "/api/v1/nope", "/docs/assets/nope"])
+@pytest.mark.parametrize("path", ["/nope", "/api", "/api/conversation/", "/api/v1/nope", "/docs/assets/nope"])
 def test_an_unknown_route_is_404(client, path):
     assert_error(client.get(path), 404)
 

@@ -28,7 +28,7 @@ if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') 
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST, STEP = 9, 6
-local waited, held, live = log.status == WAITING, {}, {}
+local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, places)
   open_log(ARGV[1])
@@ -49,6 +49,7 @@ local function set(fields, snapshot_id)
   for name, value in pairs(fields) do
     if name == 'execution_status' then
       if by_agent then note_left(value) end
+      ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
     elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
     elseif name == 'held' then log.held = value
@@ -113,4 +114,5 @@ if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(wa
 forget_spent()
 local told = say_resumed(stamp, state[4])
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
+if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
 return close_log('appended', ARGV[4], appended, log.seq, told)

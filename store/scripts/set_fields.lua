@@ -8,14 +8,17 @@
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
+-- include: _title.lua
 if not open_log(ARGV[1]) then return false end
+local stamp = {iso = ARGV[2], score = ARGV[3]}
 if ARGV[5] ~= '-' then log.held = ARGV[5] end
 for i = 6, #ARGV, 3 do
   local name, value, event = unpack(ARGV, i, i + 2)
   if redis.call('HGET', root, name) ~= value then
     redis.call('HSET', root, name, value)
     log.changed = true
-    if event == '1' and redis.call('HEXISTS', root, 'sandbox_id') == 0 then state_event(name, value, {iso = ARGV[2], score = ARGV[3]}) end
+    if name == 'title' then tell_title(value, stamp.iso) end
+    if event == '1' and redis.call('HEXISTS', root, 'sandbox_id') == 0 then state_event(name, value, stamp) end
   end
 end
 return close_log('set', ARGV[4])
