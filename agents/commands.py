@@ -204,11 +204,9 @@ class Commands:
         except AgentRefused as refusal:
             [sandbox] = self.store.sandboxes.get_many([SandboxId(claim.sandbox_id)])
             spec = self._specs.find(sandbox.spec_id) if sandbox and refusal.status == 404 else None
-            if spec is None:
+            if sandbox is None or spec is None:
                 raise
-            state = self.store.conversations.get(claim.conversation_id)
-            secrets = self.store.conversations.secrets_of(claim.conversation_id)
-            body = restart_request(state, secrets, spec.conversation, spec.working_dir)
+            body = restart_request(self.store, claim.conversation_id, sandbox, spec)
             agent.start(body, self.store.sandboxes.limits.start_seconds)
             command()
 

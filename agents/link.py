@@ -8,6 +8,7 @@ not repeated: the client cannot know whether the agent received them.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -53,9 +54,9 @@ class ResponseTooLong(AgentUnreachable):
 class AgentRefused(Exception):
     """The agent server responded with an error status; the message is a sentence of one line."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, body: bytes = b"") -> None:
         super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
-        self.status = status
+        self.status, self.body = status, body
 
 
 class AgentServer:
@@ -81,9 +82,10 @@ class AgentServer:
             return None
         return float(idle)
 
-    def start(self, request: dict[str, Any], seconds: float) -> None:
+    def start(self, request: dict[str, Any], seconds: float, headers: Mapping[str, str] | None = None) -> None:
         """Start a conversation, once per id. Cost: many seconds while the agent loads its tools."""
-        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds)
+        options = {"headers": {**(headers or {}), **self._headers}}
+        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds, **options)
 
     def state(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The agent server's description of a conversation."""
@@ -170,7 +172,7 @@ class AgentServer:
 
     def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
         """One try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
-        with self._client.stream(method, self._url + path, headers=self._headers, **options) as response:
+        with self._client.stream(method, self._url + path, **{"headers": self._headers, **options}) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
@@ -180,7 +182,7 @@ class AgentServer:
                 if len(body) > MOST_BYTES:
                     raise ResponseTooLong
         if not response.is_success:
-            raise AgentRefused(response.status_code, _detail(bytes(body)))
+            raise AgentRefused(response.status_code, _detail(bytes(body)), bytes(body))
         return bytes(body)
 
 

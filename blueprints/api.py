@@ -177,8 +177,16 @@ class Blueprint(SmorestBlueprint):
 
     def starts(self, view: View) -> View:
         """Declare that an operation starts sandboxes, which RATE_LIMIT_STARTS limits; goes next to the route."""
-        view.is_start = True  # type: ignore[attr-defined]
-        return view
+        return self.starts_if(lambda: True)(view)
+
+    def starts_if(self, is_start: Callable[[], bool]) -> Callable[[View], View]:
+        """The same, of those requests for which `is_start` is true."""
+
+        def declare(view: View) -> View:
+            view.is_start = is_start  # type: ignore[attr-defined]
+            return view
+
+        return declare
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.

@@ -3,10 +3,13 @@
 from typing import Any
 
 from flask import Response, jsonify
+from flask import request as flask_request
 
 from agents.deletions import delete
-from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
+from agents.starts import started
+from blueprints import current_commands, current_specs, current_store
+from blueprints.api import Blueprint, array_with_holes, json_body, json_response, needs, repeated, repeated_parameter
+from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
     ConversationFilter,
@@ -25,26 +28,63 @@ from schemas.conversations import (
 )
 from schemas.cursors import page_id
 from store.attempts import minted
-from wire import ConversationId
+from store.start_tasks import StartTask
+from wire import ConversationId, parse_json
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
 
 _DONE = {"success": True}
 
+#: members of a body of which one brings an agent. Source: the agent-server wire
+AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
+
+#: headers that an agent server reads when it starts a conversation. Source: the agent-server wire
+OBSERVABILITY_HEADERS = tuple(
+    f"X-OpenHands-Observability-{name}" for name in ("Span-Name", "Tags", "Metadata", "Parent-Span-Context")
+)
+
+
+def _brings_an_agent() -> bool:
+    """Whether the body of the present request names an agent to start."""
+    body = parse_json(json_body() or b"{}")
+    return isinstance(body, dict) and any(body.get(source) is not None for source in AGENT_SOURCES)
+
 
 @conversations.post("")
 @needs("write")
+@conversations.starts_if(_brings_an_agent)
 @conversations.replay(remade=True)
-@conversations.fails(413, 415)
+@conversations.fails(404, 413, 415, 429, 502)
 @conversations.arguments(SkillsChoice(), location="query")
 @conversations.arguments(StartConversationRequest(), required=False)
 @conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
 @conversations.response(201, ConversationInfo)
 def start_conversation(query: dict[str, bool], request: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Start a conversation, once per id."""
+    """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
     conversation_id = ConversationId(request.pop("conversation_id", None) or str(minted("conversation")))
+    if _brings_an_agent():
+        state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, request))
+        return with_skills(state, **query), 201 if created else 200
+    for source in AGENT_SOURCES[1:]:
+        request.pop(source, None)
     created = current_store.conversations.create(conversation_id, **request)
     return with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
+
+
+def _start_task(conversation_id: ConversationId, request: dict[str, Any]) -> tuple[StartTask, bool]:
+    kept = {name: value for name, value in request.items() if name not in ("secrets", *AGENT_SOURCES[1:])}
+    parent_id = kept.pop("parent_conversation_id", None)
+    message = {"role": "user", "content": kept["initial_message"]} if "initial_message" in kept else None
+    shown = {"conversation_id": conversation_id, "parent_conversation_id": parent_id, "initial_message": message}
+    task = {
+        "kept": kept,
+        "parent_conversation_id": parent_id,
+        "sandbox_spec_id": current_specs.of_own_agents.id,
+        "secrets": request.get("secrets"),
+    }
+    headers = {name: value for name in OBSERVABILITY_HEADERS if (value := flask_request.headers.get(name))}
+    given = {"body": parse_json(json_body()), "headers": headers}
+    return current_store.start_tasks.create_once(conversation_id, task, given, echo=echo({**request, **shown}))
 
 
 @conversations.get("/search")

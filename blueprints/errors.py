@@ -18,6 +18,8 @@
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
 |                                                   | `Retry-After` while it wakes or its host is lost |
+| StartFailed: a client's own agent did not start   | `supervisor/failures.py` says which |
+| StartNotDone: nor did it fail                     | 503 with `Retry-After`              |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
 | TooManyKinds                                      | 422, which names the body           |
@@ -42,6 +44,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthoriz
 
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
+from agents.starts import StartFailed, StartNotDone
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -138,6 +141,8 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
     app.register_error_handler(NotReachable, _not_reachable)
+    app.register_error_handler(StartFailed, _start_failed)
+    app.register_error_handler(StartNotDone, lambda error: _retry_later(str(error)))
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
     for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed):
@@ -151,7 +156,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(Exception, _unforeseen)
 
 
-def _detail(text: str, status: int, **members: Any) -> Response:
+def _detail(text: Any, status: int, **members: Any) -> Response:
     response = jsonify(detail=text, **members)
     response.status_code = status
     return response
@@ -171,6 +176,11 @@ def _not_reachable(error: NotReachable) -> Response:
     if error.is_passing:
         return _retry_later(str(error))
     return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
+
+
+def _start_failed(error: StartFailed) -> Response:
+    status, detail = error.failure
+    return _retry_later(detail) if status == 503 else _detail(detail, status)
 
 
 def _unavailable(error: Exception) -> Response:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType, Protocol
 
-Handle = NewType(
-    "Handle", dict[str, Any]
-)  #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}
+#: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
+#: start has also `working_dir`, the agent's folder as the sandbox sees it, an absolute path
+Handle = NewType("Handle", dict[str, Any])
 
 
 class RuntimeFailure(Exception):

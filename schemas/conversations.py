@@ -5,6 +5,8 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_load
 
+from redaction import REDACTED as REDACTED
+from redaction import redacted
 from schemas.confirmations import ConfirmationPolicy
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
@@ -20,22 +22,6 @@ from schemas.fields import (
     refusal,
 )
 from wire import EXECUTION_STATUSES, MOST_TITLE
-
-#: the ends of names of settings whose values are never stored, so that they cannot leak
-_SECRET_NAMES = (
-    "api_key",
-    "authorization",
-    "secret",
-    "secret_key",
-    "secret_access_key",
-    "access_key_id",
-    "password",
-    "token",
-    "headers",
-    "env",
-    "secrets",
-)
-REDACTED = "**********"
 
 #: secrets in one request, characters of a name, and bytes of one of them
 MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
@@ -89,18 +75,7 @@ class Settings(fields.Dict):
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return _redacted(super()._deserialize(value, *args, **kwargs))
-
-
-def _redacted(value: Any, hidden: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: inner if name == "kind" else _redacted(inner, hidden or name.lower().endswith(_SECRET_NAMES))
-            for name, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_redacted(inner, hidden) for inner in value]
-    return REDACTED if hidden and value and isinstance(value, str) else value
+        return redacted(super()._deserialize(value, *args, **kwargs))
 
 
 class StartConversationRequest(BaseSchema):
@@ -115,7 +90,14 @@ class StartConversationRequest(BaseSchema):
     initial_message = fields.Nested(
         SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
     )
-    agent = Settings(metadata={"description": "Stored without its secrets."})
+    agent = Settings(
+        metadata={
+            "description": "With one of these three the agent is started in a sandbox, and its agent server gets this "
+            "body with all its members; without, the conversation is detached. Stored visibly without its secrets."
+        }
+    )
+    agent_settings = Settings()
+    agent_profile_id = fields.Raw()
     workspace = Settings()
     parent_conversation_id = Id(allow_none=True)
     security_analyzer = Settings()

@@ -51,6 +51,7 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
+        start_body: bytes = b"",
         **info: Any,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -58,6 +59,7 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
+        start_body: what started its agent, sealed, see `start_bodies.py`.
         Two round trips, in a sandbox three. Raises SecretsRefused, TooManyConversations.
         """
         incarnation = str(minted("incarnation"))
@@ -86,8 +88,8 @@ class Conversations:
             fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
-        args: list[Any] = [*stamp.args, incarnation, *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
-        return self._create(conversation_id, sandbox_id, args)
+        args: list[Any] = [*stamp.args, incarnation, *first, start_body, 2 * len(sealed), *_words(sealed)]
+        return self._create(conversation_id, sandbox_id, [*args, *_words(fields)])
 
     def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True)

@@ -15,6 +15,7 @@
 |                          |            | see `store/scripts/_actions.lua`                  |                      |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
+| conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
 |                          |            | expected to post, score when in µs: `claims.py`   |                      |
 | conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
@@ -33,9 +34,8 @@
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
 |   …:title:GROUP, …       | sorted set | folded title NUL id, all of score 0: in the order | one per app          |
 |                          |            | of the title's code points                        | conversation each    |
-|   …:titles               | hash       | id → folded title                                 | one per app          |
-|                          |            |                                                   | conversation         |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 24 fields            |
+|   …:titles               | hash       | id → folded title                                 | as `app` has         |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 25 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
@@ -47,8 +47,7 @@
 | {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
 |                          |            | those that start there: score when, µs            | PER_SANDBOX          |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
-| {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those that were deleted while     | one per such         |
-|                          |            | their host was lost, until it has removed them    |                      |
+| {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those deleted while it was lost   | one per such         |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → identity of its supervisor, until the host | one per host         |
 |                          |            | is lost                                           |                      |
@@ -65,7 +64,8 @@
 | {sandboxes}:transfer:ID  | hash       | an archive between a worker and a supervisor;     | a minute             |
 |                          |            | see `store/scripts/_transfer.lua`                 |                      |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
-| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 16 fields            |
+| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 17 fields            |
+| {starts}:body:ID         | string     | sealed body of a start, while it is unfinished    | MAX_BODY_BYTES       |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
 | {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
@@ -155,8 +155,8 @@ class ConversationKeys:
         return f"{self.root}:secrets"
 
     @property
-    def deleted(self) -> str:
-        return f"{self.root}:deleted"
+    def start(self) -> str:
+        return f"{self.root}:start"
 
     @property
     def signal(self) -> str:
@@ -166,11 +166,8 @@ class ConversationKeys:
         return f"{self.root}:text:{chunk}"
 
 
-#: the version of all data
-DATA_VERSION = "data_version"
-
-#: a word that a server has sealed
-SEAL_CHECK = "seal_check"
+#: the version of all data, and a word that a server has sealed
+DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
 
 #: prefix of those fields of a conversation's hash that only app conversations have
 APP_FIELD = "app."
@@ -188,8 +185,7 @@ class ListingKeys:
 
 
 class SandboxKeys:
-    """The names of all sandboxes' keys: in one slot, so that what holds for all of them, such as how many may run, is
-    decided in one script."""
+    """The names of all sandboxes' keys: in one slot, so that one script decides what holds for all of them."""
 
     root = "{sandboxes}"
     created = f"{root}:created"
@@ -236,6 +232,10 @@ class StartKeys:
     @classmethod
     def task(cls, start_id: str) -> str:
         return f"{cls.root}:task:{start_id}"
+
+    @classmethod
+    def body(cls, start_id: str) -> str:
+        return f"{cls.root}:body:{start_id}"
 
     @classmethod
     def created(cls, conversation_id: ConversationId | None = None) -> str:

@@ -52,19 +52,21 @@ class Sandboxes:
         *,
         source: dict[str, Any] | None = None,
         host: str = "",
+        gives_way: bool = False,
     ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
-        source: where its files come from. host: the one that has it; empty: any. Waits a little for a supervisor, as
-        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused, and
-        SandboxNotFound of the repeat of a finished request whose sandbox was deleted since.
+        source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/room.py`. Waits
+        a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes,
+        TooManyStopped, SecretsRefused, and SandboxNotFound of the repeat of a finished request whose sandbox was
+        deleted since.
         """
         identity = sandbox_id or SandboxId(minted_text("sandbox"))
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
         args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
-        args += [files_key, json.dumps(source), host]
+        args += [files_key, json.dumps(source), host, "1" if gives_way else ""]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
