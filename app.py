@@ -8,6 +8,7 @@ from flask import Flask, request
 
 from access import SettingsKeys
 from agents.commands import Commands
+from agents.forwarding import Forwarding
 from agents.link import http_client
 from blueprints import current_store
 from blueprints.api import Api
@@ -17,6 +18,7 @@ from blueprints.conversations import conversations
 from blueprints.docs_page import docs_page
 from blueprints.errors import register_errors
 from blueprints.events import events
+from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.headers import register_headers
 from blueprints.keys import keys
@@ -41,6 +43,7 @@ BLUEPRINTS = (
     events,
     stream,
     conversations,
+    forwarding,
     app_conversations,
     app_events,
     sandboxes,
@@ -76,6 +79,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
     )
+    app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)
     app.extensions["posture"] = _posture(config)
     if config.trusted_proxies:
         app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
