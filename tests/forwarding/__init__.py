@@ -83,6 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         while left:
             piece = self.rfile.read(min(left, 65536))
             if not piece:
+                self.server.ended.set()
                 raise ConnectionError("the body ended early")
             left -= len(piece)
             yield piece

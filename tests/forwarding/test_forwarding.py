@@ -1,12 +1,16 @@
 """Calls that are forwarded to the agent server of a sandbox, over HTTP."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
+from agents import forwarding
 from agents.forwarding import Forwarding
+from tests.agents import running_sandbox
 from tests.forwarding import Upstream
+from tests.servers import TIMEOUT
 
 FOREIGN = {
     "Cookie": "session=ours",
@@ -103,28 +107,39 @@ def test_an_agent_server_that_is_not_there_is_502(client, store, sandbox, linked
     assert client.get(scoped(linked, "bash/echo")).status_code == 502
 
 
-def test_an_agent_server_that_stays_silent_is_502(app, client, store, upstream, linked):
-    known = app.extensions["forwarding"]
-    app.extensions["forwarding"] = Forwarding(store, wake_seconds=0, silence=0.3)
-    try:
-        response = client.get(scoped(linked, "bash/waits"))
-    finally:
-        app.extensions["forwarding"] = known
+def test_an_agent_server_that_stays_silent_is_502(app, client, store, upstream, linked, monkeypatch):
+    monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0, silence=0.3))
+
+    response = client.get(scoped(linked, "bash/waits"))
 
     assert response.status_code == 502
     assert response.get_json()["detail"] == "The agent server was silent for 0.3 s"
     assert upstream.ended.wait(10)
 
 
-def test_a_sandbox_that_does_not_wake_in_time_is_503_with_retry_after(app, client, store, sandbox, linked):
+def test_one_call_more_than_a_process_forwards_at_once_is_503_with_retry_after(
+    app, client, store, upstream, linked, monkeypatch
+):
+    monkeypatch.setattr(forwarding, "_MOST", 1)
+    monkeypatch.setattr(forwarding, "_ROOM", 0.1)
+    monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0))
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(app.test_client().get, scoped(linked, "bash/waits"))
+        assert upstream.arrived.wait(TIMEOUT)
+        second = client.get(scoped(linked, "bash/echo"))
+        upstream.go_on.set()
+
+    assert (second.status_code, second.headers["Retry-After"]) == (503, "1")
+    assert first.result().status_code == 200
+    assert client.get(scoped(linked, "bash/echo")).status_code == 200
+
+
+def test_a_sandbox_that_does_not_wake_in_time_is_503_with_retry_after(app, client, store, sandbox, linked, monkeypatch):
     store.sandboxes.ask(sandbox.id, "pause")
     store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
-    known = app.extensions["forwarding"]
-    app.extensions["forwarding"] = Forwarding(store, wake_seconds=0.2)
-    try:
-        response = client.get(scoped(linked, "bash/echo"))
-    finally:
-        app.extensions["forwarding"] = known
+    monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0.2))
+
+    response = client.get(scoped(linked, "bash/echo"))
 
     assert response.status_code == 503
     assert response.headers["Retry-After"]
@@ -231,14 +246,14 @@ def test_a_cid_that_is_no_id_is_422_and_an_unknown_one_404(client):
     assert client.get("/api/bash/echo", query_string={"cid": str(uuid4())}).status_code == 404
 
 
-def test_a_call_that_names_no_sandbox_is_409_and_says_what_to_give(client, store, sandbox):
-    response = client.get("/api/file/home")
-    running, _ = store.sandboxes.search(status="RUNNING", spec_id=None, limit=2, start=None)
-    if len(running) == 1:
-        assert response.status_code == 200
-    else:
-        assert response.status_code == 409
-        assert "?cid=ID" in response.get_json()["detail"]
+def test_a_call_that_names_no_sandbox_is_409_and_says_what_to_give(client, store, sandbox, upstream):
+    with running_sandbox(store, upstream.url):
+        response = client.get("/api/file/home")
+
+    assert response.status_code == 409
+    assert "wo sandboxes run" in response.get_json()["detail"]
+    assert "?cid=ID" in response.get_json()["detail"]
+    assert upstream.requests == []
 
 
 def test_the_session_key_of_a_sandbox_says_which_is_meant_also_where_no_key_is_needed(client, upstream, sandbox):
