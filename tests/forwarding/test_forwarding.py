@@ -124,14 +124,14 @@ def test_one_call_more_than_a_process_forwards_at_once_is_503_with_retry_after(
     monkeypatch.setattr(forwarding, "_ROOM", 0.1)
     monkeypatch.setitem(app.extensions, "forwarding", Forwarding(store, wake_seconds=0))
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(app.test_client().get, scoped(linked, "bash/waits"))
+        first = pool.submit(app.test_client().get, scoped(linked, "bash/waits"), buffered=True)
         assert upstream.arrived.wait(TIMEOUT)
         second = client.get(scoped(linked, "bash/echo"))
         upstream.go_on.set()
 
     assert (second.status_code, second.headers["Retry-After"]) == (503, "1")
     assert first.result().status_code == 200
-    assert client.get(scoped(linked, "bash/echo")).status_code == 200
+    assert client.get(scoped(linked, "bash/echo"), buffered=True).status_code == 200
 
 
 def test_a_sandbox_that_does_not_wake_in_time_is_503_with_retry_after(app, client, store, sandbox, linked, monkeypatch):
