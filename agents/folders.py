@@ -7,10 +7,16 @@ has another one for it, so a path in the folder that was asked for means the sam
 import json
 from typing import Any, NamedTuple
 
+from store import Store
+from store.app_conversations import app_filter
+from store.sandbox_record import SandboxId
 from wire import InvalidJson, parse_json
 
 #: members of a JSON body that are paths
 _PATHS = ("cwd", "path")
+
+#: conversations that are asked for their folder
+_MOST = 100
 
 
 class Folder(NamedTuple):
@@ -22,9 +28,17 @@ class Folder(NamedTuple):
     @classmethod
     def of(cls, state: dict[str, Any]) -> "Folder":
         """Of a conversation's state."""
-        workspace = state["info"].get("workspace")
+        asked, workspace = state["info"].get("asked_dir"), state["info"].get("workspace")
         real = workspace.get("working_dir") if isinstance(workspace, dict) else None
-        return cls("", real if isinstance(real, str) and real.startswith("/") else "")
+        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in (asked, real)))
+
+    @classmethod
+    def in_sandbox(cls, store: Store, sandbox_id: SandboxId) -> "Folder":
+        """That of all conversations in a sandbox, where they agree; of more than _MOST, those that were made last."""
+        filters = app_filter(sandbox_id=sandbox_id, with_children=True)
+        states, _ = store.app_conversations.search(filters, by="created", descending=True, limit=_MOST, start=None)
+        folders = {cls.of(state) for state in states}
+        return folders.pop() if len(folders) == 1 else cls()
 
     def mapped(self, path: str) -> str:
         """The path in the sandbox for a path of a client."""

@@ -53,9 +53,9 @@ class ResponseTooLong(AgentUnreachable):
 class AgentRefused(Exception):
     """The agent server responded with an error status; the message is a sentence of one line."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, body: bytes = b"") -> None:
         super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
-        self.status = status
+        self.status, self.body = status, body
 
 
 class AgentServer:
@@ -180,7 +180,7 @@ class AgentServer:
                 if len(body) > MOST_BYTES:
                     raise ResponseTooLong
         if not response.is_success:
-            raise AgentRefused(response.status_code, _detail(bytes(body)))
+            raise AgentRefused(response.status_code, _detail(bytes(body)), bytes(body))
         return bytes(body)
 
 

@@ -8,6 +8,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 from flask import Response, current_app, g, request
@@ -63,7 +64,7 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
     def under_conversation(conversation_id: ConversationId, rest: str) -> Response:
         _require_acceptable(rest)
         sandbox_id = _forwarding().sandbox_of(conversation_id)
-        folder = Folder.of(current_store.conversations.get(conversation_id))
+        folder = partial(_folder_of, conversation_id)
         return _forward(sandbox_id, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
 
     def without_conversation(rest: str) -> Response:
@@ -111,26 +112,30 @@ def _require_acceptable(rest: str) -> None:
         raise InvalidInput("header", {"X-Expose-Secrets": [fault]})
 
 
-def _named_sandbox() -> tuple[SandboxId, Folder]:
-    """The sandbox that a call without a conversation means, and the folder of the conversation that it names."""
-    if g.principal.user_of is not None:
-        return SandboxId(g.principal.user_of), Folder()
-    if "cid" not in request.args:
-        return _forwarding().only_sandbox(), Folder()
+def _folder_of(conversation_id: ConversationId) -> Folder:
+    return Folder.of(current_store.conversations.get(conversation_id))
+
+
+def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
+    """The sandbox that a call without a conversation means, and what reads the folder of its conversations."""
+    own: str | None = g.principal.user_of
+    if own is not None or "cid" not in request.args:
+        sandbox_id = SandboxId(own) if own is not None else _forwarding().only_sandbox()
+        return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id)
     try:
         conversation_id = ConversationId(canonical_id(request.args["cid"]))
     except ValidationError as fault:
         raise InvalidInput("query", {"cid": fault.messages}) from None
-    sandbox_id = _forwarding().sandbox_of(conversation_id)
-    return sandbox_id, Folder.of(current_store.conversations.get(conversation_id))
+    return _forwarding().sandbox_of(conversation_id), partial(_folder_of, conversation_id)
 
 
-def _forward(sandbox_id: SandboxId, path: str, folder: Folder) -> Response:
+def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]) -> Response:
+    folder = cache(read_folder)
     is_json = core.is_json(request.mimetype)
     content: bytes | Iterator[bytes] | None = None
     if is_json:
         is_command = request.method == "POST" and path.endswith(("/execute_bash_command", "/start_bash_command"))
-        content = folder.mapped_json(request.get_data(), is_command=is_command) or None
+        content = folder().mapped_json(request.get_data(), is_command=is_command) or None
     elif request.content_length or "chunked" in request.headers.get("Transfer-Encoding", "").lower():
         content = _pieces()
     call = Call(
@@ -140,7 +145,7 @@ def _forward(sandbox_id: SandboxId, path: str, folder: Folder) -> Response:
         request.headers.get,
         content,
         None if is_json else request.content_length,
-        folder.mapped,
+        lambda path: folder().mapped(path),
         _client_required(),
     )
     answer = _forwarding().open(sandbox_id, call)

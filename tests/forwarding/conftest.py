@@ -24,5 +24,6 @@ def sandbox(store, upstream):
 @pytest.fixture
 def linked(store, conversation, sandbox):
     """A conversation in the sandbox."""
-    store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, workspace={"working_dir": "/work/project"})
+    folder = {"working_dir": "/work/project"}
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, workspace=folder, asked_dir="/tmp/ws")
     return conversation

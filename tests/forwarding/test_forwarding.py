@@ -221,6 +221,46 @@ def test_a_command_without_a_folder_runs_in_that_of_its_conversation(client, ups
     assert sent[2] == "["
 
 
+@pytest.mark.parametrize(
+    ("asked", "real"),
+    [
+        ("/tmp/ws", "/work/project"),
+        ("/tmp/ws/", "/work/project/"),
+        ("/tmp/ws/a b/ü", "/work/project/a b/ü"),
+        ("/tmp/wsx", "/tmp/wsx"),
+        ("/etc/passwd", "/etc/passwd"),
+        ("ws", "ws"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("place", ["conversation", "cid", "session key"])
+def test_a_path_in_the_folder_that_was_asked_for_means_the_sandboxs_folder(
+    client, upstream, sandbox, linked, asked, real, place
+):
+    base = scoped(linked, "") if place == "conversation" else "/api/"
+    named = {"cid": linked} if place == "cid" else {}
+    shown = {"X-Session-API-Key": sandbox.session_api_key} if place == "session key" else {}
+
+    client.get(f"{base}git/changes", query_string={"path": asked, **named}, headers=shown)
+    body = {"command": "ls", "cwd": asked}
+    client.post(f"{base}bash/start_bash_command", json=body, query_string=named, headers=shown)
+
+    assert upstream.requests[0]["query"]["path"] == real
+    assert json.loads(upstream.requests[1]["body"]) == {"command": "ls", "cwd": real}
+
+
+def test_conversations_of_one_sandbox_that_asked_for_different_folders_map_no_path(
+    client, store, upstream, sandbox, linked
+):
+    folder = {"working_dir": "/work/other"}
+    store.conversations.create(str(uuid4()), sandbox_id=sandbox.id, app={}, workspace=folder, asked_dir="/tmp/ws")
+    shown = {"X-Session-API-Key": sandbox.session_api_key}
+
+    client.get("/api/git/changes", query_string={"path": "/tmp/ws"}, headers=shown)
+
+    assert upstream.requests[0]["query"]["path"] == "/tmp/ws"
+
+
 def test_json_longer_than_the_bound_of_bodies_is_413(client, upstream, linked):
     body = json.dumps({"command": "x" * (9 << 20)})
     response = client.post(scoped(linked, "bash/start_bash_command"), data=body, content_type="application/json")
