@@ -11,6 +11,7 @@ from agents.commands import Commands
 from agents.forwarding import Forwarding
 from agents.link import http_client
 from blueprints import current_store
+from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
 from blueprints.audit import register_audit
@@ -43,6 +44,7 @@ BLUEPRINTS = (
     events,
     stream,
     conversations,
+    agent_verbs,
     forwarding,
     app_conversations,
     app_events,

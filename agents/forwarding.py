@@ -102,21 +102,29 @@ class Forwarding:
             raise SandboxNotNamed("More than two" if following else ("No", "", "Two")[len(running)])
         return running[0].id
 
+    def awake(self, sandbox_id: SandboxId) -> tuple[str, str]:
+        """URL and key of the agent server of a sandbox, which is woken if it is paused.
+
+        Raises NotReachable, TooManySandboxes, AgentUnreachable.
+        """
+        sandbox = wake(self._store, sandbox_id, self._wake_seconds)
+        try:
+            return sandbox.agent_url, sandbox.session_api_key
+        except KeyUnreadable as error:
+            raise AgentUnreachable(str(error)) from None
+
     def open(self, sandbox_id: SandboxId, call: Call) -> "Answer":
         """Send a call, and return the response when its head is there; the sandbox is woken first if it is paused.
 
         Raises NotReachable, TooManySandboxes, AgentUnreachable, TooManyForwarded, ClientGone, and what the content
         raises.
         """
-        sandbox = wake(self._store, sandbox_id, self._wake_seconds)
-        try:
-            headers = headers_of(call.header, sandbox.session_api_key)
-        except KeyUnreadable as error:
-            raise AgentUnreachable(str(error)) from None
+        agent_url, session_api_key = self.awake(sandbox_id)
+        headers = headers_of(call.header, session_api_key)
         if call.length is not None:
             headers["Content-Length"] = str(call.length)
         query = query_of(call.query, call.mapped)
-        url = sandbox.agent_url + call.path + (f"?{query}" if query else "")
+        url = agent_url + call.path + (f"?{query}" if query else "")
         beat = _Beat(self._store, sandbox_id, call.require_client)
         try:
             request = self._client.build_request(call.method, url, headers=headers, content=call.content)

@@ -4,8 +4,10 @@ from typing import Any
 
 from flask import Response, jsonify
 
+from agents.copies import fork
 from agents.deletions import delete
 from blueprints import current_commands, current_store
+from blueprints.agent_verbs import current_verbs
 from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
@@ -173,12 +175,12 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 @conversations.post("/<conversation_id:conversation_id>/fork")
 @needs("write")
 @conversations.replay(remade=True)
-@conversations.fails(404, 409, 413, 415)
+@conversations.fails(400, 404, 409, 410, 413, 415, 429, 502, 504)
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)
 def fork_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Copy a conversation, up to an event when one is named."""
-    return current_store.conversations.get(current_store.forks.fork(conversation_id, **request))
+    """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
+    return current_store.conversations.get(fork(current_verbs(), conversation_id, request))
 
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")

@@ -17,6 +17,8 @@
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
 | Detached, SandboxNotNamed                         | 409                                 |
+| ActionsWait                                       | 409                                 |
+| VerbRefused: the agent server says no             | as it says                          |
 | ClientGone: nobody waits for the response         | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
 |                                                   | `Retry-After` while it wakes or its host is lost |
@@ -46,6 +48,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthoriz
 from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
+from agents.verbs import ActionsWait, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -135,6 +138,7 @@ def register_errors(app: Flask) -> None:
         ResponseNotKept,
         Detached,
         SandboxNotNamed,
+        ActionsWait,
     ):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     for full in (*_FULL, QuotaExceeded):
@@ -143,6 +147,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
+    app.register_error_handler(VerbRefused, lambda error: _detail(error.detail, error.status))
     app.register_error_handler(ClientGone, lambda error: _detail(str(error), 499))
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
@@ -158,7 +163,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(Exception, _unforeseen)
 
 
-def _detail(text: str, status: int, **members: Any) -> Response:
+def _detail(text: Any, status: int, **members: Any) -> Response:
     response = jsonify(detail=text, **members)
     response.status_code = status
     return response

@@ -4,8 +4,6 @@ They come under a conversation, or without one: then the session key of a sandbo
 one sandbox that runs. Nothing here touches the disk or a shell of this server.
 """
 
-import select
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -21,6 +19,7 @@ from agents.folders import Folder
 from agents.forwarding import Answer, Call, ClientGone, Forwarding
 from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.presence import client_required
 from boot.body import body_of
 from schemas.fields import Fault, canonical_id
 from store.sandbox_record import SandboxId
@@ -146,7 +145,7 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
         content,
         None if is_json else request.content_length,
         lambda path: folder().mapped(path),
-        _client_required(),
+        client_required(),
     )
     answer = _forwarding().open(sandbox_id, call)
     if request.method == "HEAD":
@@ -177,24 +176,3 @@ def _read(stream: Any) -> bytes:
     except ConnectionError as error:
         raise ClientGone(str(error)) from None
     return piece
-
-
-def _client_required() -> Callable[[], None]:
-    """A function that raises ClientGone once the client of the present request has ended its connection."""
-    connection: socket.socket | None = request.environ.get("gunicorn.socket")
-
-    def require_client() -> None:
-        if connection is None:
-            return
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        try:
-            is_gone = poll.poll(0) and connection.recv(1, socket.MSG_PEEK) == b""
-        except ConnectionError:
-            is_gone = True
-        except (ValueError, OSError):  # a connection with TLS does not tell
-            return
-        if is_gone:
-            raise ClientGone("The client has ended its connection")
-
-    return require_client
