@@ -8,8 +8,10 @@ from flask import Flask, request
 
 from access import SettingsKeys
 from agents.commands import Commands
+from agents.forwarding import Forwarding
 from agents.link import http_client
 from blueprints import current_store
+from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
 from blueprints.audit import register_audit
@@ -17,6 +19,7 @@ from blueprints.conversations import conversations
 from blueprints.docs_page import docs_page
 from blueprints.errors import register_errors
 from blueprints.events import events
+from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.headers import register_headers
 from blueprints.keys import keys
@@ -42,6 +45,8 @@ BLUEPRINTS = (
     events,
     stream,
     conversations,
+    agent_verbs,
+    forwarding,
     app_conversations,
     app_events,
     sandboxes,
@@ -77,6 +82,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
     )
+    app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)
     app.extensions["posture"] = _posture(config)
     if config.trusted_proxies:
         app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]

@@ -5,9 +5,11 @@ from typing import Any
 from flask import Response, jsonify
 from flask import request as flask_request
 
+from agents.copies import fork
 from agents.deletions import delete
 from agents.starts import started
 from blueprints import current_commands, current_specs, current_store
+from blueprints.agent_verbs import current_verbs
 from blueprints.api import Blueprint, array_with_holes, json_body, json_response, needs, repeated, repeated_parameter
 from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
@@ -220,15 +222,15 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 @conversations.post("/<conversation_id:conversation_id>/fork")
 @needs("write")
 @conversations.replay(remade=True)
-@conversations.fails(404, 409, 413, 415)
+@conversations.fails(400, 404, 409, 410, 413, 415, 429, 502, 504)
 @conversations.arguments(SkillsChoice(), location="query")
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)
 def fork_conversation(
     query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
-    """Copy a conversation, up to an event when one is named."""
-    copy = current_store.forks.fork(conversation_id, **request)
+    """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
+    copy = fork(current_verbs(), conversation_id, request)
     return with_skills(current_store.conversations.get(copy), **query)
 
 

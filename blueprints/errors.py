@@ -16,6 +16,10 @@
 | NotItsSandbox                                     | 401                                 |
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
+| Detached, SandboxNotNamed                         | 409                                 |
+| ActionsWait                                       | 409                                 |
+| VerbRefused: the agent server says no             | as it says                          |
+| ClientGone: nobody waits for the response         | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
 |                                                   | `Retry-After` while it wakes or its host is lost |
 | StartFailed: a client's own agent did not start   | `supervisor/failures.py` says which |
@@ -23,6 +27,7 @@
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
 | TooManyKinds                                      | 422, which names the body           |
+| TooManyForwarded                                  | 503 with `Retry-After`              |
 | TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | ArchivesBusy, ArchiveFailed                       | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
@@ -42,9 +47,11 @@ from flask_limiter import RateLimitExceeded
 from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
+from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from agents.starts import StartFailed, StartNotDone
+from agents.verbs import ActionsWait, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -132,6 +139,9 @@ def register_errors(app: Flask) -> None:
         TooManyPending,
         OutcomeUnknown,
         ResponseNotKept,
+        Detached,
+        SandboxNotNamed,
+        ActionsWait,
     ):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     for full in (*_FULL, QuotaExceeded):
@@ -140,12 +150,14 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
+    app.register_error_handler(VerbRefused, lambda error: _detail(error.detail, error.status))
+    app.register_error_handler(ClientGone, lambda error: _detail(str(error), 499))
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(StartFailed, _start_failed)
     app.register_error_handler(StartNotDone, lambda error: _retry_later(str(error)))
     app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
-    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed):
+    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed, TooManyForwarded):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))
     app.register_error_handler(NewerData, lambda error: _detail(str(error), 503))
     for unavailable in UNAVAILABLE:

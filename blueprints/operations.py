@@ -19,7 +19,17 @@ operations = Blueprint("Server Details", __name__)
 #: release of the agent server whose wire this server speaks; existing clients demand three numbers, 1.28.0 or higher
 WIRE_VERSION = "1.58.0"
 
-CAPABILITIES = ["events", "confirmations", "sockets", "streams", "sandboxes", "app_conversations", "multi_worker"]
+CAPABILITIES = [
+    "events",
+    "confirmations",
+    "sockets",
+    "streams",
+    "sandboxes",
+    "app_conversations",
+    "multi_worker",
+    # words of the agent-server wire, by which clients choose their paths
+    "conversation_runtime_routes_v1",
+]
 
 VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."
 

@@ -40,8 +40,8 @@
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a hook key → id, until the processes   | one per sandbox      |
-|                          |            | end or the deletion is asked for                  |                      |
+| {sandboxes}:keys         | hash       | SHA-256 of a hook key, `session ` and that of a   | two per sandbox      |
+|                          |            | session key → id, until its processes end         |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
