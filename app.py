@@ -24,6 +24,7 @@ from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.once import register_once
 from blueprints.operations import operations
+from blueprints.pending_messages import pending_messages
 from blueprints.posture import Posture
 from blueprints.proxies import TrustedProxies
 from blueprints.rates import register_rates
@@ -43,6 +44,7 @@ BLUEPRINTS = (
     conversations,
     app_conversations,
     app_events,
+    pending_messages,
     sandboxes,
     specs,
     webhooks,

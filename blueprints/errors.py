@@ -4,7 +4,8 @@
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
-| SandboxNotFound, SpecNotFound                     | 404                                 |
+| SandboxNotFound, SpecNotFound, StartTaskNotFound  | 404                                 |
+| StartFailed; TooManyQueued                        | 409; 429                            |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts | 429             |
 | TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
@@ -83,6 +84,7 @@ from store.errors import (
     UnknownCursor,
 )
 from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
+from store.queued_messages import StartFailed, StartTaskNotFound, TooManyQueued
 from store.quotas import QuotaExceeded
 from wire import InvalidJson
 
@@ -120,7 +122,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
     app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
     app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
-    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound):
+    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound, StartTaskNotFound):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
     for conflict in (
         IllegalMove,
@@ -129,9 +131,10 @@ def register_errors(app: Flask) -> None:
         TooManyPending,
         OutcomeUnknown,
         ResponseNotKept,
+        StartFailed,
     ):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    for full in (*_FULL, QuotaExceeded):
+    for full in (*_FULL, QuotaExceeded, TooManyQueued):
         app.register_error_handler(full, lambda error: _detail(str(error), 429))
     app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
     app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))

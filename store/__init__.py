@@ -20,6 +20,7 @@ from store.hosts import Hosts
 from store.idempotency import Idempotency
 from store.listing import Listing
 from store.places import Places
+from store.queued_messages import QueuedMessages
 from store.rates import Counters
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
@@ -49,6 +50,7 @@ class Store:
     sandboxes: Sandboxes
     archives: Archives
     start_tasks: StartTasks
+    queued_messages: QueuedMessages
     wakeups: Wakeups
     followers: Followers
     forks: Forks
@@ -83,6 +85,7 @@ def open_store(
     conversations = Conversations(clients.commands, scripts, listing, sealer, places)
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
+    start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
@@ -96,7 +99,8 @@ def open_store(
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         archives=Archives(clients.commands, scripts),
-        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
+        start_tasks=start_tasks,
+        queued_messages=QueuedMessages(scripts, start_tasks, conversations),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),

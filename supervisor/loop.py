@@ -18,6 +18,7 @@ from store.wakeups import Request
 from supervisor.archives import Archives
 from supervisor.deliveries import DeliveryDriver
 from supervisor.host_lease import HostLease, HostTaken
+from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
@@ -59,6 +60,7 @@ class Loop:
         """stop: once it is set, `run` returns. most_starts: sandboxes that may be starting here at once."""
         self._store = store
         self._deliveries = DeliveryDriver(store, commands)
+        self._messages = MessageDriver(store, commands)
         self._reconciler = reconciler
         self._upkeep = upkeep
         self._archives = archives
@@ -125,6 +127,7 @@ class Loop:
             self._drivers.submit(self._drive, start, lease)
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
+        self._submit("queued messages", self._messages.drive_due)
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:
