@@ -36,15 +36,16 @@ class Needs(NamedTuple):
     scope: Scope | Literal["open", "hook"]  #: what a key must be for; `open`: no key is needed, `hook`: a sandbox alone
     hook: bool = False  #: whether a sandbox may call it with its hook key
     ticket: bool = False  #: whether a ticket may stand for a key
+    session: bool = False  #: whether the session key of a sandbox opens it, for that sandbox
 
 
 def needs(
-    scope: Scope | Literal["open", "hook"], *, hook: bool = False, ticket: bool = False
+    scope: Scope | Literal["open", "hook"], *, hook: bool = False, ticket: bool = False, session: bool = False
 ) -> Callable[[View], View]:
     """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` sees to it."""
 
     def declare(view: View) -> View:
-        view.needs = Needs(scope, hook or scope == "hook", ticket)  # type: ignore[attr-defined]
+        view.needs = Needs(scope, hook or scope == "hook", ticket, session)  # type: ignore[attr-defined]
         return view
 
     return declare

@@ -6,6 +6,7 @@
 | ConversationNotFound, EventNotFound               | 404                                 |
 | SandboxNotFound, SpecNotFound, StartTaskNotFound  | 404                                 |
 | StartFailed; TooManyQueued                        | 409; 429                            |
+| FileNotKept; FileTooLong; FileUnreadable          | 404; 413; 502                       |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts | 429             |
 | TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
@@ -86,6 +87,7 @@ from store.errors import (
 from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
 from store.queued_messages import StartFailed, StartTaskNotFound, TooManyQueued
 from store.quotas import QuotaExceeded
+from store.sandbox_files import FileNotKept, FileTooLong, FileUnreadable
 from wire import InvalidJson
 
 #: seconds after which a client may retry when the store did not answer
@@ -121,8 +123,17 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(TooManyKinds, lambda error: _refused("body", [Fault(str(error), "too_long")]))
     app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
     app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
-    app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
-    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound, StartTaskNotFound):
+    for too_long in (ArchiveTooLarge, FileTooLong):
+        app.register_error_handler(too_long, lambda error: _detail(str(error), 413))
+    for missing in (
+        ConversationNotFound,
+        EventNotFound,
+        SandboxNotFound,
+        SpecNotFound,
+        KeyNotFound,
+        StartTaskNotFound,
+        FileNotKept,
+    ):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
     for conflict in (
         IllegalMove,
@@ -141,7 +152,8 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
     app.register_error_handler(NotReachable, _not_reachable)
-    app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
+    for broken in (AgentUnreachable, FileUnreadable):
+        app.register_error_handler(broken, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
     for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))

@@ -22,6 +22,7 @@ from store.listing import Listing
 from store.places import Places
 from store.queued_messages import QueuedMessages
 from store.rates import Counters
+from store.sandbox_files import SandboxFiles
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
@@ -48,6 +49,7 @@ class Store:
     deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
+    sandbox_files: SandboxFiles
     archives: Archives
     start_tasks: StartTasks
     queued_messages: QueuedMessages
@@ -98,6 +100,7 @@ def open_store(
         deliveries=Deliveries(scripts, bounds, limits, sealer),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
+        sandbox_files=SandboxFiles(clients.commands),
         archives=Archives(clients.commands, scripts),
         start_tasks=start_tasks,
         queued_messages=QueuedMessages(scripts, start_tasks, conversations),

@@ -59,7 +59,7 @@
 |                          |            | the claim that delivers to it now                 |                      |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
 | {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
-| {sandboxes}:reply:ID     | list       | a supervisor's reply to a request for a log       | ten seconds          |
+| {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
 | {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
 | {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 16 fields            |

@@ -17,6 +17,7 @@ from store.start_tasks import StartTask
 from store.wakeups import Request
 from supervisor.archives import Archives
 from supervisor.deliveries import DeliveryDriver
+from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
@@ -51,6 +52,7 @@ class Loop:
         reconciler: Reconciler,
         upkeep: Upkeep,
         archives: Archives,
+        files: Files,
         driver: StartDriver,
         lease: HostLease,
         *,
@@ -64,6 +66,7 @@ class Loop:
         self._reconciler = reconciler
         self._upkeep = upkeep
         self._archives = archives
+        self._files = files
         self._driver = driver
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
@@ -169,7 +172,12 @@ class Loop:
             self._driven.discard(lease)
 
     def _serve(self, asked: Request) -> None:
-        served: dict[str, Callable[..., None]] = {"log": self._reconciler.send_log, "archive": self._archives.send}
+        served: dict[str, Callable[..., None]] = {
+            "log": self._reconciler.send_log,
+            "archive": self._archives.send,
+            "files": self._files.send_names,
+            "file": self._files.send_content,
+        }
         _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 
 
