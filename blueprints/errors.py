@@ -109,7 +109,16 @@ _FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, 
 
 
 #: what the present state refuses
-_CONFLICTS = (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys, OutcomeUnknown, ResponseNotKept)
+_CONFLICTS = (
+    IllegalMove,
+    IdInUse,
+    SandboxRefuses,
+    TooManyPending,
+    TooManyKeys,
+    OutcomeUnknown,
+    ResponseNotKept,
+    StartFailed,
+)
 
 
 def register_errors(app: Flask) -> None:
@@ -135,15 +144,7 @@ def register_errors(app: Flask) -> None:
         FileNotKept,
     ):
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (
-        IllegalMove,
-        IdInUse,
-        SandboxRefuses,
-        TooManyPending,
-        OutcomeUnknown,
-        ResponseNotKept,
-        StartFailed,
-    ):
+    for conflict in _CONFLICTS:
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     for full in (*_FULL, QuotaExceeded, TooManyQueued):
         app.register_error_handler(full, lambda error: _detail(str(error), 429))

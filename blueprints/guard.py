@@ -79,6 +79,8 @@ class Guard:
 
     def _require(self, needs: Needs) -> None:
         if self._is_open and not needs.hook:
+            if needs.session and (key := request.headers.get("X-Session-API-Key")):
+                g.principal = self._user_of_sandbox(key) or ANYONE
             return
         if needs.ticket and "ticket" in request.args:
             g.principal = self._bearer_of_ticket()
@@ -92,6 +94,8 @@ class Guard:
             return
         if g.principal is NOBODY:
             raise Unauthorized("A key is needed: Authorization: Bearer KEY, or X-Session-API-Key: KEY")
+        if needs.session and g.principal.user_of is not None:
+            return
         if needs.scope == "hook":
             raise Unauthorized("Authorization: Bearer must have the hook key of the sandbox")
         if needs.scope != "open" and not g.principal.may(needs.scope):
@@ -101,7 +105,7 @@ class Guard:
         """The one whose key a request shows. Raises Unauthorized, and Forbidden for a sandbox that may not ask this."""
         if needs.hook and (sandbox := self._sandbox(key)):
             return sandbox
-        if found := self.find(key):
+        if found := self.find(key) or (self._user_of_sandbox(key) if needs.session else None):
             return found
         if not needs.hook and (sandbox := self._sandbox(key)):
             g.principal = sandbox
@@ -113,6 +117,10 @@ class Guard:
     def _sandbox(self, key: str) -> Principal | None:
         sandbox_id = self._store.sandboxes.of_hook_key(key) if len(key) <= _LONGEST else None
         return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
+
+    def _user_of_sandbox(self, key: str) -> Principal | None:
+        sandbox_id = self._store.sandboxes.of_session_key(key) if len(key) <= _LONGEST else None
+        return Principal(f"user of sandbox {sandbox_id}", user_of=sandbox_id) if sandbox_id else None
 
     def _bearer_of_ticket(self) -> Principal:
         """Raises Unauthorized, and Forbidden for a ticket of another conversation."""

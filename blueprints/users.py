@@ -4,11 +4,10 @@ There are no accounts here: a key is its one user. Nothing secret is told but to
 sandbox, and then only what that sandbox has already.
 """
 
-import hmac
 from typing import Any
 
 from flask import Response, g, request
-from werkzeug.exceptions import NotFound, Unauthorized
+from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
 from agents.models import model_of
 from blueprints import current_specs, current_store
@@ -17,15 +16,13 @@ from blueprints.rates import count_failure
 from schemas.sandboxes import is_sandbox_id
 from schemas.users import SandboxSecrets, User, UserQuery
 from specs import Spec
-from store.sandbox_record import Sandbox, SandboxId
+from store.errors import SandboxNotFound
+from store.sandbox_record import SandboxId
 
 users = Blueprint("Users", __name__, url_prefix="/api/v1/users")
 sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/sandboxes")
 
 _HEADER = "X-Session-API-Key"
-
-#: sandboxes that are read at once
-_PAGE = 100
 
 
 @users.get("/me")
@@ -35,7 +32,7 @@ _PAGE = 100
 @users.response(200, User)
 def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
     """Tell who asks, and the model of their agents; with `expose_secrets` also the key of that model."""
-    spec = _spec_of(_shown_sandbox()) if query["expose_secrets"] else current_specs.get(None)
+    spec = _shown_spec() if query["expose_secrets"] else current_specs.get(None)
     model = model_of(spec) if spec else None
     return {
         "id": g.principal.key_id or g.principal.name,
@@ -47,8 +44,8 @@ def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
 
 
 @sandbox_settings.get("/<sandbox_id>/settings/secrets")
-@needs("open", session=True)
-@sandbox_settings.fails(401)
+@needs("approve", session=True)
+@sandbox_settings.fails(404)
 @sandbox_settings.response(200, SandboxSecrets)
 def list_sandbox_secrets(sandbox_id: str) -> dict[str, Any]:
     """List the names of a sandbox's secrets, for one who shows its session key."""
@@ -56,8 +53,8 @@ def list_sandbox_secrets(sandbox_id: str) -> dict[str, Any]:
 
 
 @sandbox_settings.get("/<sandbox_id>/settings/secrets/<secret_name>")
-@needs("open", session=True)
-@sandbox_settings.fails(401, 404)
+@needs("approve", session=True)
+@sandbox_settings.fails(404)
 @sandbox_settings.response(200, {"type": "string"}, content_type="text/plain")
 def get_sandbox_secret(sandbox_id: str, secret_name: str) -> Response:
     """Get the value of a sandbox's secret, for one who shows its session key."""
@@ -68,36 +65,30 @@ def get_sandbox_secret(sandbox_id: str, secret_name: str) -> Response:
 
 
 def _secrets_of(sandbox_id: str) -> dict[str, str]:
-    """What the environment of a sandbox has secretly. Raises Unauthorized."""
-    found = current_store.sandboxes.get_many([SandboxId(sandbox_id)]) if is_sandbox_id(sandbox_id) else [None]
-    if found[0] is None or not _opens(found[0]):
+    """What the environment of a sandbox has secretly. Raises SandboxNotFound, Unauthorized and Forbidden."""
+    if not is_sandbox_id(sandbox_id):
+        raise SandboxNotFound
+    sandbox, shown = current_store.sandboxes.get(SandboxId(sandbox_id)), _shown_sandbox()
+    if shown is None or sandbox.status != "RUNNING":
         count_failure()
         raise Unauthorized(f"{_HEADER} must be the session key of the sandbox, which must run")
-    spec = _spec_of(found[0])
+    if shown != sandbox.id:
+        raise Forbidden(f"{_HEADER} is the session key of another sandbox")
+    spec = current_specs.find(sandbox.spec_id)
     return dict(spec.secret_env) if spec else {}
 
 
-def _shown_sandbox() -> Sandbox:
-    """The sandbox that runs and whose session key the request shows. Raises Unauthorized.
-
-    Cost: one read per 100 sandboxes that run.
-    """
-    start, following = None, request.headers.get(_HEADER) is not None
-    while following:
-        page, start = current_store.sandboxes.search(status="RUNNING", spec_id=None, limit=_PAGE, start=start)
-        for sandbox in page:
-            if _opens(sandbox):
-                return sandbox
-        following = start is not None
-    count_failure()
-    raise Unauthorized(f"expose_secrets needs {_HEADER}: the session key of a sandbox that runs")
+def _shown_sandbox() -> SandboxId | None:
+    """The sandbox whose session key the request shows; None: it shows none."""
+    key = request.headers.get(_HEADER, "")
+    return current_store.sandboxes.of_session_key(key) if key else None
 
 
-def _opens(sandbox: Sandbox) -> bool:
-    """Whether the request shows the session key of a sandbox, which runs."""
-    key = sandbox.shown_key
-    return key is not None and hmac.compare_digest(key.encode(), request.headers.get(_HEADER, "").encode())
-
-
-def _spec_of(sandbox: Sandbox) -> Spec | None:
+def _shown_spec() -> Spec | None:
+    """The spec of the sandbox whose session key the request shows. Raises Unauthorized."""
+    shown = _shown_sandbox()
+    sandbox = shown and current_store.sandboxes.get_many([shown])[0]
+    if not sandbox or sandbox.status != "RUNNING":
+        count_failure()
+        raise Unauthorized(f"expose_secrets needs {_HEADER}: the session key of a sandbox that runs")
     return current_specs.find(sandbox.spec_id)

@@ -45,7 +45,11 @@ def access() -> str:
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
         [method] = ["SOCKET"] if rule.websocket else (rule.methods or set()) - {"HEAD", "OPTIONS"}
         words = "no key" if needed.scope == "open" else "a hook key" if needed.scope == "hook" else f"`{needed.scope}`"
-        also = (needed.hook and needed.scope != "hook", "or a hook key"), (needed.ticket, "or a ticket")
+        also = (
+            (needed.hook and needed.scope != "hook", "or a hook key"),
+            (needed.ticket, "or a ticket"),
+            (needed.session, "or the session key of a sandbox"),
+        )
         rows.append((path, f"| {method} | `{path}` | {' '.join([words, *(text for holds, text in also if holds)])} |"))
     return _with_table(ACCESS, ["| Method | Path | Needs |", "|---|---|---|", *(row for _, row in sorted(rows))])
 

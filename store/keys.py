@@ -33,14 +33,15 @@
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
 |   …:title:GROUP, …       | sorted set | folded title NUL id, all of score 0: in the order | one per app          |
 |                          |            | of the title's code points                        | conversation each    |
-|   …:titles               | hash       | id → folded title                                 | likewise             |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 24 fields            |
+|   …:titles               | hash       | id → folded title                                 | one per app          |
+|                          |            |                                                   | conversation         |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 25 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a hook key → id, until the processes   | one per sandbox      |
-|                          |            | end or the deletion is asked for                  |                      |
+| {sandboxes}:keys         | hash       | SHA-256 of a hook key, `session ` and that of a   | two per sandbox      |
+|                          |            | session key → id, until its processes end         |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
@@ -55,8 +56,7 @@
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
 |                          |            | next attempt is due, or when its lease ends, µs   |                      |
-| {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: that of  | the lease            |
-|                          |            | the claim that delivers to it now                 |                      |
+| {sandboxes}:agent:ID     | string     | token of the claim that has its agent's lease now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
 | {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |

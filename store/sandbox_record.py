@@ -2,10 +2,10 @@
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
 its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
-(its session key, sealed), `hook_hash` (SHA-256 of its hook key), `files_key` (sealed), `start` (number of its last
-start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
-`active_at` (µs).
+(its session key, sealed), `session_hash` (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start`
+(number of its last start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs),
+`start_after` (µs), `resumes`, `settled` (the start after which its conversations were settled), `created_at`,
+`starting_at`, `changed_at`, `active_at` (µs).
 """
 
 import json

@@ -139,6 +139,11 @@ class Sandboxes:
         stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key)])
         return SandboxId(stored.decode()) if stored else None
 
+    def of_session_key(self, key: str) -> SandboxId | None:
+        """The sandbox whose agent server a key opens; None as `of_hook_key`, and no use is noted. One round trip."""
+        stored: Any = self._redis.hget(SandboxKeys.by_key, f"session {key_hash(key)}")
+        return SandboxId(stored.decode()) if stored else None
+
     def settled_start(self, sandbox_id: SandboxId) -> int:
         """The start after which the conversations of a sandbox were settled last; 0: never."""
         stored: Any = self._redis.hget(SandboxKeys.box(sandbox_id), "settled")
@@ -232,8 +237,9 @@ class Sandboxes:
         None if the sandbox is not to run, not that host's, or if another supervisor speaks for the host.
         Raises SecretsRefused.
         """
-        hook_key, agent_key = random_text(43), self._sealer.seal_key(sandbox_id, random_text(43))
-        args = [sandbox_id, host, supervisor, agent_key, key_hash(hook_key), runtime]
+        hook_key, session_key = random_text(43), random_text(43)
+        sealed, hashes = self._sealer.seal_key(sandbox_id, session_key), [key_hash(hook_key), key_hash(session_key)]
+        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1]]
         return hook_key if self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",) else None
 
     def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:
