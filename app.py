@@ -14,9 +14,11 @@ from blueprints import current_store
 from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
+from blueprints.app_folders import app_folders
 from blueprints.audit import register_audit
 from blueprints.conversations import conversations
 from blueprints.docs_page import docs_page
+from blueprints.downloads import downloads
 from blueprints.errors import register_errors
 from blueprints.events import events
 from blueprints.forwarding import forwarding
@@ -28,11 +30,14 @@ from blueprints.live_stream import stream
 from blueprints.once import register_once
 from blueprints.operations import operations
 from blueprints.paths import lead_browsers, lead_from_slashes
+from blueprints.pending_messages import pending_messages
 from blueprints.posture import Posture
 from blueprints.proxies import TrustedProxies
 from blueprints.rates import register_rates
 from blueprints.sandbox_specs import specs
 from blueprints.sandboxes import sandboxes
+from blueprints.users import sandbox_settings, users
+from blueprints.web_client import web_client
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
 from origins import authority, host_pattern, origin
@@ -49,7 +54,13 @@ BLUEPRINTS = (
     forwarding,
     app_conversations,
     app_events,
+    app_folders,
+    downloads,
+    pending_messages,
     sandboxes,
+    sandbox_settings,
+    users,
+    web_client,
     specs,
     webhooks,
     keys,
@@ -57,7 +68,7 @@ BLUEPRINTS = (
 )
 
 #: names of the blueprints whose operations read data
-_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name}
+_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name, web_client.name}
 
 
 def create_app(config: Config | None = None) -> Flask:

@@ -151,6 +151,10 @@ class AgentServer:
         """Send a command: `run`, `pause`, `interrupt`, or the name of a setting with its value."""
         self._call("POST", f"/api/conversations/{conversation_id}/{verb}", json=body, repeatable=repeatable)
 
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        """The JSON of a response to a request that changes nothing; options are httpx's. Raises ResponseTooLong."""
+        return _json(self._call(method, path, repeatable=True, **options))
+
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the agent server."""
         self._call("DELETE", f"/api/conversations/{conversation_id}", repeatable=True)

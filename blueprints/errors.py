@@ -4,7 +4,9 @@
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
-| SandboxNotFound, SpecNotFound                     | 404                                 |
+| SandboxNotFound, SpecNotFound, StartTaskNotFound  | 404                                 |
+| NobodyReceives; TooManyQueued                     | 409; 429                            |
+| FileNotKept; FileTooLong; FileUnreadable          | 404; 413; 502                       |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts | 429             |
 | TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
@@ -93,7 +95,9 @@ from store.errors import (
     UnknownCursor,
 )
 from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
+from store.queued_messages import NobodyReceives, StartTaskNotFound, TooManyQueued
 from store.quotas import QuotaExceeded
+from store.sandbox_files import FileNotKept, FileTooLong, FileUnreadable
 from wire import InvalidJson
 
 #: seconds after which a client may retry when the store did not answer
@@ -115,7 +119,19 @@ _FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, 
 
 
 #: what the present state refuses
-_CONFLICTS = (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys, OutcomeUnknown, ResponseNotKept)
+_CONFLICTS = (
+    Detached,
+    SandboxNotNamed,
+    ActionsWait,
+    IllegalMove,
+    IdInUse,
+    SandboxRefuses,
+    TooManyPending,
+    TooManyKeys,
+    OutcomeUnknown,
+    ResponseNotKept,
+    NobodyReceives,
+)
 
 
 def register_errors(app: Flask) -> None:
@@ -129,22 +145,21 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(TooManyKinds, lambda error: _refused("body", [Fault(str(error), "too_long")]))
     app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
     app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
-    app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
-    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound):
-        app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (
-        IllegalMove,
-        IdInUse,
-        SandboxRefuses,
-        TooManyPending,
-        OutcomeUnknown,
-        ResponseNotKept,
-        Detached,
-        SandboxNotNamed,
-        ActionsWait,
+    for too_long in (ArchiveTooLarge, FileTooLong):
+        app.register_error_handler(too_long, lambda error: _detail(str(error), 413))
+    for missing in (
+        ConversationNotFound,
+        EventNotFound,
+        SandboxNotFound,
+        SpecNotFound,
+        KeyNotFound,
+        StartTaskNotFound,
+        FileNotKept,
     ):
+        app.register_error_handler(missing, lambda error: _detail(str(error), 404))
+    for conflict in _CONFLICTS:
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    for full in (*_FULL, QuotaExceeded):
+    for full in (*_FULL, QuotaExceeded, TooManyQueued):
         app.register_error_handler(full, lambda error: _detail(str(error), 429))
     app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
     app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))
@@ -155,7 +170,8 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(NotReachable, _not_reachable)
     app.register_error_handler(StartFailed, _start_failed)
     app.register_error_handler(StartNotDone, lambda error: _retry_later(str(error)))
-    app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
+    for broken in (AgentUnreachable, FileUnreadable):
+        app.register_error_handler(broken, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
     for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed, TooManyForwarded):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))

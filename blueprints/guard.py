@@ -144,7 +144,8 @@ def shown_key(needs: Needs) -> str | None:
     environ = request.environ
     authorization, header = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_SESSION_API_KEY")
     bearer = None if authorization is None else _bearer(authorization)
-    if needs.hook and bearer is not None:  # an agent server adds its own key to the headers of its webhooks
+    # An agent server adds its own key to the headers of its webhooks, and a client that of its sandbox to its own.
+    if (needs.hook or needs.session) and bearer is not None:
         return bearer
     in_query = request.args.get("session_api_key") if environ.get("QUERY_STRING") else None
     if in_query is not None and not _is_socket():

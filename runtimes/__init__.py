@@ -22,6 +22,14 @@ class RuntimeFailure(Exception):
     """A call of a runtime failed; the message is a sentence for the operator."""
 
 
+class FolderNotKept(RuntimeFailure):
+    """A folder of an agent lies outside of the sandbox's kept folder."""
+
+
+class FileTooLong(RuntimeFailure):
+    """A file has more bytes than the caller takes."""
+
+
 def filled(text: str, values: Mapping[str, object]) -> str:
     """The text with each `{NAME}` replaced by the value of that name."""
     for name, value in values.items():
@@ -111,6 +119,15 @@ class Runtime(Protocol):
 
         Raises RuntimeFailure within the stream too, which is not whole then.
         """
+
+    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
+        """The path of every file in a folder of the agent, from there; what tools make, as `reading.py` has it, is not.
+
+        folder: as the agent names it, relative to its working directory or absolute. Raises FolderNotKept.
+        """
+
+    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
+        """A file of a folder of the agent; None if there is none. Raises FolderNotKept, FileTooLong."""
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the working folder of a sandbox that was never started from a tar stream, which may be hostile.

@@ -20,7 +20,9 @@ from store.hosts import Hosts
 from store.idempotency import Idempotency
 from store.listing import Listing
 from store.places import Places
+from store.queued_messages import QueuedMessages
 from store.rates import Counters
+from store.sandbox_files import SandboxFiles
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
@@ -48,9 +50,11 @@ class Store:
     deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
+    sandbox_files: SandboxFiles
     archives: Archives
     start_tasks: StartTasks
     start_bodies: StartBodies
+    queued_messages: QueuedMessages
     wakeups: Wakeups
     followers: Followers
     forks: Forks
@@ -85,6 +89,7 @@ def open_store(
     conversations = Conversations(clients.commands, scripts, listing, sealer, places)
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
+    start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
     text = MessageText(clients.commands, text_cache_bytes)
     signals = Signals(clients.commands, clients.signals)
     return Store(
@@ -97,9 +102,11 @@ def open_store(
         deliveries=Deliveries(scripts, bounds, limits, sealer),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
+        sandbox_files=SandboxFiles(clients.commands),
         archives=Archives(clients.commands, scripts),
-        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
+        start_tasks=start_tasks,
         start_bodies=StartBodies(clients.commands, sealer),
+        queued_messages=QueuedMessages(scripts, start_tasks, conversations),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),

@@ -55,23 +55,23 @@
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
 |                          |            | next attempt is due, or when its lease ends, µs   |                      |
-| {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: that of  | the lease            |
-|                          |            | the claim that delivers to it now                 |                      |
+| {sandboxes}:agent:ID     | string     | token of the claim that has its agent's lease now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change, or |                      |
-|                          |            | a worker's request; see `store/wakeups.py`        |                      |
-| {sandboxes}:reply:ID     | list       | a supervisor's reply to a request for a log       | ten seconds          |
-| {sandboxes}:transfer:ID  | hash       | an archive between a worker and a supervisor;     | a minute             |
-|                          |            | see `store/scripts/_transfer.lua`                 |                      |
+| {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
+| {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
+| {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
 | {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 17 fields            |
 | {starts}:body:ID         | string     | sealed body of a start, while it is unfinished    | MAX_BODY_BYTES       |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
 | {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
-| {starts}:failed          | sorted set | failed ones that may have left a sandbox or a     | one per such         |
-|                          |            | conversation, score when a driver may clear, µs   |                      |
-| {starts}:signal          | channel    | id of a start task that waits for a driver        |                      |
+| {starts}:failed          | sorted set | those to clear away, score when a driver may, µs  | one per such         |
+| {starts}:signal          | channel    | id of a start task, or of a conversation's queue  |                      |
+| {starts}:queue:ID        | list       | messages that wait: `store/scripts/_queue.lua`    | MOST_QUEUED          |
+| {starts}:queued:ID       | hash       | the state of that queue                           | 5 fields             |
+| {starts}:queues          | sorted set | conversations with a queue, score when due, µs    | one per such         |
+| {starts}:message:ID      | string     | position that a queued message got, for a repeat  | a minute             |
 | {access}:key:ID          | hash       | a key of access: id, digest, name, scopes,        | MOST_KEYS            |
 |                          |            | created_at, expires_at, used_at (µs)              |                      |
 | {access}:digests         | hash       | SHA-256 of a key → id                             | one per key          |

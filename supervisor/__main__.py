@@ -30,6 +30,7 @@ from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
 from supervisor.archives import Archives
 from supervisor.endings import Endings, Host
+from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.isolation import announce
 from supervisor.log_lines import LogLines
@@ -187,7 +188,7 @@ def _supervise(
     reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings, archives)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
-    tasks = (reconciler, upkeep, archives, driver)
+    tasks = (reconciler, upkeep, archives, Files(store, specs, runtimes, host.id), driver)
     loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:

@@ -113,6 +113,11 @@ class Scripts:
     forget_start_task: Script
     read_start_tasks: Script
     page_start_tasks: Script
+    queue_message: DecidingScript
+    claim_queue: Script
+    postpone_queue: Script
+    settle_message: Script
+    drop_queue: Script
     make_access_key: DecidingScript
     find_access_key: Script
     live_access_keys: Script
