@@ -6,6 +6,7 @@ from store.access_keys import AccessKeys, Tickets
 from store.app_conversations import AppConversations
 from store.archives import Archives
 from store.bounds import Bounds
+from store.checks import Checks
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
@@ -48,6 +49,7 @@ class Store:
     app_conversations: AppConversations
     sandboxes: Sandboxes
     archives: Archives
+    checks: Checks
     start_tasks: StartTasks
     wakeups: Wakeups
     followers: Followers
@@ -96,6 +98,7 @@ def open_store(
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         archives=Archives(clients.commands, scripts),
+        checks=Checks(scripts, limits),
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),

@@ -16,6 +16,7 @@ from store.sandbox_record import SandboxId
 from store.start_tasks import StartTask
 from store.wakeups import Request
 from supervisor.archives import Archives
+from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.sandboxes import Reconciler
@@ -51,6 +52,7 @@ class Loop:
         upkeep: Upkeep,
         archives: Archives,
         driver: StartDriver,
+        checker: Checker,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -63,6 +65,7 @@ class Loop:
         self._upkeep = upkeep
         self._archives = archives
         self._driver = driver
+        self._checker = checker
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
@@ -125,6 +128,7 @@ class Loop:
             self._drivers.submit(self._drive, start, lease)
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
+        self._submit("checks", self._checker.check_due)
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:
