@@ -115,7 +115,8 @@ class Guard:
         raise Unauthorized("The key is wrong, was revoked or has expired")
 
     def _sandbox(self, key: str) -> Principal | None:
-        sandbox_id = self._store.sandboxes.of_hook_key(key) if len(key) <= _LONGEST else None
+        about = (request.view_args or {}).get("conversation_id", "")
+        sandbox_id = self._store.sandboxes.of_hook_key(key, about) if len(key) <= _LONGEST else None
         return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
 
     def _user_of_sandbox(self, key: str) -> Principal | None:

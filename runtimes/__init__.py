@@ -100,7 +100,7 @@ class Runtime(Protocol):
         """Freeze every process of the sandbox; returns when all stand still. A paused sandbox stays as it is."""
 
     def resume(self, handle: Handle) -> None:
-        """Let every process go on. A running sandbox stays as it is."""
+        """Let every process go on, also one that was stopped from outside. A running sandbox stays as it is."""
 
     def stop(self, handle: Handle) -> None:
         """End every process of the sandbox and keep its files. A sandbox that has ended stays as it is."""

@@ -130,9 +130,12 @@ class ProcessRuntime:
             freezer.freeze()
 
     def resume(self, handle: Handle) -> None:
-        """Let every process go on."""
+        """Let every process go on, also one that was stopped from outside while the sandbox was not paused."""
         with failing(f"sandbox {handle['sandbox_id']} cannot be resumed"), _living(handle) as freezer:
-            freezer.thaw()
+            if freezer.is_wanted:
+                freezer.thaw()
+            else:
+                tree.Tree(handle["pid"]).thaw()
 
     def stop(self, handle: Handle) -> None:
         """End every process; the folder stays."""

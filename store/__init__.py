@@ -6,6 +6,7 @@ from store.access_keys import AccessKeys, Tickets
 from store.app_conversations import AppConversations
 from store.archives import Archives
 from store.bounds import Bounds
+from store.checks import Checks
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
@@ -52,6 +53,7 @@ class Store:
     sandboxes: Sandboxes
     sandbox_files: SandboxFiles
     archives: Archives
+    checks: Checks
     start_tasks: StartTasks
     start_bodies: StartBodies
     queued_messages: QueuedMessages
@@ -104,6 +106,7 @@ def open_store(
         sandboxes=sandboxes,
         sandbox_files=SandboxFiles(clients.commands),
         archives=Archives(clients.commands, scripts),
+        checks=Checks(scripts, limits),
         start_tasks=start_tasks,
         start_bodies=StartBodies(clients.commands, sealer),
         queued_messages=QueuedMessages(scripts, start_tasks, conversations),

@@ -14,6 +14,7 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `final`      | true: the agent finishes or speaks                                                |
 | `claim`      | what the event of a sandbox claims of a person, see `claims.py`                    |
 | `live`       | true: the event is published to followers, and not stored                         |
+| `fetched`    | true: the event is of the agent's own log, and later ones may have been posted     |
 
 A text that may hold a lone surrogate stays JSON text inside, because cjson refuses a lone surrogate.
 """

@@ -4,7 +4,7 @@
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 38 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 39 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -53,9 +53,9 @@
 |                          |            | is lost                                           |                      |
 | {sandboxes}:isolation    | hash       | host → what isolates its process sandboxes, JSON  | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
-|                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
-|                          |            | next attempt is due, or when its lease ends, µs   |                      |
-| {sandboxes}:agent:ID     | string     | token of the claim that has its agent's lease now | the lease            |
+|                          |            | "DELIVERY CONVERSATION SANDBOX", score when due   |                      |
+| {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
+| {sandboxes}:agent:ID     | string     | token of the claim that delivers to its agent now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
 | {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
@@ -87,20 +87,21 @@ The braces are literal, also around `all`: they make the id the hash tag, so tha
 conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
 
 Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the last event), `execution_status`,
-`confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these
-six as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at`
-(UTC with Z), `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`,
-`snapshot_id` (of the last full state that an agent posted), `text_chunk` (N of the chunk that grows), `latest_at` (the
-greatest time of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
+`confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these six
+as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at` (UTC with Z),
+`revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`, `snapshot_id`
+(of the last full state that an agent posted), `text_chunk` (N of the chunk that grows), `latest_at` (the greatest time
+of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
 conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
-`git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last), and a decision
-that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`,
-`reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a
-restart of its agent server needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how
-far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent
-server ended); and `unapproved_resumes` (how often its agent has gone on without a decision of this server).
+`git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last), and a
+decision that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb`
+(`accept`, `reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the
+recovery after a restart of its agent server needs: `posted` (number of the log's events that the agent has too),
+`agent_log` (JSON: how far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`true`: a run was
+under way when the agent server ended or froze), `state_at` (µs of the newest event of the agent that set a state);
+and `unapproved_resumes` (how often its agent has gone on without a decision of this server).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """

@@ -13,6 +13,7 @@ from uuid import uuid4
 from redis import Redis
 
 from store.attempts import is_finished, minted_text
+from store.checks import CHECK_SPAN
 from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
 from store.keys import SandboxKeys
 from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
@@ -133,12 +134,14 @@ class Sandboxes:
         reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
         return None if reply is None else self._read(reply[1], reply[0])
 
-    def of_hook_key(self, key: str) -> SandboxId | None:
+    def of_hook_key(self, key: str, conversation_id: str = "") -> SandboxId | None:
         """The sandbox whose webhooks bear a key; the call counts as a use of it. One round trip.
+
+        conversation_id: the one that the webhook is about, which is compared with its agent soon.
 
         The key of a sandbox that is ERROR, being deleted or gone is unknown, and so is that of an earlier start: None.
         """
-        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key)])
+        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key), conversation_id, CHECK_SPAN])
         return SandboxId(stored.decode()) if stored else None
 
     def of_session_key(self, key: str) -> SandboxId | None:

@@ -16,6 +16,7 @@ from store.sandbox_record import SandboxId
 from store.start_tasks import StartTask
 from store.wakeups import Request
 from supervisor.archives import Archives
+from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
 from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
@@ -54,6 +55,7 @@ class Loop:
         archives: Archives,
         files: Files,
         driver: StartDriver,
+        checker: Checker,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -68,6 +70,7 @@ class Loop:
         self._archives = archives
         self._files = files
         self._driver = driver
+        self._checker = checker
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
@@ -131,6 +134,7 @@ class Loop:
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
         self._submit("queued messages", self._messages.drive_due)
+        self._submit("checks", self._checker.check_due)
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:

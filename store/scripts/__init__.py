@@ -57,7 +57,9 @@ class Scripts:
     forget_echo: Script
     interrupt_conversation: DecidingScript
     reopen_actions: Script
+    drop_actions: Script
     note_recovery: Script
+    note_comparison: Script
     note_settled: Script
     send_message: DecidingScript
     count_events: Script
@@ -86,6 +88,9 @@ class Scripts:
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
+    check_sandbox: Script
+    claim_checks: Script
+    close_check: Script
     start_sandbox: DecidingScript
     ask_sandbox: DecidingScript
     begin_sandbox: DecidingScript

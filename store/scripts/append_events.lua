@@ -22,8 +22,8 @@
 -- include: _batch.lua
 -- include: _claims.lua
 if not open_log(ARGV[1]) then return false end
-local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes')
-local sandbox, final_at = state[1] or '', state[2] or '-inf'
+local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at')
+local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -42,8 +42,10 @@ local function known_ids()
   return known
 end
 
--- An agent that received no response sends its last batch again: its snapshot is older than the events since.
-local function set(fields, snapshot_id)
+-- An agent that received no response sends its last batch again: its snapshot is older than the events since. So may an
+-- event be that was fetched from the agent's own log.
+local function set(fields, snapshot_id, score, fetched)
+  if by_agent and is_later(score, state_at) then state_at, log.fields.state_at = score, score elseif fetched then return end
   if snapshot_id and redis.call('HGET', root, 'snapshot_id') == snapshot_id then return end
   log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id
   for name, value in pairs(fields) do
@@ -65,11 +67,11 @@ local function apply(effect, id, seq, score)
     if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
   if effect.close then
-    if by_agent then note_closed(effect.close) end
+    if by_agent and not effect.fetched then note_closed(effect.close) end
     close_action(effect.close)
   end
   if effect.close_call then close_call(effect.close_call) end
-  if effect.set then set(effect.set, effect.snapshot and id) end
+  if effect.set then set(effect.set, effect.snapshot and id, score, effect.fetched) end
   if effect.final and is_later(score, final_at) then
     final_at, log.fields.final_at, log.fields.final_seq = score, score, string.format('%d', seq)
   end
@@ -82,7 +84,7 @@ for i = FIRST, #ARGV, STEP do
   if effect.claim and not known[id] and not is_owned(effect.claim) then
     unowned[#unowned + 1] = string.format('%d', (i - FIRST) / STEP)
   elseif effect.live then live[#live + 1] = bytes
-  elseif bytes == '' then apply(effect, id)
+  elseif bytes == '' then apply(effect, id, nil, score)
   elseif not known[id] then
     known[id], appended = true, appended + 1
     apply(effect, id, append_event(id, pair, score, bytes, text), score)
