@@ -30,6 +30,8 @@ _SHOWN_EVERY = 0.1
 #: how endpoints say that a conversation is too long; they have no common code for it
 _TOO_LONG = re.compile(r"context.{0,20}(length|window|size)|maximum context|prompt is too long|too many .*tokens", re.I)
 
+_LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
+
 
 class ModelError(Exception):
     """The model gives no response; the code is one that the SDK classifies, the detail is a sentence of one line."""
@@ -103,7 +105,7 @@ class Endpoint:
 
     def __init__(self, llm: Llm) -> None:
         self._model = re.sub(r"^(openai|litellm_proxy)/", "", llm.model)  # the SDK's names bear their provider
-        self._key = llm.api_key
+        self._key, self._url = llm.api_key, llm.base_url
         self._client = openai.OpenAI(
             api_key=llm.api_key or "none",
             base_url=llm.base_url or "https://api.openai.com/v1",
@@ -147,7 +149,7 @@ class Endpoint:
         return reply
 
     def _failure(self, error: Exception) -> ModelError:
-        text = _line(error).replace(self._key, "…") if self._key else _line(error)
+        text = _line(error, self._key)
         match error:
             case Garbage():
                 return ModelError("LLMNoResponseError", f"The model's endpoint sends no chat completion: {text}")
@@ -155,12 +157,14 @@ class Endpoint:
                 return ModelError("LLMAuthenticationError", f"The model's endpoint refuses the key: {text}")
             case openai.RateLimitError():
                 return ModelError("LLMRateLimitError", f"The model's endpoint limits the rate: {text}")
-            case openai.APIStatusError(status_code=400 | 413 | 422) if _TOO_LONG.search(str(error)):
+            case openai.APIStatusError(status_code=400 | 413 | 422) if _TOO_LONG.search(f"{error.code} {error}"):
                 return ModelError("LLMContextWindowExceedError", f"The conversation is too long for the model: {text}")
             case openai.APIStatusError(status_code=status) if status < 500:
                 return ModelError("LLMBadRequestError", f"The model's endpoint refuses the request: {text}")
             case openai.APITimeoutError() | httpx2.TimeoutException():
                 return ModelError("LLMTimeoutError", f"The model's endpoint sends nothing for {SILENCE_SECONDS:g} s")
+        if _LOOPBACK.search(self._url):
+            text += " (a sandbox has a loopback of its own, which is not the host's)"
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 
 
@@ -207,6 +211,7 @@ def _text(value: Any) -> str:
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
-def _line(error: Any) -> str:
+def _line(error: Any, hidden: str = "") -> str:
     text = " ".join(str(error).split())
+    text = text.replace(hidden, "…") if hidden else text
     return (text[:500] or type(error).__name__).encode(errors="replace").decode()

@@ -53,7 +53,7 @@ class Files:
             case "view":
                 return _numbered(_read(path), *_range(action)), {}
             case "create":
-                if path.exists():
+                if os.path.lexists(path):
                     raise Refused("exists already; edit it by str_replace or insert")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 old, new, line = None, _needed(action, "file_text"), 0
