@@ -1,6 +1,7 @@
 """A small agent server: the bundled spec runs it in a sandbox, and it is a template for others."""
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -10,11 +11,24 @@ from pathlib import Path
 from werkzeug.serving import make_server
 
 from agents.reference.api import create_app
+from agents.reference.llm import TOKEN_BUDGET, Llm
 from agents.reference.server import Server
 from agents.reference.webhooks import Webhooks
 
+C = ctypes.CDLL(None)
+C.getenv.restype = ctypes.c_void_p
+
 #: variables of the environment that are kept from the commands of the agent
-PRIVATE = ("OH_SESSION_API_KEYS_0", "OH_WEBHOOKS_0_HEADERS", "SESSION_API_KEY", "OH_SECRET_KEY", "PYTHONPATH")
+PRIVATE = (
+    "OH_SESSION_API_KEYS_0",
+    "OH_WEBHOOKS_0_HEADERS",
+    "OH_SECRET_KEY",
+    "LLM_MODEL",
+    "LLM_BASE_URL",
+    "LLM_API_KEY",
+    "SESSION_API_KEY",
+    "PYTHONPATH",
+)
 
 VARIABLES = """\
 variables of the environment, each of which may be unset:
@@ -23,6 +37,11 @@ variables of the environment, each of which may be unset:
   OH_WEBHOOKS_0_HEADERS    the headers of those posts, as a JSON object
   OH_CONVERSATIONS_PATH    the folder that keeps the conversations, from which a restarted agent server goes on;
                            default: .agent-server/conversations below the working directory
+  OH_SECRET_KEY            what seals the model keys of start requests, so that they survive a restart
+  LLM_MODEL                the model that the agent thinks with; unset, it follows the rule `run: CMD`
+  LLM_API_KEY              the model's key
+  LLM_BASE_URL             its OpenAI-compatible endpoint; default: OpenAI's
+  LLM_TOKEN_BUDGET         tokens of a conversation after which the agent stops; default: 1000000, 0: never
 """
 
 
@@ -36,15 +55,25 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
-    key, headers, *_ = [os.environ.pop(name, "") for name in PRIVATE]
+    key, headers, secret, model, url, model_key, *_ = map(taken, PRIVATE)
+    llm = Llm(model, url, model_key, budget=int(os.environ.get("LLM_TOKEN_BUDGET") or TOKEN_BUDGET))
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
-    app = create_app(Server(key, folder, webhooks))
+    app = create_app(Server(key, folder, webhooks, llm, secret))
     http = make_server(arguments.host, arguments.port, app, threaded=True)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())
     print(f"serving on {arguments.host}:{arguments.port}", flush=True)
     http.serve_forever()
     webhooks.flush(3.0)
+
+
+def taken(name: str) -> str:
+    """The value of a variable, which is then gone: from the environment, and from what /proc shows of its begin."""
+    value = os.environ.get(name, "")
+    if value and (address := C.getenv(name.encode())):
+        ctypes.memset(address, 0, len(os.fsencode(value)))
+    os.environ.pop(name, None)
+    return value
 
 
 if __name__ == "__main__":

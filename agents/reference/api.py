@@ -14,6 +14,7 @@ from werkzeug.local import LocalProxy
 from agents.reference.conversation import Conversation
 from agents.reference.events import Event
 from agents.reference.journal import DiskError
+from agents.reference.log import MOST_RESPONSES
 from agents.reference.server import Server
 
 #: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
@@ -72,11 +73,12 @@ def start() -> tuple[Response, int]:
         "confirmation_policy": an_object(given, "confirmation_policy") or {"kind": "NeverConfirm"},
         "initial_message": message and {"content": content_of(message), "run": bool(message.get("run", True))},
         "agent": without_secrets(given.get("agent")),
-        "workspace": without_secrets(given.get("workspace")),
+        "workspace": without_secrets(an_object(given, "workspace")),
+        "max_iterations": max_iterations_of(given),
         "title": given.get("title"),
         "tags": an_object(given, "tags") or {},
     }
-    conversation, is_new = server.start(identity, kept, secrets_of(given))
+    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
     return jsonify(conversation.log.info()), 201 if is_new else 200
 
 
@@ -222,6 +224,26 @@ def secrets_of(given: dict[str, Any]) -> dict[str, str]:
     secrets = an_object(given, "secrets") or {}
     values = {name: secret.get("value") if isinstance(secret, dict) else secret for name, secret in secrets.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def llm_of(given: dict[str, Any]) -> dict[str, Any]:
+    """What a start request says of the model: model, base_url, api_key, max_input_tokens."""
+    agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
+    llm = an_object(agent, "llm") or {}
+    texts = {name: llm.get(name) or "" for name in ("model", "base_url", "api_key")}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            abort(422, f"agent.llm.{name} should be a string")
+    return {**texts, "max_input_tokens": llm.get("max_input_tokens")}
+
+
+def max_iterations_of(given: dict[str, Any]) -> int:
+    number = given.get("max_iterations")
+    if number is None:
+        return MOST_RESPONSES
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        abort(422, "max_iterations should be a number from 1 on")
+    return number
 
 
 def without_secrets(settings: Any) -> Any:

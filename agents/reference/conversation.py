@@ -1,33 +1,34 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-The agent turns each `run: CMD` line of a user's message into an action. It executes the action in the working directory
-if the confirmation policy holds nothing back, or once a person accepts it. It replies to other messages with text.
+Its mind makes actions of messages. The agent executes them in the working folder if the confirmation policy holds
+nothing back, or once a person accepts them.
 """
 
-import os
-import signal
-import subprocess
 import sys
 import threading
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from agents.reference import events
 from agents.reference.events import Event
+from agents.reference.files import Files
 from agents.reference.journal import DiskError
-from agents.reference.log import Log, State, moved
-
-#: seconds that a command may take, and bytes of its output that it reports
-COMMAND_SECONDS, MOST_OUTPUT = 600, 100_000
-
-#: the exit code that shells give a command that cannot be executed
-NOT_EXECUTED = 126
+from agents.reference.log import Log, State, moved, usage
+from agents.reference.mind import Mind, Response, Unwanted
+from agents.reference.policy import holds
+from agents.reference.terminal import Terminal
 
 #: the reason of a rejection by a new message
 SUPERSEDED = "Superseded by a new user message."
 
-#: the error of an action whose command ran when the agent server was killed
+#: the error of an action that was executed when the agent server was killed
 UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
+
+#: the error of an action in which the agent itself has failed
+FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
 
 
 class Conversation:
@@ -36,13 +37,16 @@ class Conversation:
     A method whose step the disk refuses raises DiskError; then nothing has happened, except that a pause takes effect.
     """
 
-    def __init__(self, log: Log, secrets: dict[str, str]) -> None:
+    def __init__(self, log: Log, mind: Mind, terminal: Terminal, files: Files, secrets: dict[str, str]) -> None:
         self.log = log
-        self._lock = threading.RLock()
+        self._mind = mind
+        self._terminal = terminal
+        self._files = files
         self._secrets = secrets
-        self._works = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._interrupted = False  # the process of the present command
+        self._lock = threading.RLock()
+        self._worker: threading.Thread | None = None
+        self._is_thinking = False
+        self._responses = 0  # of this run
 
     @property
     def is_running(self) -> bool:
@@ -51,11 +55,14 @@ class Conversation:
     def begin(self) -> None:
         """Report the conversation, and take the message that came with the start request."""
         self.log.post_info()
+        beginning = self._mind.beginning()
         if message := self.log.start["initial_message"]:
-            self.send(message["content"], message["run"])
+            self.send(message["content"], message["run"], beginning)
+        elif beginning:
+            self.log.step(self.log.state, beginning)
 
     def close_what_was_cut_short(self) -> None:
-        """Pause what ran when the agent server was killed, and close the action whose command ran."""
+        """Pause what ran when the agent server was killed, and close the action that was being executed."""
         state, step = self.log.state, list[Event]()
         if state.started:
             step.append(events.failure(self.log.first_open(), UNKNOWN))
@@ -66,10 +73,10 @@ class Conversation:
             with suppress(DiskError):
                 self.log.record(state, step)
 
-    def send(self, content: list[Event], run: bool) -> None:
+    def send(self, content: list[Event], run: bool, beginning: list[Event] | None = None) -> None:
         """Take a user's message. It rejects the pending actions and never approves them."""
         with self._lock:
-            state, step = self.log.state, list[Event]()
+            state, step = self.log.state, beginning or list[Event]()
             if state.status == "waiting_for_confirmation":
                 state, step = self._rejected(SUPERSEDED)
             message = events.message("user", content)
@@ -92,12 +99,12 @@ class Conversation:
             return True
 
     def stop(self, *, at_once: bool) -> None:
-        """Pause after the present command, or (at_once) kill that command."""
+        """Pause after the present command or response, or (at_once) kill the command and drop the response."""
         with self._lock:
             if self.log.state.status in ("idle", "running"):
                 if at_once:
-                    self._interrupted = self._process is not None
-                    self._kill_command()
+                    self._terminal.kill()
+                    self._drop_response()
                 step = [events.event("InterruptEvent" if at_once else "PauseEvent", "user")]
                 self.log.record(moved(self.log.state, "paused", step), step)
 
@@ -123,7 +130,8 @@ class Conversation:
     def delete(self) -> None:
         with self._lock:
             self.log.remove()
-            self._kill_command()
+            self._terminal.kill()
+            self._drop_response()
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
         """The state after a rejection of the open actions, and the events of that step."""
@@ -137,99 +145,125 @@ class Conversation:
         self.log.step(moved(self.log.state, status, step), step)
 
     def _work_if_running(self) -> None:
-        if self.is_running and not self._works:
-            self._works = True
-            threading.Thread(target=self._work, daemon=True).start()
+        if self.is_running and self._worker is None:
+            self._responses = 0
+            self._worker = threading.Thread(target=self._work, daemon=True)
+            self._worker.start()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether the present thread is the one that works here, and was not left alone with its response."""
+        return self._worker is threading.current_thread()
+
+    def _drop_response(self) -> None:
+        """Leave a thread that waits for the mind alone: a response may take minutes."""
+        if self._is_thinking:
+            self._worker, self._is_thinking = None, False
 
     def _work(self) -> None:
         try:
-            while process := self._next_command():
-                self._await(process)
+            while task := self._next():
+                task()
+        except Unwanted:
+            pass
         except DiskError as error:
             print(f"{error}. The run stops.", file=sys.stderr)
-            self._pause_without_disk()
+            self._end_run("paused")
+        except Exception as error:  # a conversation must not run for ever without a thread
+            traceback.print_exc()
+            self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
 
-    def _pause_without_disk(self) -> None:
+    def _end_run(self, status: str, *step: Event) -> None:
+        """End the run of this thread, also where the disk refuses the step."""
         with self._lock:
-            self._works = False
-            if self.is_running:
-                step = list[Event]()
-                with suppress(DiskError):
-                    self.log.record(moved(self.log.state, "paused", step), step)
-                self.log.post_info()
+            if self._is_wanted:
+                self._worker, self._is_thinking = None, False
+                if self.is_running:
+                    state, ending = self.log.state, [*step]
+                    if state.started:
+                        ending.insert(0, events.failure(self.log.first_open(), FAILED))
+                        state = state._replace(open=state.open[1:], started=False)
+                    with suppress(DiskError):
+                        self.log.record(moved(state, status, ending), ending)
+                    self.log.post_info()
 
-    def _next_command(self) -> subprocess.Popen[bytes] | None:
-        """The process of the next command; None when the agent must not go on."""
+    def _next(self) -> Callable[[], None] | None:
+        """What to do next, with the lock free; None when the agent must not go on."""
         with self._lock:
-            while self.is_running:
+            while self._is_wanted and self.is_running:
                 if self.log.state.open:
-                    if process := self._launch():
-                        return process
-                elif self.log.state.unanswered:
-                    self._consider()
-                else:
+                    return self._begin_action()
+                if not self._mind.has_to_respond(self.log.events, self.log.state):
                     self._move("finished")
-            self._works = False
+                elif self._responses < self.log.most_responses:
+                    self._responses, self._is_thinking = self._responses + 1, True
+                    return partial(self._respond, [*self.log.events], self.log.state)
+                else:
+                    step = [events.error("MaxIterationsReached", f"{self._responses} responses, its max_iterations")]
+                    self.log.step(moved(self.log.state, "error", step), step)
+            if self._is_wanted:
+                self._worker = None
             return None
 
-    def _consider(self) -> None:
-        """Respond to the oldest unanswered message, with actions or with text."""
-        message_id, *unanswered = self.log.state.unanswered
-        state = self.log.state._replace(unanswered=unanswered)
-        text = events.text_of(self.log.known(message_id))
-        lines = [line.strip() for line in text.splitlines()]
-        if commands := [line.removeprefix("run:").strip() for line in lines if line.startswith("run:")]:
-            step = [events.action(command, message_id) for command in commands]
-            state = state._replace(open=[action["id"] for action in step])
-            if state.policy.get("kind") != "NeverConfirm":
-                state = moved(state, "waiting_for_confirmation", step)
-        else:
-            step = [events.message("agent", [{"type": "text", "text": f"You said: {text}"}])]
+    def _respond(self, so_far: list[Event], state: State) -> None:
+        response = self._mind.respond(so_far, state, self._tell)
+        with self._lock:
+            if not self._is_wanted:
+                raise Unwanted
+            self._is_thinking = False
+            self._take(response)
+
+    def _take(self, response: Response) -> None:
+        """Append a response, and hold its actions back where the policy says so."""
+        state, step = self.log.state, [*response.events]
+        actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
+        unanswered = [message for message in state.unanswered if message not in response.answered]
+        state = state._replace(unanswered=unanswered, open=[action["id"] for action in actions])
+        if response.stats:
+            state = state._replace(stats=response.stats)
+            step.append(events.change("stats", usage(response.stats)))
+        if response.error:
+            step.append(events.error(*response.error))
+            state = moved(state, "error", step)
+        elif holds(state.policy, actions):
+            state = moved(state, "waiting_for_confirmation", step)
         self.log.step(state, step)
 
-    def _launch(self) -> subprocess.Popen[bytes] | None:
-        """Start the command of the first open action; None if it cannot be executed.
+    def _tell(self, text: str, reasoning: str) -> None:
+        """Show a part of a response while it comes. Raises Unwanted."""
+        if not self._is_wanted:
+            raise Unwanted
+        parts = {"content": text or None, "reasoning_content": reasoning or None}
+        if told := {name: part for name, part in parts.items() if part}:
+            self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
 
-        The step before the start keeps the command from a second execution after a kill.
+    def _begin_action(self) -> Callable[[], None]:
+        """Begin to execute the first open action.
+
+        The step before keeps the action from a second execution after a kill.
         """
         action = self.log.first_open()
         self.log.step(self.log.state._replace(started=True), [])
-        try:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", action["action"]["command"]],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self._secrets},
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            self._close(events.observation(action, f"The command cannot be executed: {error}", NOT_EXECUTED))
-        return self._process
+        if action["action"]["kind"] == "TerminalAction":
+            if refused := self._terminal.start(action["action"]["command"], self._secrets):
+                return partial(self._close, events.observation(action, refused))
+            return partial(self._finish_command, action)
+        return partial(self._execute, action)
 
-    def _await(self, process: subprocess.Popen[bytes]) -> None:
-        try:
-            output, _ = process.communicate(timeout=COMMAND_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._kill_command()
-            output = process.communicate()[0] + f"\nnot done within {COMMAND_SECONDS} s".encode()
-        with self._lock:
-            was_interrupted, self._interrupted, self._process = self._interrupted, False, None
-            if self.log.state.status == "deleting":
-                return
-            action = self.log.first_open()
-            if was_interrupted and process.returncode == -signal.SIGKILL:
-                self._close(events.failure(action, "Interrupted."))
-            else:
-                text = output[-MOST_OUTPUT:].decode(errors="replace")
-                self._close(events.observation(action, text, process.returncode))
+    def _finish_command(self, action: Event) -> None:
+        seen = self._terminal.finish(action["action"])
+        self._close(events.observation(action, seen) if seen else events.failure(action, "Interrupted."))
+
+    def _execute(self, action: Event) -> None:
+        if action["action"]["kind"] == "FinishAction":
+            seen: Event = {"content": events.parts(action["action"]["message"]), "is_error": False}
+        else:
+            seen = self._files.observe(action["action"])
+        self._close(events.observation(action, seen))
 
     def _close(self, result: Event) -> None:
-        """Close the first open action with the result of its command."""
-        state = self.log.state
-        self.log.record(state._replace(open=state.open[1:], started=False), [result])
-
-    def _kill_command(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """Close the first open action with its result."""
+        with self._lock:
+            state = self.log.state
+            if state.status != "deleting":
+                self.log.record(state._replace(open=state.open[1:], started=False), [result])

@@ -1,11 +1,13 @@
 """The events of the reference agent. Source: the agent-server wire."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 Event = dict[str, Any]
+
+#: the kinds of events that close an action
+RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 
 
 def now() -> str:
@@ -17,34 +19,41 @@ def event(kind: str, source: str, **members: Any) -> Event:
     return {"id": str(uuid4()), "timestamp": now(), "source": source, **members, "kind": kind}
 
 
-def message(source: str, content: list[Event]) -> Event:
-    said = {"role": {"agent": "assistant"}.get(source, source), "content": content, "thinking_blocks": []}
+def parts(text: str) -> list[Event]:
+    """Text as the content of a message, a thought or an observation; no part for no text."""
+    return [{"type": "text", "text": text}] if text else []
+
+
+def message(source: str, content: list[Event], **members: Any) -> Event:
+    """members: further ones of the event's `llm_message`, such as `reasoning_content`."""
+    said = {"role": {"agent": "assistant"}.get(source, source), "content": content, "thinking_blocks": [], **members}
     return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
 
 
-def text_of(a_message: Event) -> str:
-    return "\n".join(part.get("text", "") for part in a_message["llm_message"]["content"])
+def text_of(content: list[Event]) -> str:
+    return "\n".join(part.get("text", "") for part in content)
 
 
 def change(key: str, value: Any) -> Event:
-    """The event of a change: of `execution_status` or `confirmation_policy`."""
+    """The event of a change: of `execution_status`, `confirmation_policy` or `stats`."""
     return event("ConversationStateUpdateEvent", "environment", key=key, value=value)
 
 
-def action(command: str, response_id: str) -> Event:
-    """A proposal to execute a command; one response of the agent proposes its actions together."""
-    arguments = {"command": command, "is_input": False, "reset": False}
-    call = {"id": f"call_{uuid4().hex}", "name": "terminal", "arguments": json.dumps(arguments)}
-    details = {"thought": [], "action": {**arguments, "kind": "TerminalAction"}, "tool_name": "terminal"}
-    details |= {"tool_call_id": call["id"], "tool_call": {**call, "origin": "completion"}}
-    details |= {"llm_response_id": response_id, "security_risk": "UNKNOWN", "summary": command}
+def action(call: Event, action: Event | None, response_id: str, **members: Any) -> Event:
+    """A proposal of the agent; one response proposes its actions together.
+
+    call: `id`, `name` and `arguments`, a text. action: None for a call that cannot be executed.
+    """
+    details = {"thought": [], "action": action, "tool_name": call["name"], "tool_call_id": call["id"]}
+    details |= {"tool_call": {**call, "origin": "completion"}, "llm_response_id": response_id}
+    details |= {"security_risk": "UNKNOWN", "summary": None, **members}
     return event("ActionEvent", "agent", **details)
 
 
-def observation(of: Event, output: str, code: int) -> Event:
-    seen = {"content": [{"type": "text", "text": output}], "is_error": code != 0, "exit_code": code}
-    seen |= {"command": of["action"]["command"], "kind": "TerminalObservation"}
-    return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation=seen)
+def observation(of: Event, seen: Event) -> Event:
+    """The result of an executed action. seen: `content`, `is_error`, and what the tool adds."""
+    kind = of["action"]["kind"].replace("Action", "Observation")
+    return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation={**seen, "kind": kind})
 
 
 def rejection(of: Event, reason: str) -> Event:
@@ -56,5 +65,10 @@ def failure(of: Event, error: str) -> Event:
     return event("AgentErrorEvent", "agent", **_call(of), error=error)
 
 
+def error(code: str, detail: str) -> Event:
+    """The end of a run that cannot go on. code: as the SDK's `classify_error` knows them."""
+    return event("ConversationErrorEvent", "environment", code=code, detail=detail)
+
+
 def _call(of: Event) -> Event:
-    return {"tool_name": "terminal", "tool_call_id": of["tool_call_id"]}
+    return {"tool_name": of["tool_name"], "tool_call_id": of["tool_call_id"]}

@@ -8,6 +8,9 @@ from agents.reference.events import Event
 from agents.reference.journal import Journal, Kept
 from agents.reference.webhooks import Webhooks
 
+#: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
+MOST_RESPONSES = 500
+
 
 class State(NamedTuple):
     """What is left to do after a step. The lists hold ids of events; a list is replaced, never changed.
@@ -19,7 +22,8 @@ class State(NamedTuple):
     status: str = "idle"
     unanswered: list[str] = []  # messages
     open: list[str] = []  # actions without a result
-    started: bool = False  # the command of the first open action is about to start, runs, or was cut short
+    started: bool = False  # the first open action is about to be executed, is, or was cut short
+    stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
 
 
 class Log:
@@ -36,6 +40,11 @@ class Log:
         self._webhooks = webhooks
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
+    @property
+    def most_responses(self) -> int:
+        """Responses of the agent in one run after which the run ends."""
+        return int(self.start.get("max_iterations", MOST_RESPONSES))
+
     def info(self) -> dict[str, Any]:
         """The ConversationInfo of the agent-server wire."""
         updated_at = self.events[-1]["timestamp"] if self.events else self.start["created_at"]
@@ -43,7 +52,8 @@ class Log:
             **{name: self.start[name] for name in ("id", "agent", "workspace", "title", "tags")},
             "execution_status": self.state.status,
             "confirmation_policy": self.state.policy,
-            "stats": {"usage_to_metrics": {}},
+            "max_iterations": self.most_responses,
+            "stats": usage(self.state.stats),
             "created_at": f"{self.start['created_at']}Z",
             "updated_at": f"{updated_at}Z",
         }
@@ -79,6 +89,10 @@ class Log:
         self._unsaid += step
         self.step(state, [])
 
+    def show(self, event: Event) -> None:
+        """Post an event that is not kept, to those who follow the conversation now."""
+        self._webhooks.put(f"/events/{UUID(self.start['id']).hex}", [event], is_kept=False)
+
     def remove(self) -> None:
         """Remove everything from the disk. Raises DiskError; then nothing has changed."""
         self._journal.remove()
@@ -87,6 +101,11 @@ class Log:
 
     def post_info(self) -> None:
         self._webhooks.put("/conversations", self.info())
+
+
+def usage(stats: dict[str, Any]) -> dict[str, Any]:
+    """The `stats` of the wire: one model's metrics, once it has been used."""
+    return {"usage_to_metrics": {"agent": stats} if stats else {}}
 
 
 def moved(state: State, status: str, step: list[Event]) -> State:

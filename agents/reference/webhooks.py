@@ -16,15 +16,16 @@ class Webhooks:
     """
 
     def __init__(self, base_url: str, headers: dict[str, str]) -> None:
-        self._waiting: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._waiting: queue.Queue[tuple[str, Any, bool]] = queue.Queue()
         self._base_url = base_url
         self._client = httpx.Client(headers=headers, timeout=30, trust_env=False)
         if base_url:
             threading.Thread(target=self._send, daemon=True).start()
 
-    def put(self, path: str, body: Any) -> None:
+    def put(self, path: str, body: Any, *, is_kept: bool = True) -> None:
+        """Post a body. is_kept: False for what is worth nothing later, which is posted once."""
         if self._base_url:
-            self._waiting.put((path, body))
+            self._waiting.put((path, body, is_kept))
 
     def flush(self, seconds: float) -> None:
         """Wait until the webhook has taken everything, at most so many seconds."""
@@ -34,9 +35,9 @@ class Webhooks:
 
     def _send(self) -> None:
         while True:
-            path, body = self._waiting.get()
+            path, body, is_kept = self._waiting.get()
             pause = 0.1
-            while not self._is_taken(path, body):
+            while not self._is_taken(path, body) and is_kept:
                 time.sleep(pause)
                 pause = min(2 * pause, 5.0)
             self._waiting.task_done()

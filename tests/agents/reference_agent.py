@@ -29,6 +29,7 @@ class ReferenceAgent:
             "PYTHONPATH": str(PROJECT),
             "OH_SESSION_API_KEYS_0": KEY,
             "OH_CONVERSATIONS_PATH": str(self.conversations),
+            "LLM_MODEL": "",  # one of this machine is none of the tests'
             **environment,
         }
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"X-Session-API-Key": KEY}, timeout=30)

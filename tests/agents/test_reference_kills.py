@@ -188,11 +188,11 @@ def test_a_second_kill_writes_nothing_again(agent, effects):
 
 def test_the_policy_title_and_tags_survive_a_kill_and_secrets_do_not(agent, effects):
     secrets = {"GIVEN": "a-secret-value"}
-    llm = {"model": "m", "api_key": "a-secret-value"}
-    conversation = agent.begin(title="Mine", tags={"a": "b"}, secrets=secrets, agent={"kind": "Agent", "llm": llm})
+    tool = {"name": "t", "params": {"api_key": "a-secret-value"}}
+    conversation = agent.begin(title="Mine", tags={"a": "b"}, secrets=secrets, agent={"kind": "Agent", "tools": [tool]})
     agent.post(f"{conversation}/confirmation_policy", {"policy": {"kind": "AlwaysConfirm"}})
     before = agent.client.get(conversation).json()
-    assert before["agent"] == {"kind": "Agent", "llm": {"model": "m"}}
+    assert before["agent"] == {"kind": "Agent", "tools": [{"name": "t", "params": {}}]}
 
     agent.restart()
 
