@@ -1,5 +1,6 @@
 """The sandbox specs: read from a TOML file when the server starts, checked whole, never changed."""
 
+import os
 import platform
 import re
 import tomllib
@@ -52,8 +53,11 @@ class Spec:
     memory_bytes: int | None
     cpus: float | None
     processes: int | None
-    conversation: Mapping[str, Any]
+    conversation: Mapping[str, Any] = field(repr=False)
 
+
+#: stands for a variable of the server's environment, in values that no response shows
+_OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 #: most restarts of one sandbox in ten minutes
 MOST_RESTARTS = 100
@@ -143,14 +147,28 @@ class _Spec(_Strict):
         lists = {name: tuple(spec[name]) for name in ("command", "capabilities", "readable")}
         memory = limits.get("memory_mb")
         disk = limits.get("disk_mb", _DISK_MB if spec["runtime"] == "process" else 0)
+        hidden = {name: _from_environment(spec[name]) for name in ("secret_env", "conversation")}
         return Spec(
-            **{**spec, **lists},
+            **{**spec, **lists, **hidden},
             created_at=created_at,
             memory_bytes=memory and memory * 1024 * 1024,
             disk_bytes=disk * 1024 * 1024 or None,
             cpus=limits.get("cpus"),
             processes=limits.get("processes"),
         )
+
+
+def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members with each `{env:NAME}` replaced; one that names an unset or empty variable is left out."""
+    found = {}
+    for name, value in members.items():
+        if isinstance(value, dict):
+            found[name] = _from_environment(value)
+        elif not isinstance(value, str):
+            found[name] = value
+        elif all(os.environ.get(variable) for variable in _OF_SERVER.findall(value)):
+            found[name] = _OF_SERVER.sub(lambda match: os.environ[match[1]], value)
+    return found
 
 
 def _check_container(spec: Mapping[str, Any]) -> None:

@@ -75,6 +75,22 @@ def test_no_value_of_an_environment_is_in_the_repr_of_a_spec(tmp_path):
     assert spec.secret_env == {"A": "planted"}
 
 
+def test_a_variable_of_the_server_reaches_what_no_response_shows_and_one_that_is_unset_is_left_out(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("A_KEY", "planted {env:HOME}")
+    monkeypatch.setenv("EMPTY", "")
+    hidden = '{ A = "{env:A_KEY}", B = "{env:EMPTY}", C = "{env:UNSET}", D = "{env:A_KEY}/{env:UNSET}", E = "as it is" }'
+    agent = '{ agent = { llm = { model = "openai/{env:A_KEY}", api_key = "{env:UNSET}" }, tools = ["{env:A_KEY}"] } }'
+    text = one(secret_env=hidden, conversation=agent, initial_env='{ F = "{env:A_KEY}" }')
+    [spec] = Specs.load(written(tmp_path, text)).all
+
+    assert spec.secret_env == {"A": "planted {env:HOME}", "E": "as it is"}
+    assert spec.conversation["agent"] == {"llm": {"model": "openai/planted {env:HOME}"}, "tools": ["{env:A_KEY}"]}
+    assert spec.initial_env == {"F": "{env:A_KEY}"}  # which clients can read
+    assert "planted" not in repr(spec)
+
+
 def test_the_first_spec_is_the_default_and_an_unknown_spec_is_not_found(tmp_path):
     specs = Specs.load(written(tmp_path, one() + one(id='"b"')))
     assert [specs.get(None).id, specs.get("b").id] == ["a", "b"]
