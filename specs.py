@@ -160,7 +160,7 @@ class _Spec(_Strict):
 
 def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
     """The members with each `{env:NAME}` replaced; one that names an unset or empty variable is left out."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in members.items():
         if isinstance(value, dict):
             found[name] = _from_environment(value)

@@ -80,12 +80,12 @@ def test_a_variable_of_the_server_reaches_what_no_response_shows_and_one_that_is
 ):
     monkeypatch.setenv("A_KEY", "planted {env:HOME}")
     monkeypatch.setenv("EMPTY", "")
-    hidden = '{ A = "{env:A_KEY}", B = "{env:EMPTY}", C = "{env:UNSET}", D = "{env:A_KEY}/{env:UNSET}", E = "as it is" }'
+    hidden = '{ A = "{env:A_KEY}", B = "{env:EMPTY}", C = "{env:UNSET}", D = "{env:A_KEY}/{env:UNSET}", E = "plain" }'
     agent = '{ agent = { llm = { model = "openai/{env:A_KEY}", api_key = "{env:UNSET}" }, tools = ["{env:A_KEY}"] } }'
     text = one(secret_env=hidden, conversation=agent, initial_env='{ F = "{env:A_KEY}" }')
     [spec] = Specs.load(written(tmp_path, text)).all
 
-    assert spec.secret_env == {"A": "planted {env:HOME}", "E": "as it is"}
+    assert spec.secret_env == {"A": "planted {env:HOME}", "E": "plain"}
     assert spec.conversation["agent"] == {"llm": {"model": "openai/planted {env:HOME}"}, "tools": ["{env:A_KEY}"]}
     assert spec.initial_env == {"F": "{env:A_KEY}"}  # which clients can read
     assert "planted" not in repr(spec)
