@@ -26,8 +26,8 @@ test: .venv/dev ## run all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/test_contract.py --ignore tests/interop
 	$(BIN)/python -m pytest tests/test_contract.py # its tests share one name, and xdist runs a name once
 
-test-interop: .venv/dev ## run the published OpenHands agent server as a sandbox; where it is absent, print the missing package
-	$(BIN)/python -m tests.interop
+test-interop: .venv/dev ## run the published OpenHands SDK and agent server against this one; INTEROP_LONG=1 runs longer
+	@tests/interop/run.sh
 
 lint: .venv/dev ## check style and types
 	$(BIN)/ruff check .
