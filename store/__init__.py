@@ -92,8 +92,7 @@ def open_store(
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
     start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
-    text = MessageText(clients.commands, text_cache_bytes)
-    signals = Signals(clients.commands, clients.signals)
+    text, signals = MessageText(clients.commands, text_cache_bytes), Signals(clients.commands, clients.signals)
     return Store(
         data_version=DataVersion(clients.commands, clients.health, listing, sealer),
         seal_check=SealCheck(clients.health, sealer),

@@ -18,8 +18,7 @@
 | conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
 |                          |            | expected to post, score when in µs: `claims.py`   |                      |
-| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
-|                          |            | a repeat of that request finds it                 |                      |
+| conv:{ID}:deleted        | string     | of a repeated deletion: its request, its revision | a minute             |
 | conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
 |                          |            | when a run ended without one; an event that is    |                      |
 |                          |            | not kept; `0` when all is deleted                 |                      |
