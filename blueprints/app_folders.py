@@ -2,6 +2,7 @@
 its repository, skills and hooks by the agent server. Source: the app-server wire.
 """
 
+import posixpath
 from typing import Any
 
 from flask import Response, jsonify
@@ -44,7 +45,7 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
     """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
     sandbox_id, folder = _kept(conversation_id)
     inner = _within(folder, query["path"], "path")
-    return jsonify(current_store.sandbox_files.names(sandbox_id, f"{folder.rstrip('/')}/{inner}"))
+    return jsonify(current_store.sandbox_files.names(sandbox_id, posixpath.normpath(posixpath.join(folder, inner))))
 
 
 @app_folders.get("/git/changes")
