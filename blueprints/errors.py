@@ -41,7 +41,7 @@ from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
 from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import NotReachable
+from agents.reach import WAKING, NotReachable
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -108,6 +108,15 @@ _FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, 
 _CONFLICTS = (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys, OutcomeUnknown, ResponseNotKept)
 
 
+#: what a sandbox that is PAUSED refuses with 409, as clients of these know it: two wake nothing. Clients of the others
+#: take a 409 for a conversation that runs already. Source: docs/wire.md, 11
+_CONFLICTS_IF_PAUSED = (
+    "Conversations.pause_conversation",
+    "Conversations.interrupt_conversation",
+    "App Conversations.send_app_message",
+)
+
+
 def register_errors(app: Flask) -> None:
     """Register the handler of every error."""
     app.register_error_handler(InvalidInput, lambda error: _refused(error.place, error.messages))
@@ -168,7 +177,7 @@ def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
 
 
 def _not_reachable(error: NotReachable) -> Response:
-    if error.is_passing:
+    if error.is_passing or (error.status in WAKING and request.endpoint not in _CONFLICTS_IF_PAUSED):
         return _retry_later(str(error))
     return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
 
