@@ -51,7 +51,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthoriz
 
 from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import NotReachable
+from agents.reach import WAKING, NotReachable
 from agents.starts import StartFailed, StartNotDone
 from agents.verbs import ActionsWait, VerbRefused
 from blueprints.api import InvalidInput
@@ -134,6 +134,15 @@ _CONFLICTS = (
 )
 
 
+#: what a sandbox that is PAUSED refuses with 409, as clients of these know it: two wake nothing. Clients of the others
+#: take a 409 for a conversation that runs already. Source: docs/wire.md, 11
+_CONFLICTS_IF_PAUSED = (
+    "Conversations.pause_conversation",
+    "Conversations.interrupt_conversation",
+    "App Conversations.send_app_message",
+)
+
+
 def register_errors(app: Flask) -> None:
     """Register the handler of every error."""
     app.register_error_handler(InvalidInput, lambda error: _refused(error.place, error.messages))
@@ -201,7 +210,7 @@ def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
 
 
 def _not_reachable(error: NotReachable) -> Response:
-    if error.is_passing:
+    if error.is_passing or (error.status in WAKING and request.endpoint not in _CONFLICTS_IF_PAUSED):
         return _retry_later(str(error))
     return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
 

@@ -119,7 +119,7 @@ class Checker:
         if agent.is_alive():  # it is busy
             self._silent_since.pop(check.entry, None)
             return _AGAIN
-        if sandbox.host == self._host and sandbox.handle is not None:
+        if sandbox.host == self._host and sandbox.handle:
             with suppress(RuntimeFailure):
                 self._runtimes[sandbox.handle["runtime"]].resume(Handle(sandbox.handle))
         since = self._silent_since.setdefault(check.entry, time.monotonic())
