@@ -26,8 +26,8 @@ from wire import (
     read_event,
 )
 
-#: seconds that a connection may take, and that a health check may take
-_CONNECT, _ALIVE = 2.0, 2.0
+#: seconds that a connection may take, that a health check may take, and a change of a title, which can wait
+_CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
 
 #: most bytes of a response
 MOST_BYTES = 8 << 20
@@ -148,6 +148,11 @@ class AgentServer:
     def post(self, conversation_id: ConversationId, verb: str, body: dict[str, Any], *, repeatable: bool) -> None:
         """Send a command: `run`, `pause`, `interrupt`, or the name of a setting with its value."""
         self._call("POST", f"/api/conversations/{conversation_id}/{verb}", json=body, repeatable=repeatable)
+
+    def label(self, conversation_id: ConversationId, labels: dict[str, Any]) -> None:
+        """Set the title and the tags of a conversation."""
+        path = f"/api/conversations/{conversation_id}"
+        self._call("PATCH", path, json=labels, repeatable=True, seconds=_LABEL)
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the agent server."""

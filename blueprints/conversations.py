@@ -5,6 +5,7 @@ from typing import Any
 from flask import Response, jsonify
 
 from agents.deletions import delete
+from agents.labels import relabel
 from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
 from schemas.confirmations import SetConfirmationPolicy, Success
@@ -100,7 +101,7 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Change a conversation's title or tags."""
-    current_store.conversations.update(conversation_id, **changes)
+    relabel(current_commands, conversation_id, **changes)
     return _DONE
 
 

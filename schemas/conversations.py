@@ -89,17 +89,18 @@ class Settings(fields.Dict):
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return _redacted(super()._deserialize(value, *args, **kwargs))
+        return redacted(super()._deserialize(value, *args, **kwargs))
 
 
-def _redacted(value: Any, hidden: bool = False) -> Any:
+def redacted(value: Any, hidden: bool = False) -> Any:
+    """Settings without the values that look like secrets, as their names say."""
     if isinstance(value, dict):
         return {
-            name: inner if name == "kind" else _redacted(inner, hidden or name.lower().endswith(_SECRET_NAMES))
+            name: inner if name == "kind" else redacted(inner, hidden or name.lower().endswith(_SECRET_NAMES))
             for name, inner in value.items()
         }
     if isinstance(value, list):
-        return [_redacted(inner, hidden) for inner in value]
+        return [redacted(inner, hidden) for inner in value]
     return REDACTED if hidden and value and isinstance(value, str) else value
 
 

@@ -18,6 +18,7 @@ from store.forks import Forks
 from store.health import Health
 from store.hosts import Hosts
 from store.idempotency import Idempotency
+from store.labels import Labels
 from store.listing import Listing
 from store.places import Places
 from store.rates import Counters
@@ -59,6 +60,7 @@ class Store:
     counters: Counters
     places: Places
     hosts: Hosts
+    labels: Labels
 
 
 def open_store(
@@ -107,4 +109,5 @@ def open_store(
         counters=Counters(clients.commands, scripts),
         places=places,
         hosts=Hosts(clients.health),
+        labels=Labels(scripts),
     )
