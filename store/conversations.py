@@ -13,7 +13,7 @@ from store.confirmations import held_risks
 from store.conversation_record import read_state
 from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
-from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
+from store.keys import APP_FIELD, TOLD_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.places import Places
 from store.scripts import Scripts
@@ -192,6 +192,7 @@ class Conversations:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         app: Mapping[str, Any] | None = None,
+        told: Mapping[str, Any] | None = None,
         parent_id: ConversationId | None = None,
         **fields: Any,
     ) -> None:
@@ -203,6 +204,7 @@ class Conversations:
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
+        fields |= {TOLD_FIELD + name: value for name, value in (told or {}).items()}
         stored = {name: json.dumps(value) for name, value in fields.items()} | _app_fields(app or {})
         args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
         try:

@@ -132,7 +132,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    do_POST = do_DELETE = do_GET
+    do_POST = do_PATCH = do_DELETE = do_GET
 
     def reply(self, path, query, conversation, body):
         agent = self.server
