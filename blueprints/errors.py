@@ -17,7 +17,7 @@
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
 | Detached, SandboxNotNamed                         | 409                                 |
-| ActionsWait                                       | 409                                 |
+| ActionsWait, HoldsBack                            | 409                                 |
 | VerbRefused: the agent server says no             | as it says                          |
 | ClientGone: nobody waits for the response         | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
@@ -48,7 +48,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthoriz
 from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
-from agents.verbs import ActionsWait, VerbRefused
+from agents.verbs import ActionsWait, HoldsBack, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -139,6 +139,7 @@ def register_errors(app: Flask) -> None:
         Detached,
         SandboxNotNamed,
         ActionsWait,
+        HoldsBack,
     ):
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
     for full in (*_FULL, QuotaExceeded):
