@@ -10,7 +10,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.servers import redis_server, supervised_server, wait_until
+from tests.servers import free_port, redis_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.processes import agents, supervisor_of
 from tests.v1.test_kept_work import every_event
@@ -49,8 +49,10 @@ def same(api: Api, conversation_id: str, theirs: list[dict]) -> bool:
     )
 
 
-def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_after_that(tmp_path, specs):
-    settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0"}
+@pytest.mark.parametrize("address", ["the same", "another"])
+def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_after_that(tmp_path, specs, address):
+    """At the same address the agent posts what it has kept, at another none of its webhooks arrives."""
+    settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0", "PORT": str(free_port())}
     with (
         redis_server(tmp_path) as (url, redis),
         supervised_server(tmp_path, REDIS_URL=url, **settings) as (client, master),
@@ -64,11 +66,12 @@ def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_afte
         redis.kill()
     wait_until(lambda: agent.status() == "finished", "the end of the run", seconds=120)
     theirs = agent.events()
+    port = settings["PORT"] if address == "the same" else str(free_port())
     assert len(theirs) > 2 * COMMANDS
 
     with (
         redis_server(tmp_path) as (url, _),
-        supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs) as (client, _),
+        supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, PORT=port) as (client, _),
     ):
         api = Api(client)
         wait_until(lambda: same(api, conversation, theirs), "every event", seconds=120)
