@@ -30,6 +30,9 @@ PRIVATE = (
     "PYTHONPATH",
 )
 
+#: those that /proc shows to commands no more, though it goes on to show the environment that the process began with
+COVERED = ("LLM_API_KEY", "OH_SECRET_KEY")
+
 VARIABLES = """\
 variables of the environment, each of which may be unset:
   OH_SESSION_API_KEYS_0    the key that a request must bear
@@ -68,10 +71,10 @@ def main() -> None:
 
 
 def taken(name: str) -> str:
-    """The value of a variable, which is then gone: from the environment, and from what /proc shows of its begin."""
+    """The value of a variable, which is then gone from the environment."""
     value = os.environ.get(name, "")
-    if value and (address := C.getenv(name.encode())):
-        ctypes.memset(address, 0, len(os.fsencode(value)))
+    if name in COVERED and (address := C.getenv(name.encode())):
+        ctypes.memset(address, ord("*"), len(os.fsencode(value)))
     os.environ.pop(name, None)
     return value
 
