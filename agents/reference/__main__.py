@@ -59,7 +59,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
     key, headers, secret, model, url, model_key, *_ = map(taken, PRIVATE)
-    llm = Llm(model, url, model_key, budget=int(os.environ.get("LLM_TOKEN_BUDGET") or TOKEN_BUDGET))
+    budget = os.environ.get("LLM_TOKEN_BUDGET") or str(TOKEN_BUDGET)
+    if not (budget.isascii() and budget.isdigit()):
+        parser.error("LLM_TOKEN_BUDGET should be a number of tokens")
+    llm = Llm(model, url, model_key, budget=int(budget))
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     app = create_app(Server(key, folder, webhooks, llm, secret))
