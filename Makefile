@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test test-interop lint docs demo agent bench
+.PHONY: help run test test-interop lint docs demo agent bench openhands
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,11 +23,11 @@ run: .venv/run ## start the server on http://127.0.0.1:8000
 	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
 
 test: .venv/dev ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/test_contract.py
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/test_contract.py --ignore tests/interop
 	$(BIN)/python -m pytest tests/test_contract.py # its tests share one name, and xdist runs a name once
 
-test-interop: .venv/dev ## run the published OpenHands agent server as a sandbox; where it is absent, print the missing package
-	$(BIN)/python -m tests.interop
+test-interop: .venv/dev ## run the published OpenHands SDK and agent server against this one; INTEROP_LONG=1 runs longer
+	@tests/interop/run.sh
 
 lint: .venv/dev ## check style and types
 	$(BIN)/ruff check .
@@ -42,6 +42,9 @@ demo: .venv/run ## load a recorded conversation into a running server and decide
 
 agent: .venv/dev ## run the echo agent for a conversation of a running server: make agent ID=…
 	$(BIN)/python examples/echo_agent.py $(ID)
+
+openhands: ## set up the published OpenHands agent server (Python >= 3.12), and write openhands.toml, the specs that run it
+	@$(PYTHON) examples/openhands_agent.py
 
 bench: .venv/dev ## measure throughput; prints ratios and writes docs/performance.md
 	$(BIN)/python -m bench

@@ -8,15 +8,20 @@ from flask import Flask, request
 
 from access import SettingsKeys
 from agents.commands import Commands
+from agents.forwarding import Forwarding
 from agents.link import http_client
 from blueprints import current_store
+from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
+from blueprints.app_folders import app_folders
 from blueprints.audit import register_audit
 from blueprints.conversations import conversations
 from blueprints.docs_page import docs_page
+from blueprints.downloads import downloads
 from blueprints.errors import register_errors
 from blueprints.events import events
+from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.headers import register_headers
 from blueprints.keys import keys
@@ -24,11 +29,15 @@ from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.once import register_once
 from blueprints.operations import operations
+from blueprints.paths import lead_browsers, lead_from_slashes
+from blueprints.pending_messages import pending_messages
 from blueprints.posture import Posture
 from blueprints.proxies import TrustedProxies
 from blueprints.rates import register_rates
 from blueprints.sandbox_specs import specs
 from blueprints.sandboxes import sandboxes
+from blueprints.users import sandbox_settings, users
+from blueprints.web_client import web_client
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
 from origins import authority, host_pattern, origin
@@ -41,9 +50,17 @@ BLUEPRINTS = (
     events,
     stream,
     conversations,
+    agent_verbs,
+    forwarding,
     app_conversations,
     app_events,
+    app_folders,
+    downloads,
+    pending_messages,
     sandboxes,
+    sandbox_settings,
+    users,
+    web_client,
     specs,
     webhooks,
     keys,
@@ -51,7 +68,7 @@ BLUEPRINTS = (
 )
 
 #: names of the blueprints whose operations read data
-_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name}
+_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name, web_client.name}
 
 
 def create_app(config: Config | None = None) -> Flask:
@@ -76,6 +93,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
     )
+    app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)
     app.extensions["posture"] = _posture(config)
     if config.trusted_proxies:
         app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
@@ -84,6 +102,7 @@ def create_app(config: Config | None = None) -> Flask:
         api.register_blueprint(blueprint)
     app.register_blueprint(sockets)
     app.register_blueprint(docs_page)
+    lead_browsers(app)
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)
@@ -93,6 +112,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.before_request(_ensure_data_version)
     register_errors(app)
     register_headers(app)
+    lead_from_slashes(app)
     return app
 
 

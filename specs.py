@@ -54,6 +54,7 @@ class Spec:
     cpus: float | None
     processes: int | None
     conversation: Mapping[str, Any] = field(repr=False)
+    own_agents: bool = False
 
 
 #: stands for a variable of the server's environment, in values that no response shows
@@ -121,6 +122,7 @@ class _Spec(_Strict):
     resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
+    own_agents = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
 
     @pre_load
     def _known_names(self, spec: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -225,6 +227,11 @@ class Specs:
         if spec is None:
             raise SpecNotFound
         return spec
+
+    @property
+    def of_own_agents(self) -> Spec:
+        """The spec in which agents start that clients bring: the first with `own_agents`, else the default one."""
+        return next((spec for spec in self.all if spec.own_agents), self.all[0])
 
     def page(self, *, limit: int, start: str | None = None) -> tuple[list[Spec], str | None]:
         """Specs in the file's order from an id on, and the id that the next page starts with. Raises SpecNotFound."""

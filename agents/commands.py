@@ -70,7 +70,7 @@ class Commands:
         sandbox = wake(self.store, sandbox_id, seconds)
         return agent_server(self._client, sandbox.agent_url, lambda: sandbox.session_api_key)
 
-    def _awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
+    def awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
         """The agent server that a conversation lives on, woken if need be; None if the conversation is detached."""
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         return self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
@@ -129,21 +129,21 @@ class Commands:
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
         """Set the policy that holds back the actions from now on."""
-        if agent := self._awake_agent_of(conversation_id):
+        if agent := self.awake_agent_of(conversation_id):
             self.store.echoes.expect(conversation_id, [policy_claim(policy)])
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
         self.store.confirmations.set_policy(conversation_id, policy)
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
         """Set the analyzer that rates the risk of the agent's actions."""
-        if agent := self._awake_agent_of(conversation_id):
+        if agent := self.awake_agent_of(conversation_id):
             body = {"security_analyzer": security_analyzer}
             agent.post(conversation_id, "security_analyzer", body, repeatable=True)
         self.store.conversations.update(conversation_id, security_analyzer=security_analyzer)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
         """Keep secrets for the agent. Raises SecretsRefused."""
-        if agent := self._awake_agent_of(conversation_id):
+        if agent := self.awake_agent_of(conversation_id):
             agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
         self.store.conversations.put_secrets(conversation_id, secrets)
 
@@ -204,11 +204,9 @@ class Commands:
         except AgentRefused as refusal:
             [sandbox] = self.store.sandboxes.get_many([SandboxId(claim.sandbox_id)])
             spec = self._specs.find(sandbox.spec_id) if sandbox and refusal.status == 404 else None
-            if spec is None:
+            if sandbox is None or spec is None:
                 raise
-            state = self.store.conversations.get(claim.conversation_id)
-            secrets = self.store.conversations.secrets_of(claim.conversation_id)
-            body = restart_request(state, secrets, spec.conversation, spec.working_dir)
+            body = restart_request(self.store, claim.conversation_id, sandbox, spec)
             agent.start(body, self.store.sandboxes.limits.start_seconds)
             command()
 

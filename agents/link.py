@@ -8,6 +8,7 @@ not repeated: the client cannot know whether the agent received them.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -26,8 +27,8 @@ from wire import (
     read_event,
 )
 
-#: seconds that a connection may take, and that a health check may take
-_CONNECT, _ALIVE = 2.0, 2.0
+#: seconds that a connection may take, that a health check may take, and a change of a title, which can wait
+_CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
 
 #: most bytes of a response
 MOST_BYTES = 8 << 20
@@ -53,9 +54,9 @@ class ResponseTooLong(AgentUnreachable):
 class AgentRefused(Exception):
     """The agent server responded with an error status; the message is a sentence of one line."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, body: bytes = b"") -> None:
         super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
-        self.status = status
+        self.status, self.body = status, body
 
 
 class AgentServer:
@@ -81,9 +82,10 @@ class AgentServer:
             return None
         return float(idle)
 
-    def start(self, request: dict[str, Any], seconds: float) -> None:
+    def start(self, request: dict[str, Any], seconds: float, headers: Mapping[str, str] | None = None) -> None:
         """Start a conversation, once per id. Cost: many seconds while the agent loads its tools."""
-        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds)
+        options = {"headers": {**(headers or {}), **self._headers}}
+        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds, **options)
 
     def state(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The agent server's description of a conversation."""
@@ -149,6 +151,15 @@ class AgentServer:
         """Send a command: `run`, `pause`, `interrupt`, or the name of a setting with its value."""
         self._call("POST", f"/api/conversations/{conversation_id}/{verb}", json=body, repeatable=repeatable)
 
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        """The JSON of a response to a request that changes nothing; options are httpx's. Raises ResponseTooLong."""
+        return _json(self._call(method, path, repeatable=True, **options))
+
+    def label(self, conversation_id: ConversationId, labels: dict[str, Any]) -> None:
+        """Set the title and the tags of a conversation."""
+        path = f"/api/conversations/{conversation_id}"
+        self._call("PATCH", path, json=labels, repeatable=True, seconds=_LABEL)
+
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the agent server."""
         self._call("DELETE", f"/api/conversations/{conversation_id}", repeatable=True)
@@ -170,7 +181,7 @@ class AgentServer:
 
     def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
         """One try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
-        with self._client.stream(method, self._url + path, headers=self._headers, **options) as response:
+        with self._client.stream(method, self._url + path, **{"headers": self._headers, **options}) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
@@ -180,7 +191,7 @@ class AgentServer:
                 if len(body) > MOST_BYTES:
                     raise ResponseTooLong
         if not response.is_success:
-            raise AgentRefused(response.status_code, _detail(bytes(body)))
+            raise AgentRefused(response.status_code, _detail(bytes(body)), bytes(body))
         return bytes(body)
 
 

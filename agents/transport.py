@@ -1,10 +1,11 @@
 """Connections to agent servers: every read and write ends at the deadline of the call that it belongs to.
 
-httpx limits each single read and write; a server that sends one byte a second would hold a call without end.
+httpx limits each single read and write; a server that sends one byte a second would hold a call without end. A call
+without a deadline, as one that streams for as long as it takes, may have a pulse instead: it ends when nobody waits.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -14,6 +15,12 @@ import httpx
 
 #: when the call of this thread ends, in seconds of `time.monotonic`
 _deadline: ContextVar[float] = ContextVar("deadline")
+
+#: what a read of this thread calls while it waits; it raises to end the call
+_pulse: ContextVar[Callable[[], None]] = ContextVar("pulse")
+
+#: seconds between two calls of a pulse
+_BEAT = 1.0
 
 #: bytes of one write: so few that the system takes them whole or makes the writer wait
 _CHUNK = 16384
@@ -27,6 +34,16 @@ def deadline(seconds: float) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+@contextmanager
+def pulse(beat: Callable[[], None]) -> Iterator[None]:
+    """Call `beat` each second while a read inside the block waits for bytes; what it raises ends the read."""
+    token = _pulse.set(beat)
+    try:
+        yield
+    finally:
+        _pulse.reset(token)
 
 
 class Transport(httpx.HTTPTransport):
@@ -64,7 +81,18 @@ class _Stream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        beat = _pulse.get(None)
+        if beat is None:
+            return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        last = time.monotonic() + (timeout or float("inf"))
+        while True:
+            left = _left(max(min(_BEAT, last - time.monotonic()), 0.001), httpcore.ReadTimeout)
+            try:
+                return self._stream.read(max_bytes, left)
+            except httpcore.ReadTimeout:
+                beat()
+                if time.monotonic() >= last:
+                    raise
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _CHUNK):

@@ -36,15 +36,16 @@ class Needs(NamedTuple):
     scope: Scope | Literal["open", "hook"]  #: what a key must be for; `open`: no key is needed, `hook`: a sandbox alone
     hook: bool = False  #: whether a sandbox may call it with its hook key
     ticket: bool = False  #: whether a ticket may stand for a key
+    session: bool = False  #: whether the session key of a sandbox opens it, for that sandbox
 
 
 def needs(
-    scope: Scope | Literal["open", "hook"], *, hook: bool = False, ticket: bool = False
+    scope: Scope | Literal["open", "hook"], *, hook: bool = False, ticket: bool = False, session: bool = False
 ) -> Callable[[View], View]:
     """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` sees to it."""
 
     def declare(view: View) -> View:
-        view.needs = Needs(scope, hook or scope == "hook", ticket)  # type: ignore[attr-defined]
+        view.needs = Needs(scope, hook or scope == "hook", ticket, session)  # type: ignore[attr-defined]
         return view
 
     return declare
@@ -177,8 +178,16 @@ class Blueprint(SmorestBlueprint):
 
     def starts(self, view: View) -> View:
         """Declare that an operation starts sandboxes, which RATE_LIMIT_STARTS limits; goes next to the route."""
-        view.is_start = True  # type: ignore[attr-defined]
-        return view
+        return self.starts_if(lambda: True)(view)
+
+    def starts_if(self, is_start: Callable[[], bool]) -> Callable[[View], View]:
+        """The same, of those requests for which `is_start` is true."""
+
+        def declare(view: View) -> View:
+            view.is_start = is_start  # type: ignore[attr-defined]
+            return view
+
+        return declare
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
         """Document an operation's errors beside those that the decorators know; goes next to the route.

@@ -10,8 +10,17 @@ from uuid import UUID
 from flask import Response, current_app, g, jsonify, request
 
 from agents.deletions import delete_with_children
+from agents.labels import relabel
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
+from blueprints.api import (
+    Blueprint,
+    InvalidInput,
+    array_with_holes,
+    json_response,
+    needs,
+    repeated,
+    repeated_parameter,
+)
 from blueprints.events import events_page
 from schemas.app_conversations import (
     AppConversation,
@@ -33,9 +42,11 @@ from schemas.app_conversations import (
 from schemas.confirmations import Success
 from schemas.conversations import read_conversation_ids
 from schemas.cursors import page_id
-from schemas.events import EventPage
+from schemas.events import EventPage, read_some_ids
+from schemas.fields import Fault
 from store import Store
 from store.app_conversations import app_filter
+from store.errors import EventsTooLong
 from store.start_tasks import FINISHED, StartTask
 from wire import ConversationId
 
@@ -184,7 +195,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Change an app conversation."""
     own = {name: changes.pop(name) for name in ("title", "tags") if name in changes}
-    current_store.app_conversations.update(conversation_id, app=changes, **own)
+    relabel(current_commands, conversation_id, app=changes, **own)
     return current_store.app_conversations.get(conversation_id)
 
 
@@ -227,3 +238,18 @@ def search_app_conversation_events(search: dict[str, Any], conversation_id: Conv
 def count_app_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Count the events of a conversation."""
     return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
+
+
+@app_events.get("/<conversation_id:conversation_id>/events")
+@needs("read")
+@app_events.fails(404, 414)
+@app_events.doc(parameters=[repeated_parameter("id", "the events")])
+@app_events.response(200, array_with_holes("Event"))
+def batch_get_app_conversation_events(conversation_id: ConversationId) -> Response:
+    """Get events by id, in that order, null for an unknown one."""
+    ids = repeated("id", read_some_ids)
+    try:
+        found = current_store.events.get_many(conversation_id, ids)
+    except EventsTooLong as error:
+        raise InvalidInput("query", {"id": [Fault(str(error), "too_long")]}) from None
+    return json_response(b"[%b]" % b",".join(event or b"null" for event in found))

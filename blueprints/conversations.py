@@ -3,10 +3,16 @@
 from typing import Any
 
 from flask import Response, jsonify
+from flask import request as flask_request
 
+from agents.copies import fork
 from agents.deletions import delete
-from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, array_with_holes, json_response, needs, repeated, repeated_parameter
+from agents.labels import relabel
+from agents.starts import started
+from blueprints import current_commands, current_specs, current_store
+from blueprints.agent_verbs import current_verbs
+from blueprints.api import Blueprint, array_with_holes, json_body, json_response, needs, repeated, repeated_parameter
+from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
     ConversationFilter,
@@ -16,32 +22,72 @@ from schemas.conversations import (
     FinalResponse,
     ForkRequest,
     SetSecurityAnalyzer,
+    SkillsChoice,
     StartConversationRequest,
     UpdateConversationRequest,
     UpdateSecrets,
     read_conversation_ids,
+    with_skills,
 )
 from schemas.cursors import page_id
 from store.attempts import minted
-from wire import ConversationId
+from store.start_tasks import StartTask
+from wire import ConversationId, parse_json
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
 
 _DONE = {"success": True}
 
+#: members of a body of which one brings an agent. Source: the agent-server wire
+AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
+
+#: headers that an agent server reads when it starts a conversation. Source: the agent-server wire
+OBSERVABILITY_HEADERS = tuple(
+    f"X-OpenHands-Observability-{name}" for name in ("Span-Name", "Tags", "Metadata", "Parent-Span-Context")
+)
+
+
+def _brings_an_agent() -> bool:
+    """Whether the body of the present request names an agent to start."""
+    body = parse_json(json_body() or b"{}")
+    return isinstance(body, dict) and any(body.get(source) is not None for source in AGENT_SOURCES)
+
 
 @conversations.post("")
 @needs("write")
+@conversations.starts_if(_brings_an_agent)
 @conversations.replay(remade=True)
-@conversations.fails(413, 415)
+@conversations.fails(404, 413, 415, 429, 502)
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.arguments(StartConversationRequest(), required=False)
 @conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
 @conversations.response(201, ConversationInfo)
-def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Start a conversation, once per id."""
+def start_conversation(query: dict[str, bool], request: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
     conversation_id = ConversationId(request.pop("conversation_id", None) or str(minted("conversation")))
+    if _brings_an_agent():
+        state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, request))
+        return with_skills(state, **query), 201 if created else 200
+    for source in AGENT_SOURCES[1:]:
+        request.pop(source, None)
     created = current_store.conversations.create(conversation_id, **request)
-    return current_store.conversations.get(conversation_id), 201 if created else 200
+    return with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
+
+
+def _start_task(conversation_id: ConversationId, request: dict[str, Any]) -> tuple[StartTask, bool]:
+    kept = {name: value for name, value in request.items() if name not in ("secrets", *AGENT_SOURCES[1:])}
+    parent_id = kept.pop("parent_conversation_id", None)
+    message = {"role": "user", "content": kept["initial_message"]} if "initial_message" in kept else None
+    shown = {"conversation_id": conversation_id, "parent_conversation_id": parent_id, "initial_message": message}
+    task = {
+        "kept": kept,
+        "parent_conversation_id": parent_id,
+        "sandbox_spec_id": current_specs.of_own_agents.id,
+        "secrets": request.get("secrets"),
+    }
+    headers = {name: value for name in OBSERVABILITY_HEADERS if (value := flask_request.headers.get(name))}
+    given = {"body": parse_json(json_body()), "headers": headers}
+    return current_store.start_tasks.create_once(conversation_id, task, given, echo=echo({**request, **shown}))
 
 
 @conversations.get("/search")
@@ -51,7 +97,9 @@ def start_conversation(request: dict[str, Any]) -> tuple[dict[str, Any], int]:
 @conversations.response(200, ConversationPage)
 def search_conversations(search: dict[str, Any]) -> dict[str, Any]:
     """List conversations, a page at a time."""
+    include_skills = search.pop("include_skills")
     items, following = current_store.conversations.search(**search)
+    items = [with_skills(state, include_skills) for state in items]
     return {"items": items, "next_page_id": page_id(search["by"], search["descending"], following)}
 
 
@@ -69,21 +117,23 @@ def count_conversations(filters: dict[str, Any]) -> Response:
 @needs("read")
 @conversations.fails(414)
 @conversations.doc(parameters=[repeated_parameter("ids", "the conversations", format="uuid")])
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.response(200, array_with_holes("ConversationInfo"))
-def batch_get_conversations() -> Response:
+def batch_get_conversations(query: dict[str, bool]) -> Response:
     """Get conversations by id, in that order, null for an unknown one."""
     ids = repeated("ids", read_conversation_ids)
     states = current_store.conversations.get_many([ConversationId(one) for one in ids])
-    return jsonify([state and ConversationInfo().dump(state) for state in states])
+    return jsonify([state and ConversationInfo().dump(with_skills(state, **query)) for state in states])
 
 
 @conversations.get("/<conversation_id:conversation_id>")
 @needs("read")
 @conversations.fails(404)
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.response(200, ConversationInfo)
-def get_conversation(conversation_id: ConversationId) -> dict[str, Any]:
+def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
     """Get a conversation's state."""
-    return current_store.conversations.get(conversation_id)
+    return with_skills(current_store.conversations.get(conversation_id), **query)
 
 
 @conversations.patch("/<conversation_id:conversation_id>")
@@ -93,7 +143,7 @@ def get_conversation(conversation_id: ConversationId) -> dict[str, Any]:
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Change a conversation's title or tags."""
-    current_store.conversations.update(conversation_id, **changes)
+    relabel(current_commands, conversation_id, **changes)
     return _DONE
 
 
@@ -173,12 +223,16 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 @conversations.post("/<conversation_id:conversation_id>/fork")
 @needs("write")
 @conversations.replay(remade=True)
-@conversations.fails(404, 409, 413, 415)
+@conversations.fails(400, 404, 409, 410, 413, 415, 429, 502, 504)
+@conversations.arguments(SkillsChoice(), location="query")
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)
-def fork_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Copy a conversation, up to an event when one is named."""
-    return current_store.conversations.get(current_store.forks.fork(conversation_id, **request))
+def fork_conversation(
+    query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
+) -> dict[str, Any]:
+    """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
+    copy = fork(current_verbs(), conversation_id, request)
+    return with_skills(current_store.conversations.get(copy), **query)
 
 
 @conversations.get("/<conversation_id:conversation_id>/agent_final_response")

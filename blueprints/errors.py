@@ -4,7 +4,9 @@
 |---------------------------------------------------|-------------------------------------|
 | a refusal of path, query or body; JSON that is none | 422                               |
 | ConversationNotFound, EventNotFound               | 404                                 |
-| SandboxNotFound, SpecNotFound                     | 404                                 |
+| SandboxNotFound, SpecNotFound, StartTaskNotFound  | 404                                 |
+| NobodyReceives; TooManyQueued                     | 409; 429                            |
+| FileNotKept; FileTooLong; FileUnreadable          | 404; 413; 502                       |
 | IllegalMove, IdInUse, SandboxRefuses, TooManyPending | 409                              |
 | TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts | 429             |
 | TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
@@ -16,11 +18,18 @@
 | NotItsSandbox                                     | 401                                 |
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
+| Detached, SandboxNotNamed                         | 409                                 |
+| ActionsWait                                       | 409                                 |
+| VerbRefused: the agent server says no             | as it says                          |
+| ClientGone: nobody waits for the response         | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
 |                                                   | `Retry-After` while it wakes or its host is lost |
+| StartFailed: a client's own agent did not start   | `supervisor/failures.py` says which |
+| StartNotDone: nor did it fail                     | 503 with `Retry-After`              |
 | AgentUnreachable, AgentRefused                    | 502; a 409 of the agent is one      |
 | UnknownCursor, BeyondTheEnd, SecretsRefused, ReasonTooLong | 422, which names the member |
 | TooManyKinds                                      | 422, which names the body           |
+| TooManyForwarded                                  | 503 with `Retry-After`              |
 | TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | ArchivesBusy, ArchiveFailed                       | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
@@ -40,8 +49,11 @@ from flask_limiter import RateLimitExceeded
 from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthorized
 
+from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import NotReachable
+from agents.reach import WAKING, NotReachable
+from agents.starts import StartFailed, StartNotDone
+from agents.verbs import ActionsWait, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -83,7 +95,9 @@ from store.errors import (
     UnknownCursor,
 )
 from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
+from store.queued_messages import NobodyReceives, StartTaskNotFound, TooManyQueued
 from store.quotas import QuotaExceeded
+from store.sandbox_files import FileNotKept, FileTooLong, FileUnreadable
 from wire import InvalidJson
 
 #: seconds after which a client may retry when the store did not answer
@@ -105,7 +119,28 @@ _FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, 
 
 
 #: what the present state refuses
-_CONFLICTS = (IllegalMove, IdInUse, SandboxRefuses, TooManyPending, TooManyKeys, OutcomeUnknown, ResponseNotKept)
+_CONFLICTS = (
+    Detached,
+    SandboxNotNamed,
+    ActionsWait,
+    IllegalMove,
+    IdInUse,
+    SandboxRefuses,
+    TooManyPending,
+    TooManyKeys,
+    OutcomeUnknown,
+    ResponseNotKept,
+    NobodyReceives,
+)
+
+
+#: what a sandbox that is PAUSED refuses with 409, as clients of these know it: two wake nothing. Clients of the others
+#: take a 409 for a conversation that runs already. Source: docs/wire.md, 11
+_CONFLICTS_IF_PAUSED = (
+    "Conversations.pause_conversation",
+    "Conversations.interrupt_conversation",
+    "App Conversations.send_app_message",
+)
 
 
 def register_errors(app: Flask) -> None:
@@ -119,28 +154,35 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(TooManyKinds, lambda error: _refused("body", [Fault(str(error), "too_long")]))
     app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
     app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
-    app.register_error_handler(ArchiveTooLarge, lambda error: _detail(str(error), 413))
-    for missing in (ConversationNotFound, EventNotFound, SandboxNotFound, SpecNotFound, KeyNotFound):
-        app.register_error_handler(missing, lambda error: _detail(str(error), 404))
-    for conflict in (
-        IllegalMove,
-        IdInUse,
-        SandboxRefuses,
-        TooManyPending,
-        OutcomeUnknown,
-        ResponseNotKept,
+    for too_long in (ArchiveTooLarge, FileTooLong):
+        app.register_error_handler(too_long, lambda error: _detail(str(error), 413))
+    for missing in (
+        ConversationNotFound,
+        EventNotFound,
+        SandboxNotFound,
+        SpecNotFound,
+        KeyNotFound,
+        StartTaskNotFound,
+        FileNotKept,
     ):
+        app.register_error_handler(missing, lambda error: _detail(str(error), 404))
+    for conflict in _CONFLICTS:
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
-    for full in (*_FULL, QuotaExceeded):
+    for full in (*_FULL, QuotaExceeded, TooManyQueued):
         app.register_error_handler(full, lambda error: _detail(str(error), 429))
     app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))
     app.register_error_handler(IdempotencyKeyBusy, lambda error: _later(str(error), 409, RETRY_AFTER))
     app.register_error_handler(NotItsSandbox, lambda error: _detail(str(error), 401))
     app.register_error_handler(NeedsApproval, lambda error: _detail(str(error), 403))
+    app.register_error_handler(VerbRefused, lambda error: _detail(error.detail, error.status))
+    app.register_error_handler(ClientGone, lambda error: _detail(str(error), 499))
     app.register_error_handler(NotReachable, _not_reachable)
-    app.register_error_handler(AgentUnreachable, lambda error: _detail(str(error), 502))
+    app.register_error_handler(StartFailed, _start_failed)
+    app.register_error_handler(StartNotDone, lambda error: _retry_later(str(error)))
+    for broken in (AgentUnreachable, FileUnreadable):
+        app.register_error_handler(broken, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
-    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed):
+    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed, TooManyForwarded):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))
     app.register_error_handler(NewerData, lambda error: _detail(str(error), 503))
     for unavailable in UNAVAILABLE:
@@ -151,7 +193,7 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(Exception, _unforeseen)
 
 
-def _detail(text: str, status: int, **members: Any) -> Response:
+def _detail(text: Any, status: int, **members: Any) -> Response:
     response = jsonify(detail=text, **members)
     response.status_code = status
     return response
@@ -168,9 +210,14 @@ def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
 
 
 def _not_reachable(error: NotReachable) -> Response:
-    if error.is_passing:
+    if error.is_passing or (error.status in WAKING and request.endpoint not in _CONFLICTS_IF_PAUSED):
         return _retry_later(str(error))
     return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
+
+
+def _start_failed(error: StartFailed) -> Response:
+    status, detail = error.failure
+    return _retry_later(detail) if status == 503 else _detail(detail, status)
 
 
 def _unavailable(error: Exception) -> Response:

@@ -79,6 +79,8 @@ class Guard:
 
     def _require(self, needs: Needs) -> None:
         if self._is_open and not needs.hook:
+            if needs.session and (key := request.headers.get("X-Session-API-Key")):
+                g.principal = self._user_of_sandbox(key) or ANYONE
             return
         if needs.ticket and "ticket" in request.args:
             g.principal = self._bearer_of_ticket()
@@ -92,6 +94,8 @@ class Guard:
             return
         if g.principal is NOBODY:
             raise Unauthorized("A key is needed: Authorization: Bearer KEY, or X-Session-API-Key: KEY")
+        if needs.session and g.principal.user_of is not None:
+            return
         if needs.scope == "hook":
             raise Unauthorized("Authorization: Bearer must have the hook key of the sandbox")
         if needs.scope != "open" and not g.principal.may(needs.scope):
@@ -101,7 +105,7 @@ class Guard:
         """The one whose key a request shows. Raises Unauthorized, and Forbidden for a sandbox that may not ask this."""
         if needs.hook and (sandbox := self._sandbox(key)):
             return sandbox
-        if found := self.find(key):
+        if found := self.find(key) or (self._user_of_sandbox(key) if needs.session else None):
             return found
         if not needs.hook and (sandbox := self._sandbox(key)):
             g.principal = sandbox
@@ -111,8 +115,13 @@ class Guard:
         raise Unauthorized("The key is wrong, was revoked or has expired")
 
     def _sandbox(self, key: str) -> Principal | None:
-        sandbox_id = self._store.sandboxes.of_hook_key(key) if len(key) <= _LONGEST else None
+        about = (request.view_args or {}).get("conversation_id", "")
+        sandbox_id = self._store.sandboxes.of_hook_key(key, about) if len(key) <= _LONGEST else None
         return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
+
+    def _user_of_sandbox(self, key: str) -> Principal | None:
+        sandbox_id = self._store.sandboxes.of_session_key(key) if len(key) <= _LONGEST else None
+        return Principal(f"user of sandbox {sandbox_id}", user_of=sandbox_id) if sandbox_id else None
 
     def _bearer_of_ticket(self) -> Principal:
         """Raises Unauthorized, and Forbidden for a ticket of another conversation."""
@@ -136,7 +145,8 @@ def shown_key(needs: Needs) -> str | None:
     environ = request.environ
     authorization, header = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_SESSION_API_KEY")
     bearer = None if authorization is None else _bearer(authorization)
-    if needs.hook and bearer is not None:  # an agent server adds its own key to the headers of its webhooks
+    # An agent server adds its own key to the headers of its webhooks, and a client that of its sandbox to its own.
+    if (needs.hook or needs.session) and bearer is not None:
         return bearer
     in_query = request.args.get("session_api_key") if environ.get("QUERY_STRING") else None
     if in_query is not None and not _is_socket():

@@ -38,7 +38,7 @@ from blueprints.api import InvalidInput, needs
 from blueprints.audit import note
 from blueprints.guard import Guard
 from blueprints.websocket import SocketClosed, TakenOver, WebSocket, text_frame
-from schemas.conversations import ConversationInfo
+from schemas.conversations import ConversationInfo, with_skills
 from schemas.errors import validation_errors
 from schemas.live import Follow, InboundMessage
 from store import Store
@@ -74,6 +74,9 @@ CLOSE_CODES: dict[type[StoreError], int] = {
     TooManyFollowersOfKey: 1013,
     TooManySilentSockets: 1013,
 }
+
+#: the end of a state event of the server's own
+_STATE_UPDATE = b'"kind":"ConversationStateUpdateEvent"}'
 
 _log = logging.getLogger(__name__)
 
@@ -216,12 +219,14 @@ class Session:
             self._send_state()
 
     def _is_wanted(self, entry: Entry) -> bool:
+        if entry.seq == 0 and not self._with_seq and entry.raw.endswith(_STATE_UPDATE):
+            return False  # a new title: the agent-server wire tells it to nobody
         if self._since is None or not 0 < entry.seq <= self._live_from:
             return True
         return micros(entry.fields["timestamp"]) >= self._since
 
     def _calls_for_the_state(self, entry: Entry) -> bool:
-        """Whether a full state must follow an entry: a live one that ends a run, or a change without an event."""
+        """Whether a full state must follow an entry: a live one that ends a run, with or without an event."""
         if not entry.raw:
             return True
         if b'"execution_status"' not in entry.raw or entry.fields.get("key") != "execution_status":
@@ -279,7 +284,9 @@ class Session:
 
 
 def _state(store: Store, conversation_id: ConversationId) -> dict[str, Any]:
-    state: dict[str, Any] = ConversationInfo().dump(store.conversations.get(conversation_id))
+    state: dict[str, Any] = ConversationInfo().dump(
+        with_skills(store.conversations.get(conversation_id), include_skills=False)
+    )
     return state
 
 

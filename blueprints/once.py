@@ -42,6 +42,8 @@ def _begin() -> Response | None:
         raise BadRequest(f"{HEADER} must have 1 to 255 printable ASCII characters")
     if request.mimetype in MEDIA_TYPES:
         raise BadRequest(f"{HEADER} does not cover archives: send this request without it")
+    if getattr(current_app.view_functions[request.endpoint or ""], "is_forwarded", False):
+        raise BadRequest(f"{HEADER} does not cover what a sandbox serves: send this request without it")
     found = current_store.idempotency.begin(_client(), key, _fingerprint())
     if isinstance(found, KeptResponse):
         response = Response(found.body, found.status, content_type=found.content_type or None)

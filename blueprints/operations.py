@@ -12,15 +12,34 @@ from blueprints.api import Blueprint, needs
 from schemas.operations import Readiness, ServerInfo, Status
 from specs import unsupported
 from store.errors import UNAVAILABLE
+from wire import micros, now
 
 operations = Blueprint("Server Details", __name__)
 
 #: release of the agent server whose wire this server speaks; existing clients demand three numbers, 1.28.0 or higher
 WIRE_VERSION = "1.58.0"
 
-CAPABILITIES = ["events", "confirmations", "sockets", "streams", "sandboxes", "app_conversations", "multi_worker"]
+CAPABILITIES = [
+    "events",
+    "confirmations",
+    "sockets",
+    "streams",
+    "sandboxes",
+    "app_conversations",
+    "multi_worker",
+    # words of the agent-server wire, by which clients choose their paths
+    "conversation_runtime_routes_v1",
+]
 
 VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."
+
+#: tools that an agent of this wire may have, for clients that hide the others; a sandbox's agent server has its own.
+#: Source: `GET /server_info` of the agent server 1.58
+USABLE_TOOLS = [
+    *("ClassifyAndSwitchLLMTool", "ask_oracle", "edit", "file_editor", "glob", "grep", "list_directory"),
+    *("planning_file_editor", "read_file", "start_child_conversation", "task", "task_tool_set", "task_tracker"),
+    *("terminal", "workflow", "workflow_tool_set", "write_file"),
+]
 
 _STARTED = time.monotonic()
 
@@ -51,11 +70,24 @@ def ready() -> dict[str, object]:
     return {"status": "ready", "store": current_store.health.probe()}
 
 
+@operations.get("/")
+@needs("read")
+@operations.response(200, ServerInfo)
+def root() -> dict[str, object]:
+    """Describe this server, as `/server_info` does; a browser is led to the docs instead."""
+    return _info()
+
+
 @operations.get("/server_info")
 @needs("read")
 @operations.response(200, ServerInfo)
 def server_info() -> dict[str, object]:
     """Describe this server: its releases, its capabilities and its store."""
+    return _info()
+
+
+def _info() -> dict[str, object]:
+    uptime = time.monotonic() - _STARTED
     state = current_store.health.state()
     hosts = current_store.hosts.isolation() if state else None
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
@@ -68,14 +100,25 @@ def server_info() -> dict[str, object]:
         "tools_version": WIRE_VERSION,
         "workspace_version": WIRE_VERSION,
         "python_version": platform.python_version(),
-        "uptime": time.monotonic() - _STARTED,
+        "uptime": uptime,
+        "idle_time": _idle_time(uptime),
         "capabilities": CAPABILITIES,
-        "usable_tools": [],
+        "usable_tools": USABLE_TOOLS,
         "store": state,
         "notice": " ".join(filter(None, notices)) or None,
         "isolation": hosts,
         "docs": "/docs",
+        "redoc": "/docs",
     }
+
+
+def _idle_time(uptime: float) -> float:
+    """Seconds since a conversation changed last; uptime where none is known."""
+    with suppress(*UNAVAILABLE):
+        found, _ = current_store.conversations.search(by="updated", limit=1)
+        if found:
+            return max(0.0, (now() - micros(found[0]["updated_at"])) / 1e6)
+    return uptime
 
 
 def _seal_fault() -> str | None:

@@ -125,7 +125,10 @@ def _has_no_key() -> bool:
 
 
 def _starts_nothing() -> bool:
-    return not getattr(current_app.view_functions.get(request.endpoint or ""), "is_start", False)
+    is_start: Callable[[], bool] | None = getattr(
+        current_app.view_functions.get(request.endpoint or ""), "is_start", None
+    )
+    return is_start is None or not is_start()
 
 
 def as_too_many(exceeded: RateLimitExceeded) -> TooManyRequests:

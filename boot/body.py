@@ -31,7 +31,8 @@ class RequestBody:
 
     A body must come whole within `seconds`, and from the tenth second on at `least_rate` bytes per second. A request
     whose body fails is the last one of its connection: nobody knows where the next one would begin.
-    Exception: a body that the app streams (see `stream`) has its rate and the time between two pieces bounded alone.
+    Exception: a body that the app streams (see `stream`) has its rate and the time between two pieces bounded alone,
+    and only the time counts in which the app waits for the client: what takes the body may make the client wait.
 
     A client that asks before it sends the body (`Expect: 100-continue`) is told to when the app reads it, and not by
     gunicorn before the app has seen the request: a refused request costs no body.
@@ -45,6 +46,7 @@ class RequestBody:
         self._reader = request.body.reader
         self._began: float | None = None
         self._received = 0
+        self._waited = 0.0
         self._failed = False
         request.body.reader = request.unreader.sock = self
         self._is_asked, request._expected_100_continue = request._expected_100_continue, False
@@ -73,9 +75,10 @@ class RequestBody:
         now = time.monotonic()
         self._began = self._began or now
         allowed = min(self._seconds, _SLOW_START + self._received / self._least_rate)
+        spent = self._waited if self._piece_seconds < math.inf else now - self._began
         before = self._connection.gettimeout()
         # What has arrived already is read, however long this worker was busy meanwhile.
-        self._connection.settimeout(max(min(self._began + allowed - now, self._piece_seconds), 0.001))
+        self._connection.settimeout(max(min(allowed - spent, self._piece_seconds), 0.001))
         try:
             data = self._connection.recv(size)
         except TimeoutError:
@@ -86,6 +89,7 @@ class RequestBody:
             ) from None
         finally:
             self._connection.settimeout(before)
+            self._waited += time.monotonic() - now
         if not data:
             raise ConnectionError("the client ended the connection within the body of its request")
         self._received += len(data)

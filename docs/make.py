@@ -1,7 +1,7 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
-The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, and the table of who may call
-what in `docs/access.md`. Tests compare all three with the code.
+The OpenAPI document in `docs/openapi.json`, the table of settings in `docs/settings.md`, the table of who may call what
+in `docs/access.md`, and the table of the peers' operations in `docs/compatibility.md`. Tests compare all with the code.
 """
 
 import json
@@ -12,9 +12,12 @@ from pathlib import Path
 from app import create_app
 from blueprints.api import Needs
 from config import Config
+from docs.compatibility import rows as compared
 
 PROJECT = Path(__file__).parent.parent
-OPENAPI, SETTINGS, ACCESS = (PROJECT / "docs" / name for name in ("openapi.json", "settings.md", "access.md"))
+OPENAPI, SETTINGS, ACCESS, COMPATIBILITY = (
+    PROJECT / "docs" / name for name in ("openapi.json", "settings.md", "access.md", "compatibility.md")
+)
 
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
@@ -45,9 +48,18 @@ def access() -> str:
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
         [method] = ["SOCKET"] if rule.websocket else (rule.methods or set()) - {"HEAD", "OPTIONS"}
         words = "no key" if needed.scope == "open" else "a hook key" if needed.scope == "hook" else f"`{needed.scope}`"
-        also = (needed.hook and needed.scope != "hook", "or a hook key"), (needed.ticket, "or a ticket")
+        also = (
+            (needed.hook and needed.scope != "hook", "or a hook key"),
+            (needed.ticket, "or a ticket"),
+            (needed.session, "or the session key of a sandbox"),
+        )
         rows.append((path, f"| {method} | `{path}` | {' '.join([words, *(text for holds, text in also if holds)])} |"))
     return _with_table(ACCESS, ["| Method | Path | Needs |", "|---|---|---|", *(row for _, row in sorted(rows))])
+
+
+def compatibility() -> str:
+    """The page about compatibility; its table is made from `docs/peers` and from every rule."""
+    return _with_table(COMPATIBILITY, compared(create_app(Config(redis_url="redis://127.0.0.1:1"))))
 
 
 def _with_table(page: Path, rows: list[str]) -> str:
@@ -59,3 +71,4 @@ if __name__ == "__main__":
     OPENAPI.write_text(openapi())
     SETTINGS.write_text(settings())
     ACCESS.write_text(access())
+    COMPATIBILITY.write_text(compatibility())

@@ -13,13 +13,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType, Protocol
 
-Handle = NewType(
-    "Handle", dict[str, Any]
-)  #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}
+#: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
+#: start has also `working_dir`, the agent's folder as the sandbox sees it, an absolute path
+Handle = NewType("Handle", dict[str, Any])
 
 
 class RuntimeFailure(Exception):
     """A call of a runtime failed; the message is a sentence for the operator."""
+
+
+class FolderNotKept(RuntimeFailure):
+    """A folder of an agent lies outside of the sandbox's kept folder."""
+
+
+class FileTooLong(RuntimeFailure):
+    """A file has more bytes than the caller takes."""
 
 
 def filled(text: str, values: Mapping[str, object]) -> str:
@@ -92,7 +100,7 @@ class Runtime(Protocol):
         """Freeze every process of the sandbox; returns when all stand still. A paused sandbox stays as it is."""
 
     def resume(self, handle: Handle) -> None:
-        """Let every process go on. A running sandbox stays as it is."""
+        """Let every process go on, also one that was stopped from outside. A running sandbox stays as it is."""
 
     def stop(self, handle: Handle) -> None:
         """End every process of the sandbox and keep its files. A sandbox that has ended stays as it is."""
@@ -111,6 +119,15 @@ class Runtime(Protocol):
 
         Raises RuntimeFailure within the stream too, which is not whole then.
         """
+
+    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
+        """The path of every file in a folder of the agent, from there; what tools make, as `reading.py` has it, is not.
+
+        folder: as the agent names it, relative to its working directory or absolute. Raises FolderNotKept.
+        """
+
+    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
+        """A file of a folder of the agent; None if there is none. Raises FolderNotKept, FileTooLong."""
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the working folder of a sandbox that was never started from a tar stream, which may be hostile.

@@ -40,7 +40,7 @@ from typing import Any, Literal
 
 import psutil
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, archive, cgroup, tree
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, archive, cgroup, reading, tree
 from runtimes.endings import ending, fault
 from runtimes.filling import fill
 from runtimes.folder import failing, lock_of, locked, remove, used
@@ -130,9 +130,12 @@ class ProcessRuntime:
             freezer.freeze()
 
     def resume(self, handle: Handle) -> None:
-        """Let every process go on."""
+        """Let every process go on, also one that was stopped from outside while the sandbox was not paused."""
         with failing(f"sandbox {handle['sandbox_id']} cannot be resumed"), _living(handle) as freezer:
-            freezer.thaw()
+            if freezer.is_wanted:
+                freezer.thaw()
+            else:
+                tree.Tree(handle["pid"]).thaw()
 
     def stop(self, handle: Handle) -> None:
         """End every process; the folder stays."""
@@ -179,6 +182,16 @@ class ProcessRuntime:
         """The working directory as a tar stream. Raises RuntimeFailure, also within the stream."""
         return archive.pack(self._folder_of(launch.sandbox_id) / "work")
 
+    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
+        """The path of every file in a folder of the agent, from there."""
+        work = self._folder_of(launch.sandbox_id) / "work"
+        return reading.names(work, _below(work, launch, folder))
+
+    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
+        """A file of a folder of the agent; None if there is none."""
+        work = self._folder_of(launch.sandbox_id) / "work"
+        return reading.content(work, reading.joined(_below(work, launch, folder), path), most)
+
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill a new working directory from a tar stream, as a whole or not at all; one that is there stays."""
         fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.unpack(folder, chunks))
@@ -207,6 +220,12 @@ class ProcessRuntime:
             while tree.found(handle["pid"], handle["started"]) and time.monotonic() < deadline:
                 time.sleep(tree.SIGNAL_POLL)
             launcher.kill()
+
+
+def _below(work: Path, launch: Launch, folder: str) -> bytes:
+    """The path of an agent's folder below its kept one. Raises FolderNotKept."""
+    cwd = work if launch.working_dir.startswith("/") else work / launch.working_dir  # as `composed` has it
+    return reading.below(str(work), str(cwd), folder)
 
 
 def _freezer(handle: Handle) -> Freezer:

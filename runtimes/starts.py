@@ -80,6 +80,7 @@ class Starts:
             if not in_group and not launch.memory_bytes:
                 limits.pop("memory_bytes", None)
             handle = {"limits": limits, "start": launch.start, "isolation": isolation.described()}
+            handle["working_dir"] = launch.working_dir if launch.working_dir.startswith("/") else str(working_dir)
             order = Order(
                 handle=described(folder, held.ports, group) | handle,
                 command=command,

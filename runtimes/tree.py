@@ -166,7 +166,7 @@ class Tree:
     def thaw(self) -> None:
         """Let every process go on: children first, so that no parent finds a stopped child and takes it for a job."""
         for _ in range(_PASSES):
-            stopped = [each for each in descendants(self.launcher) if "T" in _states(each.pid)]
+            stopped = [each for each in family(self.launcher) if "T" in _states(each.pid)]
             for process in reversed(stopped):
                 _send(process, signal.SIGCONT)
             if not stopped:

@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -109,28 +109,30 @@ class Entry:
         return self.stat.st_dev, self.stat.st_ino
 
 
-def entries(folder: Path) -> Iterator[Entry]:
+def entries(folder: Path, start: bytes = b"", *, without: Collection[bytes] = ()) -> Iterator[Entry]:
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
-    Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an
-    entry which cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
+    start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
+    their content. Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure
+    that names an entry which cannot be read, and at the end where the folder itself was moved or removed: its content
+    was then too.
     """
     try:
         directories = Directories(folder)
     except OSError as error:
         raise RuntimeFailure(f"{folder} cannot be read: {error.strerror}") from error
     with contextlib.closing(Stack()) as stack, contextlib.closing(directories):
-        stack.push(b"")
+        stack.push(start)
         while (path := stack.pop()) is not None:
             with unreadable(path):
                 directory = directories.opened(path)
                 yield Entry(path, os.fstat(directory), directory, b"")
-                yield from _inside(path, directory, stack)
+                yield from _inside(path, directory, stack, without)
         if not _is_at(directories.root, folder):
             raise RuntimeFailure(f"{folder} was removed meanwhile")
 
 
-def _inside(path: bytes, directory: int, stack: Stack) -> Iterator[Entry]:
+def _inside(path: bytes, directory: int, stack: Stack, without: Collection[bytes]) -> Iterator[Entry]:
     with os.scandir(directory) as scanned:
         for item in scanned:
             name = os.fsencode(item.name)
@@ -140,7 +142,8 @@ def _inside(path: bytes, directory: int, stack: Stack) -> Iterator[Entry]:
             with unreadable(inner):
                 seen = item.stat(follow_symlinks=False)
                 if stat.S_ISDIR(seen.st_mode):
-                    stack.push(inner)
+                    if name not in without:
+                        stack.push(inner)
                 elif stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
                     yield Entry(inner, seen, directory, name)
 

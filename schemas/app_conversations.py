@@ -9,6 +9,7 @@ from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, refusal
+from schemas.metrics import combined
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, is_sandbox_id, running
 from wire import MOST_TITLE, utc_time
 
@@ -53,6 +54,17 @@ class SandboxName(Text):
         return name
 
 
+class Title(Text):
+    """A title of any length, kept shortened: older web clients send a whole message as the title."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        description = f"Its first {MOST_TITLE} characters are kept."
+        super().__init__(allow_none=True, least=1, metadata={"description": description}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        return super()._deserialize(value, *args, **kwargs)[:MOST_TITLE]
+
+
 class InitialMessage(SendMessageRequest):
     """The first message of a conversation; it starts the agent unless `run` is false."""
 
@@ -70,7 +82,7 @@ class AppConversationStartRequest(BaseSchema):
     )
     conversation_id = Id(allow_none=True)
     initial_message = fields.Nested(InitialMessage, allow_none=True)
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Title()
     tags = Tags(allow_none=True)
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
     selected_repository = Text(allow_none=True, most=1024)
@@ -143,14 +155,18 @@ class AppConversationSearch(AppConversationFilter, OrderedSearch):
 
 
 class UpdateAppConversationRequest(BaseSchema):
-    """Changes of an app conversation; an absent member stays as it is, null removes it."""
+    """Changes of an app conversation; an absent member stays as it is. Null removes it, but for title and tags."""
 
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Title()
     public = StrictBoolean(allow_none=True)
     selected_repository = Text(allow_none=True, most=1024)
     selected_branch = Text(allow_none=True, most=1024)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
-    tags = Tags()
+    tags = Tags(allow_none=True)
+
+    @post_load
+    def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {name: value for name, value in request.items() if value is not None or name not in ("title", "tags")}
 
 
 class SendAppMessageRequest(SendMessageRequest):
@@ -186,7 +202,7 @@ class AppConversation(BaseSchema):
     )
     llm_model = _of_app("llm_model")
     agent_kind = fields.Constant("openhands")
-    metrics = fields.Function(lambda state: metrics(state["stats"]), metadata={"type": ["object", "null"]})
+    metrics = fields.Function(lambda state: combined(state["stats"]), metadata={"type": ["object", "null"]})
     parent_conversation_id = fields.Function(
         lambda state: bare(state["app"].get("parent_conversation_id")), metadata=_NULLABLE
     )
@@ -223,21 +239,6 @@ class AppConversation(BaseSchema):
 def _url(state: dict[str, Any]) -> str | None:
     sandbox = state["sandbox"]
     return f"{sandbox.agent_url}/api/conversations/{bare(state['id'])}" if sandbox else None
-
-
-def metrics(stats: dict[str, Any]) -> dict[str, Any] | None:
-    """The costs of all models of an agent together; None until the agent reports any."""
-    each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
-    if not each:
-        return None
-    tokens = [usage for one in each if isinstance(usage := one.get("accumulated_token_usage"), dict)]
-    names = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-    return {
-        "model_name": each[0].get("model_name", "default"),
-        "accumulated_cost": sum(one.get("accumulated_cost") or 0 for one in each),
-        "max_budget_per_task": each[0].get("max_budget_per_task"),
-        "accumulated_token_usage": {name: sum(usage.get(name) or 0 for usage in tokens) for name in names},
-    }
 
 
 class AppConversationPage(BaseSchema):

@@ -5,6 +5,8 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_load
 
+from redaction import REDACTED as REDACTED
+from redaction import redacted
 from schemas.confirmations import ConfirmationPolicy
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
@@ -20,22 +22,6 @@ from schemas.fields import (
     refusal,
 )
 from wire import EXECUTION_STATUSES, MOST_TITLE
-
-#: the ends of names of settings whose values are never stored, so that they cannot leak
-_SECRET_NAMES = (
-    "api_key",
-    "authorization",
-    "secret",
-    "secret_key",
-    "secret_access_key",
-    "access_key_id",
-    "password",
-    "token",
-    "headers",
-    "env",
-    "secrets",
-)
-REDACTED = "**********"
 
 #: secrets in one request, characters of a name, and bytes of one of them
 MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
@@ -89,18 +75,7 @@ class Settings(fields.Dict):
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return _redacted(super()._deserialize(value, *args, **kwargs))
-
-
-def _redacted(value: Any, hidden: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: inner if name == "kind" else _redacted(inner, hidden or name.lower().endswith(_SECRET_NAMES))
-            for name, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_redacted(inner, hidden) for inner in value]
-    return REDACTED if hidden and value and isinstance(value, str) else value
+        return redacted(super()._deserialize(value, *args, **kwargs))
 
 
 class StartConversationRequest(BaseSchema):
@@ -115,7 +90,14 @@ class StartConversationRequest(BaseSchema):
     initial_message = fields.Nested(
         SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
     )
-    agent = Settings(metadata={"description": "Stored without its secrets."})
+    agent = Settings(
+        metadata={
+            "description": "With one of these three the agent is started in a sandbox, and its agent server gets this "
+            "body with all its members; without, the conversation is detached. Stored visibly without its secrets."
+        }
+    )
+    agent_settings = Settings()
+    agent_profile_id = fields.Raw()
     workspace = Settings()
     parent_conversation_id = Id(allow_none=True)
     security_analyzer = Settings()
@@ -137,16 +119,20 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(BaseSchema):
-    """Changes of a conversation; an absent member stays as it is."""
+    """Changes of a conversation; a member that is absent or null stays as it is."""
 
-    title = Text(least=1, most=MOST_TITLE)
-    tags = Tags(metadata={"description": "Replaces all tags."})
+    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    tags = Tags(allow_none=True, metadata={"description": "Replaces all tags."})
 
     @pre_load
     def _stripped(self, request: Any, **_: Any) -> Any:
         if isinstance(request, dict) and isinstance(request.get("title"), str):
             return {**request, "title": request["title"].strip()}
         return request
+
+    @post_load
+    def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {name: value for name, value in request.items() if value is not None}
 
 
 class SetSecurityAnalyzer(BaseSchema):
@@ -177,7 +163,15 @@ class ConversationFilter(BaseSchema):
     status = Choice(*EXECUTION_STATUSES)
 
 
-class ConversationSearch(ConversationFilter, OrderedSearch):
+class SkillsChoice(BaseSchema):
+    """Whether a response has the skills of the agent, which may be large. Source: the agent-server wire."""
+
+    include_skills = fields.Boolean(
+        load_default=False, metadata={"description": "Keep `agent.agent_context.skills`, which is emptied otherwise."}
+    )
+
+
+class ConversationSearch(ConversationFilter, SkillsChoice, OrderedSearch):
     order = ListingOrder("CREATED_AT", "UPDATED_AT")
 
 
@@ -222,6 +216,15 @@ class ConversationInfo(BaseSchema):
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
     )
+
+
+def with_skills(state: dict[str, Any], include_skills: bool) -> dict[str, Any]:
+    """A conversation's state; without the skills in its agent's context unless they are included."""
+    agent = state.get("agent")
+    context = agent.get("agent_context") if isinstance(agent, dict) else None
+    if include_skills or not isinstance(context, dict) or not context.get("skills"):
+        return state
+    return {**state, "agent": {**state["agent"], "agent_context": {**context, "skills": []}}}
 
 
 def _masked(names: list[str]) -> dict[str, Any]:

@@ -212,6 +212,13 @@ def read_ids(ids: Any) -> list[str]:
     return ids
 
 
+def read_some_ids(ids: list[str]) -> list[str]:
+    """As `read_ids`, at least one."""
+    if not ids:
+        raise ValidationError(["Missing data for required field."])
+    return read_ids(ids)
+
+
 def read_batch(raw: bytes) -> list[WireEvent]:
     """The events of an append, each with its own bytes. Raises ValidationError by index, or wire.InvalidJson.
 

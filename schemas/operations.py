@@ -39,6 +39,16 @@ class ServerInfo(BaseSchema):
     workspace_version = fields.String(required=True)
     python_version = fields.String(required=True)
     uptime = fields.Float(required=True, metadata={"description": "Seconds since this worker started."})
+    idle_time = fields.Float(required=True, metadata={"description": "Seconds since a conversation changed last."})
+    build_git_sha = fields.Constant("unknown")
+    build_git_ref = fields.Constant("unknown")
+    conversation_runtime = fields.Constant(
+        "local", metadata={"description": "A start request chooses no runtime: the specs of sandboxes do."}
+    )
+    available_conversation_runtimes = fields.List(fields.String(), dump_default=list)
+    runtime_idle_timeout_seconds = fields.Constant(None)
+    max_foreground_terminal_timeout_seconds = fields.Constant(None)
+    app_backend_ingress_url = fields.Constant(None)
     capabilities = fields.List(fields.String(), required=True)
     usable_tools = fields.List(fields.String(), required=True)
     store = fields.Nested(StoreState, required=True, allow_none=True)
@@ -52,3 +62,4 @@ class ServerInfo(BaseSchema):
         metadata={"description": "Of each host that has a supervisor; null while the store does not answer."},
     )
     docs = fields.String(required=True)
+    redoc = fields.String(required=True)

@@ -6,6 +6,7 @@ from store.access_keys import AccessKeys, Tickets
 from store.app_conversations import AppConversations
 from store.archives import Archives
 from store.bounds import Bounds
+from store.checks import Checks
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
 from store.conversations import Conversations
@@ -18,15 +19,19 @@ from store.forks import Forks
 from store.health import Health
 from store.hosts import Hosts
 from store.idempotency import Idempotency
+from store.labels import Labels
 from store.listing import Listing
 from store.places import Places
+from store.queued_messages import QueuedMessages
 from store.rates import Counters
+from store.sandbox_files import SandboxFiles
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
 from store.seal_check import SealCheck
 from store.secrets import Sealer
 from store.signals import Signals
+from store.start_bodies import StartBodies
 from store.start_tasks import StartTasks
 from store.text import MessageText
 from store.wakeups import Wakeups
@@ -47,8 +52,12 @@ class Store:
     deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
+    sandbox_files: SandboxFiles
     archives: Archives
+    checks: Checks
     start_tasks: StartTasks
+    start_bodies: StartBodies
+    queued_messages: QueuedMessages
     wakeups: Wakeups
     followers: Followers
     forks: Forks
@@ -59,6 +68,7 @@ class Store:
     counters: Counters
     places: Places
     hosts: Hosts
+    labels: Labels
 
 
 def open_store(
@@ -83,8 +93,8 @@ def open_store(
     conversations = Conversations(clients.commands, scripts, listing, sealer, places)
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
-    text = MessageText(clients.commands, text_cache_bytes)
-    signals = Signals(clients.commands, clients.signals)
+    start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
+    text, signals = MessageText(clients.commands, text_cache_bytes), Signals(clients.commands, clients.signals)
     return Store(
         data_version=DataVersion(clients.commands, clients.health, listing, sealer),
         seal_check=SealCheck(clients.health, sealer),
@@ -95,8 +105,12 @@ def open_store(
         deliveries=Deliveries(scripts, bounds, limits, sealer),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
+        sandbox_files=SandboxFiles(clients.commands),
         archives=Archives(clients.commands, scripts),
-        start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
+        checks=Checks(scripts, limits),
+        start_tasks=start_tasks,
+        start_bodies=StartBodies(clients.commands, sealer),
+        queued_messages=QueuedMessages(scripts, start_tasks, conversations),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
@@ -107,4 +121,5 @@ def open_store(
         counters=Counters(clients.commands, scripts),
         places=places,
         hosts=Hosts(clients.health),
+        labels=Labels(scripts),
     )

@@ -13,7 +13,7 @@ from store.confirmations import held_risks
 from store.conversation_record import read_state
 from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
-from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
+from store.keys import APP_FIELD, TOLD_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.places import Places
 from store.scripts import Scripts
@@ -51,6 +51,7 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
+        start_body: bytes = b"",
         **info: Any,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -58,6 +59,7 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
+        start_body: what started its agent, sealed, see `start_bodies.py`.
         Two round trips, in a sandbox three. Raises SecretsRefused, TooManyConversations.
         """
         incarnation = str(minted("incarnation"))
@@ -86,8 +88,8 @@ class Conversations:
             fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
-        args: list[Any] = [*stamp.args, incarnation, *first, 2 * len(sealed), *_words(sealed), *_words(fields)]
-        return self._create(conversation_id, sandbox_id, args)
+        args: list[Any] = [*stamp.args, incarnation, *first, start_body, 2 * len(sealed), *_words(sealed)]
+        return self._create(conversation_id, sandbox_id, [*args, *_words(fields)])
 
     def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True)
@@ -190,6 +192,7 @@ class Conversations:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         app: Mapping[str, Any] | None = None,
+        told: Mapping[str, Any] | None = None,
         parent_id: ConversationId | None = None,
         **fields: Any,
     ) -> None:
@@ -201,8 +204,9 @@ class Conversations:
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
+        fields |= {TOLD_FIELD + name: value for name, value in (told or {}).items()}
         stored = {name: json.dumps(value) for name, value in fields.items()} | _app_fields(app or {})
-        args = [Stamp.now().utc_time, sandbox_id, *words, *_words(stored)]
+        args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
         try:
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
         except ConversationNotFound:

@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError
 
 import wire
 from store.bounds import Bounds
+from store.checks import CHECK_SPAN
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
 from store.sandbox_record import Limits
@@ -87,7 +88,7 @@ class Deliveries:
 
     def reopen(self, claim: Claim) -> Claim:
         """Try again to take the lease that another delivery had."""
-        args = [claim.entry, claim.token, round(claim.seconds * 1000), *self._spans]
+        args = [claim.entry, claim.token, round(claim.seconds * 1000), *self._spans, CHECK_SPAN]
         asked_at = time.monotonic()
         taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))

@@ -14,6 +14,7 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `final`      | true: the agent finishes or speaks                                                |
 | `claim`      | what the event of a sandbox claims of a person, see `claims.py`                    |
 | `live`       | true: the event is published to followers, and not stored                         |
+| `fetched`    | true: the event is of the agent's own log, and later ones may have been posted     |
 
 A text that may hold a lone surrogate stays JSON text inside, because cjson refuses a lone surrogate.
 """
@@ -22,7 +23,8 @@ import json
 from typing import Any
 
 from store.confirmations import RISKS, held_risks
-from wire import EXECUTION_STATUSES, MOST_TITLE, Event, event_time
+from store.keys import TOLD_FIELD
+from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, event_time
 
 #: actions without a tool: a lone one never waits
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
@@ -159,6 +161,8 @@ def _fields(name: str, value: Any) -> dict[str, str]:
             return {name: json.dumps(value)}
         case "stats", dict():
             return {name: json.dumps(value)}
+        case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
+            return {TOLD_FIELD + name: json.dumps(value)}
         case "confirmation_policy", dict():
             try:
                 return {"held": held_risks(value), name: json.dumps(value)}

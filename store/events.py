@@ -59,11 +59,13 @@ class EventLog:
         *,
         sandbox_id: str | None = None,
         made_here: bool = False,
+        fetched: bool = False,
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
         sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `claims.py`.
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
+        fetched: they come from that log: later ones may have been posted before, whose state stays.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
         TooManyPending, TooManyKinds, and NotStartedHere of a conversation that its sandbox does not have.
         """
@@ -71,7 +73,7 @@ class EventLog:
         head.append("1" if made_here else "")
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
         while True:
-            args = [*head, *(word for event in batch for word in _words(event, is_checked))]
+            args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
             try:
                 outcome, appended, last, told = self._listing.write(self._scripts.append_events, conversation_id, args)
             except ConversationNotFound:
@@ -211,6 +213,11 @@ class EventLog:
         stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
+    def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
+        """Close open actions whose ends are in the log."""
+        if action_ids:
+            self._scripts.drop_actions([ConversationKeys(conversation_id).root], list(action_ids))
+
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
         """Make these actions of the log the open ones, and no other: after a restart the agent says which wait."""
         args: list[Any] = [Stamp.now().utc_time]
@@ -270,10 +277,10 @@ class EventLog:
         ]
 
 
-def _words(event: Event, is_checked: bool) -> tuple[Any, ...]:
+def _words(event: Event, is_checked: bool, fetched: bool) -> tuple[Any, ...]:
     """An event as `append_events.lua` takes it."""
     claimed = claim(event) if is_checked else None
-    effects = effect(event) | ({"claim": claimed} if claimed else {})
+    effects = effect(event) | ({"claim": claimed} if claimed else {}) | ({"fetched": True} if fetched else {})
     place = (event.id, pair(event.kind, event.source), event.at)
     return (*place, stored_bytes(event), record(event), written(effects))
 

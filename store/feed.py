@@ -31,8 +31,8 @@ Shared = TypeVar("Shared")
 
 
 class Entry:
-    """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when state has changed
-    without an event."""
+    """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when a run has ended without
+    an event."""
 
     __slots__ = ("_fields", "raw", "seq")
 

@@ -1,6 +1,7 @@
 """Copies of conversations: written under keys of their own, then renamed by one script: no reader sees half a copy."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import TimeoutError
@@ -11,7 +12,7 @@ from store.conversations import Conversations
 from store.effects import final_effect
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
-from store.keys import ConversationKeys, pair
+from store.keys import APP_FIELD, ConversationKeys, pair
 from store.listing import Listing
 from store.scripts import Scripts
 from store.stamps import Stamp
@@ -42,11 +43,14 @@ class Forks:
         tags: dict[str, str] | None = None,
         reset_metrics: bool = True,
         from_event_id: str | None = None,
+        sandbox_id: str | None = None,
+        claims: Sequence[str] = (),
     ) -> ConversationId:
         """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
 
-        Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse, and TimeoutError of an hour without
-        a page. Source: docs/wire.md, 8.
+        sandbox_id: that of the source, whose agent server has made the same copy; None: the copy is detached. claims:
+        what the agent may claim of the copy, see `claims.py`. Secrets are not copied. Raises ConversationNotFound,
+        EventNotFound, IdInUse, and TimeoutError of an hour without a page. Source: docs/wire.md, 8.
         """
         target, fork = ConversationId(id or str(minted("conversation"))), str(minted("fork"))
         if is_finished():
@@ -55,21 +59,21 @@ class Forks:
         last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
         stamp = Stamp.now()
         self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
-        info = {**state["info"], "forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
+        origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
         fields = {
             "id": target,
             "revision": str(stamp.at),
-            "confirmation_policy": json.dumps(state["confirmation_policy"]),
-            "held": held_risks(state["confirmation_policy"]),
             "title": json.dumps(title or state["title"]),
             "tags": json.dumps(state["tags"] if tags is None else tags),
             "stats": json.dumps({} if reset_metrics else state["stats"]),
-            "security_analyzer": json.dumps(state["security_analyzer"]),
-            "info": json.dumps(info),
+            "info": json.dumps({**state["info"], **origin}),
             "created_at": stamp.utc_time,
             "updated_at": stamp.utc_time,
+            **_inherited(state, sandbox_id),
         }
-        args = [fork, *(word for name_and_value in fields.items() for word in name_and_value)]
+        expected = [f"{claim} {fork}" for claim in claims]
+        words = [word for name_and_value in fields.items() for word in name_and_value]
+        args = [fork, stamp.at, len(expected), *expected, *words]
         try:
             [outcome] = self._listing.write(self._scripts.adopt_fork, target, args)
         except ConversationNotFound:
@@ -105,3 +109,16 @@ class Forks:
             found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
             if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
                 raise ConversationNotFound
+
+
+def _inherited(state: dict[str, Any], sandbox_id: str | None) -> dict[str, str]:
+    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox."""
+    fields = {
+        "confirmation_policy": json.dumps(state["confirmation_policy"]),
+        "held": held_risks(state["confirmation_policy"]),
+        "security_analyzer": json.dumps(state["security_analyzer"]),
+    }
+    if sandbox_id is None:
+        return fields
+    app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}
+    return {**fields, "sandbox_id": sandbox_id, "groups": state["groups"], **app}

@@ -4,7 +4,7 @@
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 38 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 59 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -15,13 +15,13 @@
 |                          |            | see `store/scripts/_actions.lua`                  |                      |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
+| conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
 |                          |            | expected to post, score when in µs: `claims.py`   |                      |
-| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
-|                          |            | a repeat of that request finds it                 |                      |
-| conv:{ID}:signal         | channel    | after every change the seq of the last event;     |                      |
-|                          |            | `state` where no event has it; an event that      |                      |
-|                          |            | is not kept; `0` when all is deleted              |                      |
+| conv:{ID}:deleted        | string     | of a repeated deletion: its request, its revision | a minute             |
+| conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
+|                          |            | when a run ended without one; an event that is    |                      |
+|                          |            | not kept; `0` when all is deleted                 |                      |
 | follower:PROCESS         | channel    | signals of a process to its own subscriber        |                      |
 | conv:{ID}:fork:FORK…     | as above   | a copy while it is made, then renamed             | an hour              |
 | conversations:{all}:…    |            | the listing, see `store/listing.py`:              |                      |
@@ -33,45 +33,44 @@
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
 |   …:title:GROUP, …       | sorted set | folded title NUL id, all of score 0: in the order | one per app          |
 |                          |            | of the title's code points                        | conversation each    |
-|   …:titles               | hash       | id → folded title                                 | one per app          |
-|                          |            |                                                   | conversation         |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 24 fields            |
+|   …:titles               | hash       | id → folded title                                 | as `app` has         |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 25 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
 |                          |            | …:STATUS:SPEC                                     |                      |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a hook key → id, until the processes   | one per sandbox      |
-|                          |            | end or the deletion is asked for                  |                      |
+| {sandboxes}:keys         | hash       | SHA-256 of a hook key, `session ` and that of a   | two per sandbox      |
+|                          |            | session key → id, until its processes end         |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
 | {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
 |                          |            | those that start there: score when, µs            | PER_SANDBOX          |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
-| {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those that were deleted while     | one per such         |
-|                          |            | their host was lost, until it has removed them    |                      |
+| {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those deleted while it was lost   | one per such         |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → identity of its supervisor, until the host | one per host         |
 |                          |            | is lost                                           |                      |
 | {sandboxes}:isolation    | hash       | host → what isolates its process sandboxes, JSON  | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
-|                          |            | "DELIVERY CONVERSATION SANDBOX", score when the   |                      |
-|                          |            | next attempt is due, or when its lease ends, µs   |                      |
-| {sandboxes}:agent:ID     | string     | token of the lease of a sandbox's agent: that of  | the lease            |
-|                          |            | the claim that delivers to it now                 |                      |
+|                          |            | "DELIVERY CONVERSATION SANDBOX", score when due   |                      |
+| {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
+| {sandboxes}:agent:ID     | string     | token of the claim that delivers to its agent now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | id of a sandbox that a client wants to change, or |                      |
-|                          |            | a worker's request; see `store/wakeups.py`        |                      |
-| {sandboxes}:reply:ID     | list       | a supervisor's reply to a request for a log       | ten seconds          |
-| {sandboxes}:transfer:ID  | hash       | an archive between a worker and a supervisor;     | a minute             |
-|                          |            | see `store/scripts/_transfer.lua`                 |                      |
+| {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
+| {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
+| {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
-| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 16 fields            |
+| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 17 fields            |
+| {starts}:body:ID         | string     | sealed body of a start, while it is unfinished    | MAX_BODY_BYTES       |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
 | {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
-| {starts}:failed          | sorted set | failed ones that may have left a sandbox or a     | one per such         |
-|                          |            | conversation, score when a driver may clear, µs   |                      |
-| {starts}:signal          | channel    | id of a start task that waits for a driver        |                      |
+| {starts}:failed          | sorted set | those to clear away, score when a driver may, µs  | one per such         |
+| {starts}:signal          | channel    | id of a start task, or of a conversation's queue  |                      |
+| {starts}:queue:ID        | list       | messages that wait: `store/scripts/_queue.lua`    | MOST_QUEUED          |
+| {starts}:queued:ID       | hash       | the state of that queue                           | 5 fields             |
+| {starts}:queues          | sorted set | conversations with a queue, score when due, µs    | one per such         |
+| {starts}:message:ID      | string     | position that a queued message got, for a repeat  | a minute             |
 | {access}:key:ID          | hash       | a key of access: id, digest, name, scopes,        | MOST_KEYS            |
 |                          |            | created_at, expires_at, used_at (µs)              |                      |
 | {access}:digests         | hash       | SHA-256 of a key → id                             | one per key          |
@@ -83,24 +82,25 @@
 | rate:LIMIT               | string     | requests of a client in the window of a limit     | the window           |
 | once:{CLIENT}:live       | sorted set | KEY, score when its record expires, µs            | MAX_IDEMPOTENCY_KEYS |
 
-The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
-conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
-
+The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a conversation lie in one
+slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
 Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the last event), `execution_status`,
-`confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these
-six as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at`
-(UTC with Z), `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`,
-`snapshot_id` (of the last full state that an agent posted), `text_chunk` (N of the chunk that grows), `latest_at` (the
-greatest time of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
+`confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these six
+as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at` (UTC with Z),
+`revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`, `snapshot_id`
+(of the last full state that an agent posted), `text_chunk` (N of the chunk that grows), `latest_at` (the greatest time
+of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).
 
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
 conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
-`git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last), and a decision
-that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`,
-`reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a
-restart of its agent server needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how
-far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent
-server ended); and `unapproved_resumes` (how often its agent has gone on without a decision of this server).
+`git_provider`, `trigger`, `pr_number`, `public`), `agent` and `told.NAME` (JSON, as its agent server reported them
+last; `wire.TOLD_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that it may
+not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
+`delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a restart
+needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how far both logs were compared,
+see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent server ended or froze),
+`state_at` (µs of the newest event of the agent that set a state); and `unapproved_resumes` (how often its agent has
+gone on without a decision of this server).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -155,8 +155,8 @@ class ConversationKeys:
         return f"{self.root}:secrets"
 
     @property
-    def deleted(self) -> str:
-        return f"{self.root}:deleted"
+    def start(self) -> str:
+        return f"{self.root}:start"
 
     @property
     def signal(self) -> str:
@@ -166,14 +166,11 @@ class ConversationKeys:
         return f"{self.root}:text:{chunk}"
 
 
-#: the version of all data
-DATA_VERSION = "data_version"
+#: the version of all data, and a word that a server has sealed
+DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
 
-#: a word that a server has sealed
-SEAL_CHECK = "seal_check"
-
-#: prefix of those fields of a conversation's hash that only app conversations have
-APP_FIELD = "app."
+#: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported
+APP_FIELD, TOLD_FIELD = "app.", "told."
 
 
 class ListingKeys:
@@ -188,8 +185,7 @@ class ListingKeys:
 
 
 class SandboxKeys:
-    """The names of all sandboxes' keys: in one slot, so that what holds for all of them, such as how many may run, is
-    decided in one script."""
+    """The names of all sandboxes' keys: in one slot, so that one script decides what holds for all of them."""
 
     root = "{sandboxes}"
     created = f"{root}:created"
@@ -236,6 +232,10 @@ class StartKeys:
     @classmethod
     def task(cls, start_id: str) -> str:
         return f"{cls.root}:task:{start_id}"
+
+    @classmethod
+    def body(cls, start_id: str) -> str:
+        return f"{cls.root}:body:{start_id}"
 
     @classmethod
     def created(cls, conversation_id: ConversationId | None = None) -> str:

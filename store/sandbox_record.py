@@ -2,10 +2,10 @@
 
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
 its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
-(its session key, sealed), `hook_hash` (SHA-256 of its hook key), `files_key` (sealed), `start` (number of its last
-start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs), `start_after` (µs),
-`resumes`, `settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
-`active_at` (µs).
+(its session key, sealed), `session_hash` (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start`
+(number of its last start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs),
+`start_after` (µs), `resumes`, `gives_way` (`1`: see `agents/room.py`), `settled` (the start after which its
+conversations were settled), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
 """
 
 import json
@@ -76,6 +76,7 @@ class Sandbox:
     crashes: list[Micros]  #: when its processes crashed, as far as its spec's restarts count them
     start_after: Micros  #: its next start waits for that time: the backoff after a crash
     resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
+    gives_way: bool  #: it pauses while it is idle, for others too; see `agents/room.py`
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
     sealer: Sealer = field(repr=False, compare=False)
@@ -101,6 +102,11 @@ class Sandbox:
             return None
 
     @property
+    def working_dir(self) -> str | None:
+        """The folder of its agent, an absolute path as the sandbox sees it; None while it has no processes."""
+        return (self.handle or {}).get("working_dir")
+
+    @property
     def isolated_by(self) -> dict[str, Any] | None:
         """What isolates its processes, as its runtime says; None while it has none."""
         return (self.handle or {}).get("isolation")
@@ -122,6 +128,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "hook_hash": words.get("hook_hash", ""),
         "runtime": words.get("runtime", ""),
         "resumes": bool(words.get("resumes")),
+        "gives_way": bool(words.get("gives_way")),
     }
     return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from redis import Redis
 
 from store.attempts import is_finished, minted_text
+from store.checks import CHECK_SPAN
 from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
 from store.keys import SandboxKeys
 from store.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
@@ -52,19 +53,21 @@ class Sandboxes:
         *,
         source: dict[str, Any] | None = None,
         host: str = "",
+        gives_way: bool = False,
     ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
-        source: where its files come from. host: the one that has it; empty: any. Waits a little for a supervisor, as
-        when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused, and
-        SandboxNotFound of the repeat of a finished request whose sandbox was deleted since.
+        source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/room.py`. Waits
+        a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes,
+        TooManyStopped, SecretsRefused, and SandboxNotFound of the repeat of a finished request whose sandbox was
+        deleted since.
         """
         identity = sandbox_id or SandboxId(minted_text("sandbox"))
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
         args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
-        args += [files_key, json.dumps(source), host]
+        args += [files_key, json.dumps(source), host, "1" if gives_way else ""]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
@@ -131,12 +134,19 @@ class Sandboxes:
         reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
         return None if reply is None else self._read(reply[1], reply[0])
 
-    def of_hook_key(self, key: str) -> SandboxId | None:
+    def of_hook_key(self, key: str, conversation_id: str = "") -> SandboxId | None:
         """The sandbox whose webhooks bear a key; the call counts as a use of it. One round trip.
+
+        conversation_id: the one that the webhook is about, which is compared with its agent soon.
 
         The key of a sandbox that is ERROR, being deleted or gone is unknown, and so is that of an earlier start: None.
         """
-        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key)])
+        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key), conversation_id, CHECK_SPAN])
+        return SandboxId(stored.decode()) if stored else None
+
+    def of_session_key(self, key: str) -> SandboxId | None:
+        """The sandbox whose agent server a key opens; None as `of_hook_key`, and no use is noted. One round trip."""
+        stored: Any = self._redis.hget(SandboxKeys.by_key, f"session {key_hash(key)}")
         return SandboxId(stored.decode()) if stored else None
 
     def settled_start(self, sandbox_id: SandboxId) -> int:
@@ -232,8 +242,9 @@ class Sandboxes:
         None if the sandbox is not to run, not that host's, or if another supervisor speaks for the host.
         Raises SecretsRefused.
         """
-        hook_key, agent_key = random_text(43), self._sealer.seal_key(sandbox_id, random_text(43))
-        args = [sandbox_id, host, supervisor, agent_key, key_hash(hook_key), runtime]
+        hook_key, session_key = random_text(43), random_text(43)
+        sealed, hashes = self._sealer.seal_key(sandbox_id, session_key), [key_hash(hook_key), key_hash(session_key)]
+        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1]]
         return hook_key if self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",) else None
 
     def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:

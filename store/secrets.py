@@ -1,10 +1,11 @@
-"""Secrets and keys in Redis: sealed with SECRET_KEY, which Redis never has.
+"""Secrets, bodies of starts and keys in Redis: sealed with SECRET_KEY, which Redis never has.
 
 A value is sealed for one owner, a conversation or a sandbox: moved to another one it does not open.
 """
 
 import base64
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,19 @@ class Sealer:
             return {name: json.loads(cipher.decrypt(value)) for name, value in sealed.items()}
         except InvalidToken:
             raise SecretsRefused from None
+
+    def seal_body(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+        """What a request brought that starts an agent, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher("start", conversation_id).encrypt(zlib.compress(json.dumps(body).encode()))
+
+    def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, Any]:
+        """The same, unsealed. Raises SecretsRefused as `open`."""
+        try:
+            text = zlib.decompress(self._cipher("start", conversation_id).decrypt(sealed))
+        except InvalidToken:
+            raise SecretsRefused from None
+        body: dict[str, Any] = json.loads(text)
+        return body
 
     def seal_key(self, sandbox_id: str, key: str) -> str:
         """A key of a sandbox, sealed. Raises SecretsRefused when no key is set."""

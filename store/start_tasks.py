@@ -2,19 +2,20 @@
 
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
-only while it is unfinished), `lease` (id of the last one), `attempts` (how often it was claimed), `created_at`,
-`updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS.
+only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
+one), `attempts` (how often it was claimed), `created_at`, `updated_at` (µs). A finished start task is forgotten after
+START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while it is unfinished: `start_bodies.py`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from redis import Redis
 
 from store.attempts import is_finished, minted
-from store.errors import ConversationNotFound, TooManyStarts
+from store.errors import ConversationNotFound, SecretsRefused, TooManyStarts
 from store.keys import StartKeys
 from store.places import Places
 from store.sandboxes import Sandboxes
@@ -35,6 +36,13 @@ _NEVER_ENDED = f"An unforeseen error ended each of {MOST_ATTEMPTS} attempts: see
 _FORGOTTEN = "No supervisor runs that could go on with it"
 
 
+class Failure(NamedTuple):
+    """What a request gets that waited for a start task: an HTTP status, and a detail of JSON."""
+
+    status: int
+    detail: Any
+
+
 class StartTask(NamedTuple):
     """One start task. conversation_id is the one that its conversation will have. Times in µs by Redis' clock."""
 
@@ -49,6 +57,7 @@ class StartTask(NamedTuple):
     attempts: int  #: how often it was claimed
     created_at: Micros
     updated_at: Micros
+    failure: Failure | None = None  #: of one that has ended as ERROR
 
     @property
     def app_conversation_id(self) -> ConversationId | None:
@@ -78,20 +87,48 @@ class StartTasks:
         if is_finished():
             return self._again(identity)
         self._sandboxes.require_host()
-        sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
         sandbox_id: str | None = request.get("sandbox_id")
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
+        try:
+            return self._create(identity, conversation_id, request, echo)
+        except (TooManyStarts, SecretsRefused):
+            if took and sandbox_id:
+                self._places.leave(sandbox_id, conversation_id)
+            raise
+
+    def create_once(
+        self, conversation_id: ConversationId, request: dict[str, Any], body: Mapping[str, Any], *, echo: dict[str, Any]
+    ) -> tuple[StartTask, bool]:
+        """Create the start task of a conversation, or find the one under way; and whether this call created it.
+
+        body: what the agent server gets, kept sealed. One that has failed does not count. Raises as `create`.
+        """
+        self._sandboxes.require_host()
+        sealed = self._sealer.seal_body(conversation_id, body)
+        start = self._create(identity := uuid4().hex, conversation_id, request, echo, body=sealed, once="once")
+        return start, start.id == identity
+
+    def _create(
+        self,
+        identity: str,
+        conversation_id: ConversationId,
+        request: dict[str, Any],
+        echo: dict[str, Any],
+        *,
+        body: bytes = b"",
+        once: str = "",
+    ) -> StartTask:
+        sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
         fields = {
             "request": json.dumps(request),
             "echo": json.dumps(echo),
             "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
         }
         words = [word for name_and_value in fields.items() for word in name_and_value]
-        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
         most = self._sandboxes.limits.most_starts
-        match self._scripts.create_start_task([StartKeys.root], [identity, conversation_id, most, *words]):
+        args = [identity, conversation_id, most, once, body, *words]
+        match self._scripts.create_start_task([StartKeys.root], args):
             case ("full", number):
-                if took and sandbox_id:
-                    self._places.leave(sandbox_id, conversation_id)
                 raise TooManyStarts(number, most)
             case (_, fields):
                 return _start_task(fields, "echo")
@@ -176,6 +213,11 @@ class StartTasks:
         args = [start_id, lease, _micros(LEASE), *words]
         return bool(self._scripts.advance_start_task([StartKeys.root], args))
 
+    def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
+        """End a start task as ERROR, with what the requests get that wait for it; otherwise as `finish`."""
+        self.advance(start.id, lease, failure=json.dumps(failure))
+        return self.finish(start.id, lease, "ERROR", detail)
+
     def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
         """End a start task as READY or ERROR, for good; False as `renew`. A repeat is True and changes nothing."""
         args = [start_id, lease, status, detail]
@@ -185,6 +227,11 @@ class StartTasks:
         """The secrets that came with the request; none once the start task is finished."""
         stored: Any = self._redis.hget(StartKeys.task(start.id), "secrets")
         return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
+
+    def body_of(self, start: StartTask) -> dict[str, Any] | None:
+        """The body that came with the request; None of an app conversation's, and once the start task is finished."""
+        sealed: Any = self._redis.get(StartKeys.body(start.id))
+        return self._sealer.open_body(start.conversation_id, sealed) if sealed else None
 
 
 def _micros(seconds: float) -> int:
@@ -203,4 +250,12 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
         attempts=int(words.get("attempts", 0)),
         created_at=Micros(int(words["created_at"])),
         updated_at=Micros(int(words["updated_at"])),
+        failure=_failure(words) if words["status"] == "ERROR" else None,
     )
+
+
+def _failure(words: Mapping[str, str]) -> Failure:
+    """Of an ERROR: as its driver has it, else by what ended it."""
+    if "failure" in words:
+        return Failure(*json.loads(words["failure"]))
+    return Failure(503 if words["detail"] == _FORGOTTEN else 502, words["detail"])

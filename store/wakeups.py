@@ -10,7 +10,7 @@ from store.keys import SandboxKeys, StartKeys
 
 
 class Request(NamedTuple):
-    """What a worker asks the supervisor that has a sandbox: its log, or its archive."""
+    """What a worker asks the supervisor that has a sandbox: its log, its files, or its archive."""
 
     verb: str
     sandbox_id: str

@@ -29,7 +29,9 @@ from store import Store
 from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
 from supervisor.archives import Archives
+from supervisor.checks import Checker
 from supervisor.endings import Endings, Host
+from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.isolation import announce
 from supervisor.log_lines import LogLines
@@ -187,7 +189,8 @@ def _supervise(
     reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings, archives)
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
-    tasks = (reconciler, upkeep, archives, driver)
+    checker = Checker(store, client, runtimes, host.id)
+    tasks = (reconciler, upkeep, archives, Files(store, specs, runtimes, host.id), driver, checker)
     loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
@@ -195,6 +198,7 @@ def _supervise(
             log.warning(fault)
         if config.resume_sandboxes:
             upkeep.resume_all()
+        checker.adopt()
         loop.run()
         if config.stop_sandboxes:
             endings.end_all()

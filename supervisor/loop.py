@@ -16,8 +16,11 @@ from store.sandbox_record import SandboxId
 from store.start_tasks import StartTask
 from store.wakeups import Request
 from supervisor.archives import Archives
+from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
+from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
+from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
@@ -50,7 +53,9 @@ class Loop:
         reconciler: Reconciler,
         upkeep: Upkeep,
         archives: Archives,
+        files: Files,
         driver: StartDriver,
+        checker: Checker,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -59,10 +64,13 @@ class Loop:
         """stop: once it is set, `run` returns. most_starts: sandboxes that may be starting here at once."""
         self._store = store
         self._deliveries = DeliveryDriver(store, commands)
+        self._messages = MessageDriver(store, commands)
         self._reconciler = reconciler
         self._upkeep = upkeep
         self._archives = archives
+        self._files = files
         self._driver = driver
+        self._checker = checker
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
@@ -125,6 +133,8 @@ class Loop:
             self._drivers.submit(self._drive, start, lease)
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
+        self._submit("queued messages", self._messages.drive_due)
+        self._submit("checks", self._checker.check_due)
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:
@@ -166,7 +176,12 @@ class Loop:
             self._driven.discard(lease)
 
     def _serve(self, asked: Request) -> None:
-        served: dict[str, Callable[..., None]] = {"log": self._reconciler.send_log, "archive": self._archives.send}
+        served: dict[str, Callable[..., None]] = {
+            "log": self._reconciler.send_log,
+            "archive": self._archives.send,
+            "files": self._files.send_names,
+            "file": self._files.send_content,
+        }
         _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.room import IDLE_PAUSE
 from runtimes import Handle, Runtime, RuntimeFailure, State
 from specs import Spec, Specs, unsupported
 from store import Store
@@ -169,6 +170,7 @@ class Reconciler:
             if agent.is_alive():
                 if sandbox.start > 1:  # before clients use it again
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
+                self._recovery.tell_labels(sandbox, agent)
                 self._report(sandbox, "RUNNING", detail="")
             elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
                 seconds = self._host.start_seconds
@@ -176,9 +178,9 @@ class Reconciler:
         elif _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
         elif self._is_within_quota(sandbox, spec, runtime) and _is_over(
-            sandbox, sandbox.active_at, spec.idle_pause_seconds
+            sandbox, sandbox.active_at, _idle_pause(sandbox, spec)
         ):
-            self._pause_if_idle(sandbox, spec)
+            self._pause_if_idle(sandbox, _idle_pause(sandbox, spec))
 
     def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
         """Measure the sandbox's files once a minute; one that has too many is paused."""
@@ -196,13 +198,13 @@ class Reconciler:
         self._store.sandboxes.ask(sandbox.id, "pause")
         return False
 
-    def _pause_if_idle(self, sandbox: Sandbox, spec: Spec) -> None:
+    def _pause_if_idle(self, sandbox: Sandbox, seconds: float) -> None:
         """Pause the sandbox unless an agent runs in it, or its agent server was used by a client of its own."""
         try:
             idle = self._agent(sandbox).idle_seconds()
         except (AgentUnreachable, AgentRefused):
             idle = None
-        if self._store.app_conversations.runs_in(sandbox.id) or (idle is not None and idle < spec.idle_pause_seconds):
+        if self._store.app_conversations.runs_in(sandbox.id) or (idle is not None and idle < seconds):
             self._report(sandbox, "", active_at=str(sandbox.seen_at - round((idle or 0) * 1e6)))
         else:
             self._store.sandboxes.ask(sandbox.id, "pause")
@@ -248,6 +250,11 @@ class Reconciler:
 def _is_over(sandbox: Sandbox, since: int, seconds: float) -> bool:
     """Whether a span has passed since a time; 0 seconds never pass."""
     return seconds > 0 and sandbox.seen_at - since > seconds * 1e6
+
+
+def _idle_pause(sandbox: Sandbox, spec: Spec) -> float:
+    """Seconds without use after which a sandbox is paused; 0: never."""
+    return spec.idle_pause_seconds or (IDLE_PAUSE if sandbox.gives_way else 0.0)
 
 
 def _unreadable(sandbox: Sandbox) -> str | None:

@@ -18,7 +18,7 @@ from store.effects import CLOSING_KINDS, closes, finish_message
 from store.errors import SecretsRefused
 from store.sandbox_record import Sandbox
 from store.start_tasks import FINISHED
-from supervisor.agent_log import Mark, catch_up
+from supervisor.agent_log import Mark, catch_up, posted_of
 from wire import EXECUTION_STATUSES, ConversationId, Event, Micros, read_event
 
 log = logging.getLogger("supervisor")
@@ -129,7 +129,8 @@ class Settlement:
 
     def _catch_up(self, mark: Mark) -> Mark:
         try:
-            return catch_up(self._store, self._agent, self._id, self._sandbox.id, mark)
+            caught_up, _ = catch_up(self._store, self._agent, self._id, self._sandbox.id, mark)
+            return caught_up
         except AgentRefused as refusal:
             if refusal.status not in _NO_LOG:
                 raise
@@ -183,12 +184,18 @@ class Settlement:
 
     # an agent server that has forgotten the conversation
 
+    def forget(self) -> None:
+        """Settle a conversation that its agent server has forgotten while it lives. Raises as `settle`."""
+        state = self._store.conversations.get(self._id)
+        mark = self._forget(state, Mark.of(state))
+        self._store.conversations.note_recovery(self._id, mark._replace(start=self._sandbox.start), interrupted=False)
+
     def _forget(self, state: dict[str, Any], mark: Mark) -> Mark:
         """Say so, once; close what was open; pause."""
         [task] = self._store.start_tasks.get_many([state["app"].get("start_id") or ""])
         if task is not None and task.status not in FINISHED:
             return mark  # its start goes on, and the agent server will know it then
-        posted = int(state.get("posted") or 0)
+        posted = posted_of(state)
         if not (mark.forgotten and mark.posted == posted):
             self._append(self._error("ConversationForgotten", FORGOTTEN.replace("{id}", self._id)))
         self._close(self._unfinished(), IN_FLIGHT)

@@ -13,12 +13,22 @@ from typing import Any
 from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
-from agents.requests import conversation_request
+from agents.room import with_room
+from redaction import without_secrets_of
 from specs import SpecNotFound, Specs
 from store import Store
-from store.errors import UNAVAILABLE, ConversationNotFound, SandboxNotFound, SandboxRefuses, StoreError
+from store.errors import (
+    UNAVAILABLE,
+    ConversationNotFound,
+    SandboxNotFound,
+    SandboxRefuses,
+    SecretsRefused,
+    StoreError,
+)
 from store.sandbox_record import Sandbox, SandboxId, random_text
 from store.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
+from supervisor.failures import CannotStart, ParentRefused, failure_of
+from supervisor.new_conversations import INHERITED, new_conversation
 from wire import ConversationId
 
 log = logging.getLogger("supervisor")
@@ -31,10 +41,6 @@ _POLL = 0.1
 
 #: most conversations in one shared sandbox. Source: the app-server wire
 MOST_SHARING = 20
-
-
-class CannotStart(Exception):
-    """The start task fails; the message is for the client."""
 
 
 class LeaseLost(Exception):
@@ -65,7 +71,7 @@ class StartDriver:
         except UNAVAILABLE:
             raise
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
-            self._fail(start, lease, str(error) or type(error).__name__)
+            self._fail(start, lease, error)
         except Exception:
             log.exception("start task %s: attempt %d of %d", start.id, start.attempts, MOST_ATTEMPTS)
             backoff = LEASE * 2**start.attempts if start.attempts < MOST_ATTEMPTS else 0
@@ -96,33 +102,19 @@ class StartDriver:
             thread.join()
 
     def _drive(self, start: StartTask, lease: str) -> None:
+        if self._is_taken(start):  # before a sandbox is started for nothing
+            raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
         sandbox = self._running(start)
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
-        spec = self._specs.get(sandbox.spec_id)
-        conversation_id = start.conversation_id
-        body = conversation_request(conversation_id, request, spec.conversation, spec.working_dir)
-        app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
-        app = {"llm_model": _model(body), "start_id": start.id} | app
-        secrets = self._store.start_tasks.secrets_of(start)
-        self._store.conversations.create(
-            conversation_id,
-            title=request.get("title") or f"Conversation {conversation_id[:5]}",
-            tags=request.get("tags"),
-            confirmation_policy=body.get("confirmation_policy"),
-            workspace=body["workspace"],
-            secrets=secrets,
-            sandbox_id=sandbox.id,
-            app=app,
-            initial_message=(body.get("initial_message") or {}).get("content"),
-        )
+        new = new_conversation(self._store, start, request, sandbox, self._specs.get(sandbox.spec_id))
+        self._store.conversations.create(start.conversation_id, **new.kept)
         if not self._is_its(start):
-            raise CannotStart(f"A conversation of the id {conversation_id} exists")
-        agent = self._commands.agent_in(sandbox.id)
-        agent.start(body | ({"secrets": secrets} if secrets else {}), self._start_seconds)
+            raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
+        self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
         if not self._store.start_tasks.finish(start.id, lease, "READY"):
             raise LeaseLost
 
@@ -133,8 +125,8 @@ class StartDriver:
         try:
             parent = self._store.app_conversations.get(ConversationId(parent_id))
         except ConversationNotFound:
-            raise CannotStart(f"There is no conversation {parent_id} that could be the parent") from None
-        inherited = {"sandbox_id": parent["sandbox_id"]} | {name: parent["app"].get(name) for name in _INHERITED}
+            raise ParentRefused(f"There is no conversation {parent_id} that could be the parent") from None
+        inherited = {"sandbox_id": parent["sandbox_id"]} | {name: parent["app"].get(name) for name in INHERITED}
         return inherited | {name: value for name, value in request.items() if value is not None}
 
     def _with_sandbox(self, start: StartTask, lease: str, request: Mapping[str, Any]) -> StartTask:
@@ -147,7 +139,9 @@ class StartDriver:
             status = "WAITING_FOR_SANDBOX"
             self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
         if start.own_sandbox:
-            self._store.sandboxes.start(self._specs.get(request.get("sandbox_spec_id")).id, SandboxId(start.sandbox_id))
+            spec_id, gives_way = self._specs.get(request.get("sandbox_spec_id")).id, "kept" in request
+            identity = SandboxId(start.sandbox_id)
+            with_room(self._store, lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way))
         return start
 
     def _with_room(self, spec_id: str) -> str | None:
@@ -175,7 +169,13 @@ class StartDriver:
             if sandbox.status in ("ERROR", "MISSING") or sandbox.wanted == "deleted":
                 raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {sandbox.detail or 'no reason known'}")
             time.sleep(_POLL)
-        raise CannotStart(f"The sandbox {identity} did not run in time")
+        raise CannotStart(f"The sandbox {identity} did not run in time", 503)
+
+    def _is_taken(self, start: StartTask) -> bool:
+        """Whether the id of the conversation is that of another one."""
+        with suppress(ConversationNotFound):
+            return not self._is_its(start)
+        return False
 
     def _is_its(self, start: StartTask) -> bool:
         """Whether this start task created the conversation. Raises ConversationNotFound."""
@@ -186,9 +186,11 @@ class StartDriver:
         if not self._store.start_tasks.advance(start.id, lease, **fields):
             raise LeaseLost
 
-    def _fail(self, start: StartTask, lease: str, reason: str) -> None:
+    def _fail(self, start: StartTask, lease: str, error: Exception) -> None:
         """Write the failure of a start task first, and only then remove what it created: a READY one stays."""
-        if self._store.start_tasks.finish(start.id, lease, "ERROR", reason):
+        body = None if isinstance(error, SecretsRefused) else self._store.start_tasks.body_of(start)
+        reason = without_secrets_of(body, str(error) or type(error).__name__)
+        if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, body)):
             log.warning("start task %s: %s", start.id, reason)
             self.clear_failed()
 
@@ -209,13 +211,3 @@ class StartDriver:
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(sandbox_id, "delete")
         self._store.start_tasks.cleared(failed.id)
-
-
-#: members of the request that an app conversation keeps, and those that it has from its parent
-_INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
-_APP_FIELDS = (*_INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
-
-
-def _model(body: Mapping[str, Any]) -> str | None:
-    llm = body["agent"].get("llm")
-    return llm.get("model") if isinstance(llm, dict) else None

@@ -23,7 +23,7 @@ from boot.embedded import wheel_program
 PROJECT = Path(__file__).parent.parent
 
 #: seconds after which a test gives up waiting
-TIMEOUT = 30.0
+TIMEOUT = 90.0
 
 
 def free_port() -> int:

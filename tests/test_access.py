@@ -32,6 +32,10 @@ PASS = {
 }
 
 
+#: the paths that need no key
+OPEN = ("/alive", "/health", "/ready", "/api/v1/web-client/config")
+
+
 @pytest.fixture(scope="module")
 def guarded(redis_url):
     return create_app(
@@ -181,7 +185,7 @@ def test_the_document_says_who_may_call_what(guarded):
     }
     for (method, path), operation in by_path.items():
         is_open = operation["security"] == []
-        assert is_open == (path in ("/alive", "/health", "/ready")), (method, path)
+        assert is_open == (path in OPEN), (method, path)
         assert ("401" in operation["responses"]) != is_open
     assert set(document["components"]["securitySchemes"]) == {"bearer", "key"}
     assert by_path["post", "/api/v1/webhooks/conversations"]["security"] == [{"bearer": []}]

@@ -37,6 +37,7 @@ BODIES = {
     "tell_conversation": {"id": str(uuid4())},
     "append_events_of_sandbox": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
     "tell_conversation_of_sandbox": {"id": str(uuid4())},
+    "queue_pending_message": {"content": [{"type": "text", "text": "x"}]},
     "make_key": {"name": "x", "scopes": ["read"]},
     "make_ticket": {"conversation_id": str(uuid4())},
 }
@@ -46,6 +47,9 @@ QUERIES = {
     "batch_get_conversations": {"ids": str(uuid4())},
     "batch_get_start_tasks": {"ids": str(uuid4())},
     "batch_get_sandboxes": {"id": "a"},
+    "batch_get_app_conversation_events": {"id": "a"},
+    "get_app_conversation_changes": {"path": "a"},
+    "get_app_conversation_diff": {"path": "a"},
     "batch_get_sandbox_specs": {"id": "a"},
 }
 #: operations that read no body
@@ -64,7 +68,10 @@ STORELESS = {
     "alive": 200,
     "health": 200,
     "server_info": 200,
+    "root": 200,
     "follow_events": 426,
+    "get_web_client_config": 200,
+    "get_current_user": 200,
     "search_sandbox_specs": 200,
     "batch_get_sandbox_specs": 200,
 }
@@ -77,7 +84,11 @@ def client():
 
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
-    return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
+    return (
+        path.replace("<sandbox_id>", "some-sandbox")
+        .replace("<key_id>", "some-key")
+        .replace("<receiver_id>", conversation_id)
+    )
 
 
 def named(rule) -> str:
@@ -162,7 +173,7 @@ def test_bodies_other_than_json_are_refused(client, rule):
     assert_error(client.post(path, data=b"[" + b" " * 10_000_000 + b"]", content_type="application/json"), 413)
 
 
-@pytest.mark.parametrize("path", ["/", "/nope", "/api", "/api/conversations/", "/api/v1/nope", "/docs/assets/nope"])
+@pytest.mark.parametrize("path", ["/nope", "/api", "/api/conversation/", "/api/v1/nope", "/docs/assets/nope"])
 def test_an_unknown_route_is_404(client, path):
     assert_error(client.get(path), 404)
 

@@ -71,7 +71,8 @@ class DockerRuntime(Files):
                 if container.status == "created":
                     container.start()
                     container.reload()
-                return _handle(launch.sandbox_id, container.id, _ports(container, launch, what))
+                handle = _handle(launch.sandbox_id, container.id, _ports(container, launch, what))
+                return Handle({**handle, "working_dir": container.attrs["Config"]["WorkingDir"]})
             except (docker.errors.APIError, RuntimeFailure):
                 remove_container(container)
                 raise

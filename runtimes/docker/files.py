@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from runtimes import Launch, RuntimeFailure
+from runtimes import Launch, RuntimeFailure, reading
 from runtimes.docker.engine import Engine, docker
 from runtimes.docker.placing import Owner, owner_of_first, packed, placed
 from runtimes.docker.settings import HOST, name_of, volume, work_folder
@@ -75,6 +75,23 @@ class Files:
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The files of a sandbox that stands still, as a tar stream. Raises RuntimeFailure where there are none."""
         return self._packed(launch, launch.sandbox_id)
+
+    def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
+        """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
+        start = self._below(launch, folder)
+        with contextlib.closing(self._packed(launch, launch.sandbox_id)) as chunks:
+            yield from reading.names_in(chunks, start)
+
+    def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
+        """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
+        start = self._below(launch, folder)
+        with contextlib.closing(self._packed(launch, launch.sandbox_id)) as chunks:
+            return reading.content_in(chunks, reading.joined(start, path), most)
+
+    def _below(self, launch: Launch, folder: str) -> bytes:
+        with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
+            work = work_folder(engine, launch)
+        return reading.below(work, work, folder)
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes], most_bytes: int | None = None) -> None:
         """Fill the volume of a new sandbox; one that is filled stays. most_bytes: of the stream, which is read whole.

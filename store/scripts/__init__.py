@@ -57,7 +57,9 @@ class Scripts:
     forget_echo: Script
     interrupt_conversation: DecidingScript
     reopen_actions: Script
+    drop_actions: Script
     note_recovery: Script
+    note_comparison: Script
     note_settled: Script
     send_message: DecidingScript
     count_events: Script
@@ -75,6 +77,7 @@ class Scripts:
     adopt_fork: DecidingScript
     put_secrets: DecidingScript
     report_conversation: DecidingScript
+    settle_labels: Script
     read_log: Script
     note_conversation: DecidingScript
     page_conversations: Script
@@ -86,6 +89,9 @@ class Scripts:
     close_delivery: Script
     read_delivery: DecidingScript
     settle_delivery: Script
+    check_sandbox: Script
+    claim_checks: Script
+    close_check: Script
     start_sandbox: DecidingScript
     ask_sandbox: DecidingScript
     begin_sandbox: DecidingScript
@@ -113,6 +119,11 @@ class Scripts:
     forget_start_task: Script
     read_start_tasks: Script
     page_start_tasks: Script
+    queue_message: DecidingScript
+    claim_queue: Script
+    postpone_queue: Script
+    settle_message: Script
+    drop_queue: Script
     make_access_key: DecidingScript
     find_access_key: Script
     live_access_keys: Script

@@ -92,7 +92,7 @@ local function write_events()
   end
 end
 
--- Writes the changes, signals the followers, and returns the reply of every script that writes:
+-- Writes the changes, signals new events to the followers, and returns the reply of every script that writes:
 -- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then
@@ -103,7 +103,7 @@ local function close_log(outcome, now, ...)
       'updated_at', now, 'latest_at', log.latest_at}
     for name, value in pairs(log.fields) do fields[#fields + 1], fields[#fields + 2] = name, value end
     call_with_all('HSET', root, fields)
-    redis.call('PUBLISH', root .. ':signal', #log.events > 0 and string.format('%d', log.seq) or 'state')
+    if #log.events > 0 then redis.call('PUBLISH', root .. ':signal', string.format('%d', log.seq)) end
   end
   return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups,
     redis.call('HGET', root, 'title') or 'null', ...}

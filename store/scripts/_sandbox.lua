@@ -28,8 +28,10 @@ local function indexes(status, spec)
   return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
 end
 
--- The hook key of a sandbox whose processes have ended opens nothing.
-local function close_key(id) redis.call('HDEL', root .. ':keys', field(id, 'hook_hash') or '') end
+-- The keys of a sandbox whose processes have ended open nothing.
+local function close_keys(id)
+  redis.call('HDEL', root .. ':keys', field(id, 'hook_hash') or '', 'session ' .. (field(id, 'session_hash') or ''))
+end
 
 -- Sets a status and moves the sandbox in the indexes.
 local function set_status(id, status)
@@ -40,7 +42,7 @@ local function set_status(id, status)
   end
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZADD', root .. index, created, id) end
   redis.call('HSET', root .. ':box:' .. id, 'status', status, 'changed_at', now)
-  if status == 'ERROR' then close_key(id) end
+  if status == 'ERROR' then close_keys(id) end
 end
 
 -- Whether a supervisor speaks for the host of a sandbox: nil if it is on another host, false if another one speaks.
@@ -57,7 +59,7 @@ local function remove(id, files)
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
   redis.call('ZREM', root .. ':created', id)
   redis.call('ZREM', root .. ':unclaimed', id)
-  close_key(id)
+  close_keys(id)
   redis.call('SREM', root .. ':host:' .. host, id)
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
@@ -73,12 +75,13 @@ local function touch(id)
   if active and math.abs(now - active) >= 1000000 then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 
--- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone, the URL
--- and the sealed key of its agent server, and for how many µs it has had that status.
+-- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone and
+-- PAUSED where it soon is, the URL and the sealed key of its agent server, and for how many µs it has had that status.
 local function agent_of(id)
-  local status, url, agent_key, changed = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
-    'agent_key', 'changed_at'))
+  local status, url, agent_key, changed, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
+    'agent_key', 'changed_at', 'wanted'))
   if not status then return {'MISSING', '', '', '0'} end
+  if status == 'RUNNING' and wanted == 'paused' then status = 'PAUSED' end
   touch(id)
   return {status, url, agent_key or '', string.format('%.0f', now - (changed or now))}
 end

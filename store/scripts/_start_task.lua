@@ -20,10 +20,11 @@ local function write(id, ...)
   redis.call('ZADD', root .. ':updated:' .. field(id, 'conversation_id'), now, id)
 end
 
--- Finishes a start task: its secrets go at once.
+-- Finishes a start task: its secrets and its sealed body go at once.
 local function finish(id, status, detail)
   write(id, 'status', status, 'detail', detail)
   redis.call('HDEL', root .. ':task:' .. id, 'secrets')
+  redis.call('UNLINK', root .. ':body:' .. id)
   redis.call('ZREM', root .. ':due', id)
   if status == 'ERROR' then redis.call('ZADD', root .. ':failed', now, id) end
 end
@@ -36,7 +37,7 @@ local function forget(id)
   end
   redis.call('ZREM', root .. ':due', id)
   redis.call('ZREM', root .. ':failed', id)
-  redis.call('UNLINK', root .. ':task:' .. id)
+  redis.call('UNLINK', root .. ':task:' .. id, root .. ':body:' .. id)
 end
 
 -- Fails the start tasks with a lease that ended more than span µs ago: no supervisor drives them.

@@ -1,11 +1,14 @@
 -- adopt_fork: rename the keys of a finished copy to those of its conversation, unless that conversation exists.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  1 fork id, which the copy's keys bear and which is its incarnation   then fields of the hash: name, value, …
+-- ARGV  1 fork id, which the copy's keys bear and which is its incarnation   2 now, µs
+--       3 number of claims   then "CLAIM TOKEN" of each that its agent is expected to make
+--       then fields of the hash: name, value, …
 -- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title} | false: the copy has
 --          expired
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside five
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- include: _log.lua
+-- include: _echoes.lua
 if open_log('') then
   return close_log(redis.call('HGET', root, 'incarnation') == ARGV[1] and 'adopted' or 'exists', '')
 end
@@ -21,6 +24,11 @@ for _, part in ipairs(parts) do
     redis.call('PERSIST', root .. part)
   end
 end
-redis.call('HSET', root, unpack(ARGV, 2))
+local claims = tonumber(ARGV[3])
+for i = 4, 3 + claims do
+  local claim, token = string.match(ARGV[i], '^(.*) (%S+)$')
+  expect(claim, token, ARGV[2])
+end
+redis.call('HSET', root, unpack(ARGV, 4 + claims))
 open_log('')
 return close_log('adopted', '')

@@ -22,13 +22,14 @@
 -- include: _batch.lua
 -- include: _claims.lua
 if not open_log(ARGV[1]) then return false end
-local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes')
-local sandbox, final_at = state[1] or '', state[2] or '-inf'
+local state = redis.call(
+  'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due')
+local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST, STEP = 9, 6
-local waited, held, live = log.status == WAITING, {}, {}
+local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, places)
   open_log(ARGV[1])
@@ -42,15 +43,19 @@ local function known_ids()
   return known
 end
 
--- An agent that received no response sends its last batch again: its snapshot is older than the events since.
-local function set(fields, snapshot_id)
+-- An agent that received no response sends its last batch again: its snapshot is older than the events since. So may an
+-- event be that was fetched from the agent's own log.
+local function set(fields, snapshot_id, score, fetched)
+  if by_agent and is_later(score, state_at) then state_at, log.fields.state_at = score, score elseif fetched then return end
   if snapshot_id and redis.call('HGET', root, 'snapshot_id') == snapshot_id then return end
   log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id
   for name, value in pairs(fields) do
     if name == 'execution_status' then
       if by_agent then note_left(value) end
+      ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
     elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
+    elseif by_agent and state[6] and (name == 'title' or name == 'tags') then -- it does not have the client's yet
     elseif name == 'held' then log.held = value
     else log.fields[name] = value end
   end
@@ -64,11 +69,11 @@ local function apply(effect, id, seq, score)
     if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
   if effect.close then
-    if by_agent then note_closed(effect.close) end
+    if by_agent and not effect.fetched then note_closed(effect.close) end
     close_action(effect.close)
   end
   if effect.close_call then close_call(effect.close_call) end
-  if effect.set then set(effect.set, effect.snapshot and id) end
+  if effect.set then set(effect.set, effect.snapshot and id, score, effect.fetched) end
   if effect.final and is_later(score, final_at) then
     final_at, log.fields.final_at, log.fields.final_seq = score, score, string.format('%d', seq)
   end
@@ -81,7 +86,7 @@ for i = FIRST, #ARGV, STEP do
   if effect.claim and not known[id] and not is_owned(effect.claim) then
     unowned[#unowned + 1] = string.format('%d', (i - FIRST) / STEP)
   elseif effect.live then live[#live + 1] = bytes
-  elseif bytes == '' then apply(effect, id)
+  elseif bytes == '' then apply(effect, id, nil, score)
   elseif not known[id] then
     known[id], appended = true, appended + 1
     apply(effect, id, append_event(id, pair, score, bytes, text), score)
@@ -113,4 +118,5 @@ if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(wa
 forget_spent()
 local told = say_resumed(stamp, state[4])
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
+if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
 return close_log('appended', ARGV[4], appended, log.seq, told)

@@ -33,7 +33,7 @@ if verb == 'resume' then
   redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now, 'start_after', '0', 'detail', '')
   if host == '' then redis.call('ZADD', root .. ':unclaimed', now, id) end
 elseif verb == 'delete' then
-  close_key(id)
+  close_keys(id)
 end
 redis.call('HSET', root .. ':box:' .. id, 'wanted', move[1])
 set_status(id, move[2])

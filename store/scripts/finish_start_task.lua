@@ -1,4 +1,4 @@
--- finish_start_task: end a start task as READY or ERROR, which is final. Its secrets go at once.
+-- finish_start_task: end a start task as READY or ERROR, which is final. Its secrets and its body go at once.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 id   2 lease id   3 "READY" | "ERROR"   4 detail
 -- Returns  1 | 0: the lease is another driver's, or the start task is gone, or finished with the other status

@@ -1,15 +1,18 @@
 -- report_conversation: keep the report of a sandbox's agent server about a conversation, member by member: a member that
--- a client changes meanwhile stays. A title is set where there is none; tags are merged.
+-- a client changes meanwhile stays. A title is set where there is none; tags are merged, unless the agent still lacks a
+-- client's tags.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  1 now, UTC text with Z   2 id of the sandbox that reports, which must be the conversation's
---       3 title as JSON ("" none)   4 tags as a JSON object of texts ("" none)   then fields of the hash: name, value, …
+-- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
+--       5 id of the sandbox that reports, which must be the conversation's
+--       6 title as JSON ("" none)   7 tags as a JSON object of texts ("" none)   then fields of the hash: name, value, …
 -- Returns  {"reported" | "foreign": another sandbox reports, revision, execution_status, created_at, updated_at, groups, title}
 --          | false: no such conversation
 -- Cost  O(t): t tags
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
-if not open_log('') then return false end
-if redis.call('HGET', root, 'sandbox_id') ~= ARGV[2] then return close_log('foreign', ARGV[1]) end
+-- include: _title.lua
+if not open_log(ARGV[1]) then return false end
+if redis.call('HGET', root, 'sandbox_id') ~= ARGV[5] then return close_log('foreign', ARGV[4]) end
 
 local function set(name, value)
   if redis.call('HGET', root, name) == value then return end
@@ -28,7 +31,10 @@ local function merge(name, reported)
   if differs then set(name, cjson.encode(merged)) end
 end
 
-if ARGV[3] ~= '' and redis.call('HGET', root, 'title') == 'null' then set('title', ARGV[3]) end
-if ARGV[4] ~= '' then merge('tags', ARGV[4]) end
-for i = 5, #ARGV, 2 do set(ARGV[i], ARGV[i + 1]) end
-return close_log('reported', ARGV[1])
+if ARGV[6] ~= '' and redis.call('HGET', root, 'title') == 'null' then
+  set('title', ARGV[6])
+  tell_title(ARGV[6], ARGV[2])
+end
+if ARGV[7] ~= '' and redis.call('HEXISTS', root, 'labels_due') == 0 then merge('tags', ARGV[7]) end
+for i = 8, #ARGV, 2 do set(ARGV[i], ARGV[i + 1]) end
+return close_log('reported', ARGV[4])

@@ -1,12 +1,14 @@
--- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written.
+-- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written. When a
+-- sandbox runs, its conversations are compared with their agents.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 host   3 who the supervisor is   4 status ("" as it is, "GONE" it is deleted)
 --       5 the last lines of its log ("" as they are)   then name, value, … of fields
 -- Returns  "noted" | "passed" | "taken": another supervisor speaks for this host | false: no such sandbox on this host
--- Cost  O(log s): s sandboxes
+-- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations to be compared
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
 -- include: _sandbox.lua
+-- include: _checks.lua
 local id, host, supervisor, status, log = unpack(ARGV)
 local speaks = speaks_for(id, host, supervisor)
 if speaks == nil then return false end
@@ -25,7 +27,10 @@ if status ~= '' and status ~= present then
   if not SEEN[present][status] then return 'passed' end
   set_status(id, status)
   -- Its idle time begins when it runs, however long its start took.
-  if status == 'RUNNING' then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
+  if status == 'RUNNING' then
+    redis.call('HSET', root .. ':box:' .. id, 'active_at', now)
+    check_all(id)
+  end
 end
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
 if #ARGV > 5 then redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 6)) end

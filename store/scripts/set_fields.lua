@@ -1,5 +1,5 @@
 -- set_fields: set fields of a conversation; other fields stay. A change that agents know by name is an event of the log;
--- in a sandbox the agent itself writes that event. A pending action stays pending under a new policy.
+-- in a sandbox the agent itself writes that event, once it is told: title and tags are due until then. A pending action stays pending under a new policy.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)
@@ -8,14 +8,19 @@
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
+-- include: _title.lua
 if not open_log(ARGV[1]) then return false end
+local in_sandbox = redis.call('HEXISTS', root, 'sandbox_id') == 1
+local stamp = {iso = ARGV[2], score = ARGV[3]}
 if ARGV[5] ~= '-' then log.held = ARGV[5] end
 for i = 6, #ARGV, 3 do
   local name, value, event = unpack(ARGV, i, i + 2)
   if redis.call('HGET', root, name) ~= value then
     redis.call('HSET', root, name, value)
     log.changed = true
-    if event == '1' and redis.call('HEXISTS', root, 'sandbox_id') == 0 then state_event(name, value, {iso = ARGV[2], score = ARGV[3]}) end
+    if name == 'title' then tell_title(value, stamp.iso) end
+    if event == '1' and not in_sandbox then state_event(name, value, stamp) end
+    if in_sandbox and (name == 'title' or name == 'tags') then log.fields.labels_due = ARGV[1] end
   end
 end
 return close_log('set', ARGV[4])

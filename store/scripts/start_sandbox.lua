@@ -2,6 +2,7 @@
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 spec id   3 most that may run   4 "refuse" | "pause"   5 a heartbeat that is older, µs, is lost
 --       6 most that may be kept without running   7 key of its files, sealed   8 source of its files, JSON   9 host ("" any)
+--       10 "1": it gives way to others while it is idle
 -- Returns  {"started" | "exists", now, µs, its fields and values} | {"full", number that run} | {"kept", number that do not}
 --          | {"no host"}
 -- Cost  O(r): r sandboxes that run
@@ -9,7 +10,7 @@
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _room.lua
-local id, spec, cap, policy, host_span, most_stopped, files_key, source, host = unpack(ARGV)
+local id, spec, cap, policy, host_span, most_stopped, files_key, source, host, gives_way = unpack(ARGV)
 if redis.call('EXISTS', root .. ':box:' .. id) == 1 then return {'exists', now, redis.call('HGETALL', root .. ':box:' .. id)} end
 if host == '' and redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf') == 0 then return {'no host'} end
 if host ~= '' and tonumber(redis.call('ZSCORE', root .. ':hosts', host) or 0) < now - host_span then return {'no host'} end
@@ -21,7 +22,7 @@ if stopped >= tonumber(most_stopped) then return {'kept', stopped} end
 local room, number = make_room(tonumber(cap), policy)
 if not room then return {'full', number} end
 redis.call('HSET', root .. ':box:' .. id, 'id', id, 'spec_id', spec, 'created_at', now, 'starting_at', now, 'active_at', now, 'wanted', 'running', 'host', host, 'handle', '',
-  'agent_url', '', 'detail', '', 'start', 0, 'files_key', files_key, 'source', source)
+  'agent_url', '', 'detail', '', 'start', 0, 'files_key', files_key, 'source', source, 'gives_way', gives_way)
 redis.call('ZADD', root .. ':created', now, id)
 if host == '' then
   redis.call('ZADD', root .. ':unclaimed', now, id)

@@ -13,7 +13,7 @@ local speaks = speaks_for(id, host, supervisor)
 if speaks == nil then return false end
 if not speaks then return 'taken' end
 local wanted = field(id, 'wanted')
-close_key(id)
+close_keys(id)
 redis.call('HSET', root .. ':box:' .. id, 'handle', '', 'agent_url', '', 'urls', '[]', 'detail', detail, 'resumes',
   resumes == '1' and '1' or '')
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end

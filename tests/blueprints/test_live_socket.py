@@ -134,13 +134,52 @@ def test_a_run_that_ends_at_a_pending_action_is_reported(server, conversation, p
         assert is_full_state(received[-1], "waiting_for_confirmation")
 
 
-def test_a_change_without_an_event_is_sent_as_a_full_state(server, conversation, post):
+def test_a_change_that_ends_no_run_sends_no_full_state(server, conversation, post):
     with socket(server, conversation) as listener:
         listener.receive()
 
         server.patch(f"/api/conversations/{conversation}", json={"title": "New"})
+        post(event("ConversationStateUpdateEvent", "environment", key="full_state", value={"title": "Newer"}))
+        server.patch(f"/api/conversations/{conversation}", json={"tags": {"a": "1"}})
 
-        assert listener.receive()["value"]["title"] == "New"
+        tags = listener.receive()
+        assert (tags["key"], tags["value"]) == ("tags", {"a": "1"})
+
+
+def test_a_follower_with_seqs_receives_a_changed_title_as_an_event_that_no_log_keeps(server, conversation, post):
+    with socket(server, conversation, after_seq=0) as listener:
+        listener.receive()
+
+        server.patch(f"/api/conversations/{conversation}", json={"title": "New"})
+
+        frame = listener.receive()
+        assert frame["seq"] is None
+        told = frame["event"]
+        assert (told["kind"], told["source"]) == ("ConversationStateUpdateEvent", "environment")
+        assert (told["key"], told["value"]) == ("title", "New")
+    assert server.get(f"/api/conversations/{conversation}/events/count").json() == 0
+
+
+def test_a_run_of_a_finished_conversation_is_reported_as_ended(server, conversation, post):
+    post(status("finished"))
+    with socket(server, conversation) as listener:
+        listener.receive()
+
+        server.post(f"/api/conversations/{conversation}/run")
+
+        assert is_full_state(listener.receive(), "finished")
+
+
+def test_a_run_that_ends_by_a_snapshot_of_its_agent_is_reported(server, conversation, post):
+    post(status("running"))
+    with socket(server, conversation) as listener:
+        listener.receive()
+
+        post(
+            event("ConversationStateUpdateEvent", "environment", key="full_state", value={"execution_status": "error"})
+        )
+
+        assert is_full_state(listener.receive(), "error")
 
 
 @pytest.mark.parametrize("kind", ["StreamingDeltaEvent", "ServerErrorEvent"])

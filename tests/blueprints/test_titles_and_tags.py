@@ -78,7 +78,9 @@ def test_a_patch_changes_title_and_tags_together(client, url):
     assert updates(client, url) == [("tags", {"new": "2"})]
 
 
-@pytest.mark.parametrize("body", [{}, {"unknown": 1}, {"title": "Old"}, {"tags": {"old": "1"}}])
+@pytest.mark.parametrize(
+    "body", [{}, {"unknown": 1}, {"title": "Old"}, {"tags": {"old": "1"}}, {"title": None, "tags": None}]
+)
 def test_a_patch_that_changes_nothing_writes_nothing(client, url, body):
     earlier = client.get(url).get_json()
 
@@ -94,6 +96,14 @@ def test_an_unknown_conversation_is_not_changed(client, conversation, body):
 
     assert (response.status_code, response.get_json()) == NOT_FOUND
     assert client.get(f"{API}/{conversation}").status_code == 404
+
+
+def test_a_member_that_is_null_stays_as_it_is(client, url):
+    client.patch(url, json={"title": None, "tags": {"new": "2"}})
+    client.patch(url, json={"title": "New", "tags": None})
+
+    now = client.get(url).get_json()
+    assert (now["title"], now["tags"]) == ("New", {"new": "2"})
 
 
 @pytest.mark.parametrize("body", [[], None, "x", 5])

@@ -1,9 +1,12 @@
 """A chat model that needs no model: it speaks the OpenAI wire and follows a fixed rule.
 
 A user's `run: CMD` becomes a call of the tool `terminal`; the result of a tool becomes a call of `finish`.
+
+    python -m tests.interop.model ADDRESS PORT
 """
 
 import json
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,3 +63,7 @@ def call(name: str, **arguments: str) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(arguments)}
     tool_call = {"id": f"call_{uuid4().hex[:8]}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [tool_call]}
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Model).serve_forever()

@@ -47,8 +47,8 @@ def post(store, conversation, sandbox):
 
 def let_a_minute_pass(store, conversation):
     """Let the minute pass for which a repeat of the deletion is known."""
-    assert 0 < store.conversations._redis.ttl(ConversationKeys(conversation).deleted) <= 60
-    store.conversations._redis.delete(ConversationKeys(conversation).deleted)
+    assert 0 < store.conversations._redis.ttl(f"{ConversationKeys(conversation).root}:deleted") <= 60
+    store.conversations._redis.delete(f"{ConversationKeys(conversation).root}:deleted")
 
 
 def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conversation, sandbox):

@@ -29,7 +29,7 @@ def known(store, conversation, sandbox, agent):
         store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
         agent.logs[conversation] = log
         post(store, conversation, sandbox, posted)
-        return lambda mark=None: catch_up(store, agent.server(), conversation, sandbox.id, mark or Mark())
+        return lambda mark=None: catch_up(store, agent.server(), conversation, sandbox.id, mark or Mark())[0]
 
     return begin
 

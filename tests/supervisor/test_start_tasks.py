@@ -30,11 +30,11 @@ command = ["agent"]
 created_at = 2026-11-21T00:00:00Z
 
 [[spec]]
-id = "unforeseen"  # an agent that is no object is nothing that the driver reckons with
+id = "unforeseen"  # a message that is no object is nothing that the driver reckons with
 command = ["agent"]
 created_at = 2026-11-21T00:00:00Z
 [spec.conversation]
-agent = "none"
+initial_message = "none"
 """
 
 

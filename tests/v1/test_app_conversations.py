@@ -251,6 +251,25 @@ def test_a_patch_changes_the_members_that_it_names(api):
     api.call("PATCH", f"/v1/app-conversations/{uuid4()}", json={"title": "x"}, status=404)
 
 
+def test_a_null_title_or_tags_stay_and_a_null_repository_is_detached(api):
+    conversation = api.app_conversation(title="mine", tags={"a": "b"}, selected_repository="o/r")
+    path = f"/v1/app-conversations/{conversation['id']}"
+
+    changed = api.call("PATCH", path, json={"title": None, "tags": None, "selected_repository": None})
+
+    assert (changed["title"], changed["tags"], changed["selected_repository"]) == ("mine", {"a": "b"}, None)
+
+
+def test_a_long_title_is_kept_shortened(api):
+    long = "Fix the build. " * 1000
+    conversation = api.app_conversation(title=long)
+    assert conversation["title"] == long[:200]
+
+    changed = api.call("PATCH", f"/v1/app-conversations/{conversation['id']}", json={"title": "é" + long})
+
+    assert changed["title"] == "é" + long[:199]
+
+
 def test_a_get_without_ids_returns_the_newest_page(api):
     sandbox = api.running_sandbox()["id"]
     ids = [api.app_conversation(sandbox_id=sandbox, title=f"t{n}")["id"] for n in range(3)]

@@ -1,0 +1,84 @@
+"""What clients ask the agent server of a conversation about its folder: git, skills and hooks.
+
+Source: the routers of the published agent server.
+"""
+
+import posixpath
+from typing import Any
+
+from agents.link import AgentRefused, AgentServer, AgentUnreachable
+
+#: statuses with which a server says that it has no such route
+_NO_ROUTE = (404, 405)
+
+
+class RouteLacking(AgentRefused):
+    """The agent server does not serve a route."""
+
+    def __init__(self, status: int, path: str) -> None:
+        Exception.__init__(self, f"The agent server of the conversation's sandbox does not serve {path}")
+        self.status = status
+
+
+def git_changes(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
+    """A list of the files that differ from a ref, of the repository at a path below the folder."""
+    changes = _ask(agent, "GET", "/api/git/changes", params=_git(folder, path, ref))
+    return _checked(changes, list, "list of changes")
+
+
+def git_diff(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
+    """An object of a file below the folder as it is and as a ref has it."""
+    return _checked(_ask(agent, "GET", "/api/git/diff", params=_git(folder, path, ref)), dict, "difference of a file")
+
+
+def skills(agent: AgentServer, folder: str, agent_info: Any) -> list[dict[str, Any]]:
+    """The skills of the folder and of the agent's user; public ones too if the agent loads those."""
+    context = agent_info.get("agent_context") if isinstance(agent_info, dict) else None
+    body = {
+        "project_dir": folder,
+        "load_project": True,
+        "load_user": True,
+        "load_org": False,
+        "load_public": isinstance(context, dict) and context.get("load_public_skills") is True,
+    }
+    found = _checked(_ask(agent, "POST", "/api/skills", json=body), dict, "list of skills").get("skills")
+    names = ("name", "type", "content")
+    return [
+        {name: str(skill.get(name) or "") for name in names} | {"triggers": _texts(skill.get("triggers"))}
+        for skill in _checked(found, list, "list of skills")
+        if isinstance(skill, dict)
+    ]
+
+
+def hooks(agent: AgentServer, folder: str) -> list[dict[str, Any]]:
+    """The hooks of the folder, by the event that calls them."""
+    reply = _checked(_ask(agent, "POST", "/api/hooks", json={"project_dir": folder}), dict, "configuration of hooks")
+    config = reply.get("hook_config") or {}
+    return [
+        {"event_type": event_type, "matchers": matchers}
+        for event_type, matchers in _checked(config, dict, "configuration of hooks").items()
+        if isinstance(matchers, list) and matchers
+    ]
+
+
+def _git(folder: str, path: str, ref: str | None) -> dict[str, str]:
+    return {"path": posixpath.normpath(posixpath.join(folder, path))} | ({} if ref is None else {"ref": ref})
+
+
+def _ask(agent: AgentServer, method: str, path: str, **options: Any) -> Any:
+    try:
+        return agent.ask(method, path, **options)
+    except AgentRefused as refusal:
+        if refusal.status in _NO_ROUTE:
+            raise RouteLacking(refusal.status, path) from None
+        raise
+
+
+def _checked(value: Any, kind: type[Any], what: str) -> Any:
+    if not isinstance(value, kind):
+        raise AgentUnreachable(f"The agent server's response is no {what}")
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

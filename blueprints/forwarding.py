@@ -1,0 +1,178 @@
+"""Bash, files, git and VS Code of a sandbox: calls that its agent server serves. Source: docs/wire.md.
+
+They come under a conversation, or without one: then the session key of a sandbox says which, else `?cid=`, else the
+one sandbox that runs. Nothing here touches the disk or a shell of this server.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any
+
+from flask import Response, current_app, g, request
+from marshmallow import ValidationError
+from webargs import core
+from werkzeug.exceptions import NotFound
+
+from agents.crossing import PATH
+from agents.folders import Folder
+from agents.forwarding import Answer, Call, ClientGone, Forwarding
+from blueprints import current_store
+from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.presence import client_required
+from boot.body import body_of
+from schemas.fields import Fault, canonical_id
+from store.sandbox_record import SandboxId
+from wire import ConversationId
+
+forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
+
+#: bytes that are read of a body at once: few enough that they come at the least rate before an agent server gives up
+_PIECE = 16 * 1024
+
+#: service → its methods, with what a call may do; the scope that it needs; whether it is served without a conversation
+_SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
+    "bash": (
+        {
+            "GET": "Read what commands printed",
+            "POST": "Run or stop a command",
+            "DELETE": "Forget what commands printed",
+        },
+        "approve",
+        True,
+    ),
+    "file": ({"GET": "Download from a sandbox", "POST": "Upload to a sandbox, or create a folder"}, "approve", True),
+    "git": ({"GET": "Read changes, differences and commits of a repository"}, "read", True),
+    "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve", False),
+}
+
+_ANY = {"schema": {"type": "string", "format": "binary"}}
+_BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
+_CID = {
+    "in": "query",
+    "name": "cid",
+    "required": False,
+    "schema": {"type": "string", "format": "uuid"},
+    "description": "The conversation whose sandbox is meant; it is not forwarded.",
+}
+
+
+def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> None:
+    """Add the rule of a service and a method, under a conversation or without one."""
+
+    def under_conversation(conversation_id: ConversationId, rest: str) -> Response:
+        _require_acceptable(rest)
+        sandbox_id = _forwarding().sandbox_of(conversation_id)
+        folder = partial(_folder_of, conversation_id)
+        return _forward(sandbox_id, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
+
+    def without_conversation(rest: str) -> Response:
+        _require_acceptable(rest)
+        sandbox_id, folder = _named_sandbox()
+        return _forward(sandbox_id, f"/api/{service}/{rest}", folder)
+
+    view: Callable[..., Response] = without_conversation if alone else under_conversation
+    view.__name__ = f"{method.lower()}_{service}"
+    whose = "a sandbox" if alone else "the conversation's sandbox"
+    view.__doc__ = f"{what}, by the agent server of {whose}."
+    document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": {"*/*": _ANY}}}}
+    document |= {"requestBody": _BODY} if method == "POST" else {}
+    document |= {"parameters": [_CID]} if alone else {}
+    view = needs(scope, session=alone)(view)
+    view.is_forwarded = True  # type: ignore[attr-defined]
+    view = forwarding.doc(**document)(view)
+    view = forwarding.fails(400, 404, 405, 408, 409, 410, 413, 415, 429, 500, 502)(view)
+    place = (
+        f"/{service}/<path:rest>"
+        if alone
+        else f"/conversations/<conversation_id:conversation_id>/{service}/<path:rest>"
+    )
+    forwarding.route(place, methods=[method])(view)
+
+
+for _service, (_methods, _scope, _alone) in _SERVICES.items():
+    for _method, _what in _methods.items():
+        _serve(_service, _method, _what, _scope, alone=False)
+        if _alone:
+            _serve(_service, _method, _what, _scope, alone=True)
+
+
+def _forwarding() -> Forwarding:
+    found: Forwarding = current_app.extensions["forwarding"]
+    return found
+
+
+def _require_acceptable(rest: str) -> None:
+    """Raises NotFound of a path that no agent server has, InvalidInput where plain secrets are asked for."""
+    if not PATH.fullmatch(rest):
+        raise NotFound("No agent server has such a path")
+    if "X-Expose-Secrets" in request.headers:
+        fault = Fault("The secrets of a sandbox are not shown: send this request without it", "value_error")
+        raise InvalidInput("header", {"X-Expose-Secrets": [fault]})
+
+
+def _folder_of(conversation_id: ConversationId) -> Folder:
+    return Folder.of(current_store.conversations.get(conversation_id))
+
+
+def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
+    """The sandbox that a call without a conversation means, and what reads the folder of its conversations."""
+    own: str | None = g.principal.user_of
+    if own is not None or "cid" not in request.args:
+        sandbox_id = SandboxId(own) if own is not None else _forwarding().only_sandbox()
+        return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id)
+    try:
+        conversation_id = ConversationId(canonical_id(request.args["cid"]))
+    except ValidationError as fault:
+        raise InvalidInput("query", {"cid": fault.messages}) from None
+    return _forwarding().sandbox_of(conversation_id), partial(_folder_of, conversation_id)
+
+
+def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]) -> Response:
+    folder = cache(read_folder)
+    is_json = core.is_json(request.mimetype)
+    content: bytes | Iterator[bytes] | None = None
+    if is_json:
+        is_command = request.method == "POST" and path.endswith(("/execute_bash_command", "/start_bash_command"))
+        content = folder().mapped_json(request.get_data(), is_command=is_command) or None
+    elif request.content_length or "chunked" in request.headers.get("Transfer-Encoding", "").lower():
+        content = _pieces()
+    call = Call(
+        request.method,
+        path,
+        request.query_string,
+        request.headers.get,
+        content,
+        None if is_json else request.content_length,
+        lambda path: folder().mapped(path),
+        client_required(),
+    )
+    answer = _forwarding().open(sandbox_id, call)
+    if request.method == "HEAD":
+        answer.close()
+    return _response(answer)
+
+
+def _response(answer: Answer) -> Response:
+    response = Response(answer, answer.status)
+    del response.headers["Content-Type"]
+    response.headers.extend(answer.headers)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _pieces() -> Iterator[bytes]:
+    """The body, a piece at a time as it comes. Raises BodyTooSlow, ParseException and ClientGone."""
+    request.max_content_length = sys.maxsize  # it is stored nowhere here
+    stream = request.stream
+    if body := body_of(request.environ):
+        body.stream()
+    return iter(lambda: _read(stream), b"")
+
+
+def _read(stream: Any) -> bytes:
+    try:
+        piece: bytes = stream.read(_PIECE)
+    except ConnectionError as error:
+        raise ClientGone(str(error)) from None
+    return piece

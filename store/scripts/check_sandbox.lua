@@ -1,0 +1,11 @@
+-- check_sandbox: have every conversation of a sandbox compared with its agent at once.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 id
+-- Returns  1
+-- Cost  O(p log c): p places of the sandbox, c conversations that are or will be due
+-- Idempotent  a repeat finds them due
+-- include: _clock.lua
+local root = KEYS[1]
+-- include: _checks.lua
+check_all(ARGV[1])
+return 1

@@ -1,0 +1,29 @@
+-- claim_queue: take the lease of a queue that is due. A queue whose start task goes on is due again shortly; the queue of
+-- a start task that failed or is gone is dropped.
+-- KEYS  1 root of the start tasks
+-- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 µs after which an unfinished start task is read again
+-- Returns  {conversation id, its first message after its id, µs since its delivery was tried first, id of the message
+--          that an agent may have, the last event of the agent's log before that} | false: there is none
+-- Cost  O(log q): q queues
+-- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
+-- include: _clock.lua
+-- include: _start_task.lua
+-- include: _queue.lua
+local lease, span, poll = unpack(ARGV)
+for _, conversation in ipairs(redis.call('ZRANGEBYSCORE', root .. ':queues', '-inf', now, 'LIMIT', 0, 100)) do
+  local first = redis.call('LINDEX', root .. ':queue:' .. conversation, 0)
+  local start_id = state_of(conversation, 'start_id') or ''
+  local status = start_id ~= '' and (field(start_id, 'status') or 'ERROR') or 'READY'
+  if not first or status == 'ERROR' then
+    drop(conversation)
+  elseif not FINISHED[status] then
+    redis.call('ZADD', root .. ':queues', now + poll, conversation)
+  else
+    redis.call('HSET', root .. ':queued:' .. conversation, 'start_id', '', 'lease', lease)
+    redis.call('HSETNX', root .. ':queued:' .. conversation, 'since', now)
+    redis.call('ZADD', root .. ':queues', now + span, conversation)
+    return {conversation, first, now - state_of(conversation, 'since'), state_of(conversation, 'sent') or '',
+      state_of(conversation, 'after') or ''}
+  end
+end
+return false

@@ -1,0 +1,136 @@
+"""Compares conversations with their agents while these live: the log and the status.
+
+A conversation is due soon after every webhook and command (see `store/checks.py`), and again while it is `running` or
+differs from its agent. So no conversation is `running` for ever: not after an end of the run that was never posted, and
+not in a sandbox that stands still, failed or lost its host.
+
+Guarantee: a difference counts only when two comparisons have found it, because a webhook may be under way. Where none
+is found, one count of events is asked for while the agent posts, and its status too when it has posted nothing since.
+Cost: at most MOST_CHECKS comparisons at once, and _MOST_PAGES pages of an agent's log in one of them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from uuid import uuid4
+
+import httpx
+
+import wire
+from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from runtimes import Handle, Runtime, RuntimeFailure
+from store import Store
+from store.checks import Check
+from store.errors import UNAVAILABLE, ConversationNotFound, KeyUnreadable, NotItsSandbox, NotStartedHere
+from store.sandbox_record import Sandbox
+from store.stamps import Stamp
+from supervisor.comparison import Comparison
+from supervisor.settlement import Settlement
+
+log = logging.getLogger("supervisor")
+
+#: comparisons that one supervisor makes at once
+MOST_CHECKS = 16
+
+#: seconds of a lease, which is longer than any comparison; and between two comparisons of one conversation
+_LEASE, _AGAIN = 120.0, 3.0
+
+#: seconds for which an agent server may not answer before its runs are shown as paused; seconds between two tries then
+_SILENT, _SILENT_AGAIN = 60.0, 10.0
+
+#: code of the event by which a conversation learns that. Source: docs/wire.md, 12
+SILENT = "AgentServerSilent"
+
+
+class Checker:
+    """The comparisons of one host. Its threads end with the process: what they leave is due when its lease ends."""
+
+    def __init__(self, store: Store, client: httpx.Client, runtimes: Mapping[str, Runtime], host: str) -> None:
+        """client: for the agent servers. runtimes: by their names in specs."""
+        self._store = store
+        self._client = client
+        self._runtimes = runtimes
+        self._host = host
+        self._busy: set[str] = set()  #: entries that a thread has
+        self._silent_since: dict[str, float] = {}  #: entry → when its agent server was first found not to answer
+
+    def check_due(self) -> None:
+        """Give what is due to threads, at most MOST_CHECKS at once."""
+        room = MOST_CHECKS - len(self._busy)
+        for check in self._store.checks.claim(self._host, _LEASE, room) if room else ():
+            if check.entry not in self._busy:
+                self._busy.add(check.entry)
+                threading.Thread(target=self._drive, args=(check,), name="check", daemon=True).start()
+
+    def adopt(self) -> None:
+        """Have every conversation on this host compared: its agents worked on while no supervisor was here."""
+        for sandbox in self._store.sandboxes.of_host(self._host):
+            self._store.checks.require(sandbox.id)
+
+    def _drive(self, check: Check) -> None:
+        try:
+            self._store.checks.close(check, again_in=self.check(check))
+        except UNAVAILABLE as error:
+            log.warning("the store does not answer: %s", error)
+        except Exception:
+            log.exception("the comparison of conversation %s failed", check.conversation_id)
+        finally:
+            self._busy.discard(check.entry)
+
+    def check(self, check: Check) -> float | None:
+        """Compare one conversation. Seconds until it is compared again; None: when something happens in it."""
+        [state] = self._store.conversations.get_many([check.conversation_id])
+        [sandbox] = self._store.sandboxes.get_many([check.sandbox_id])
+        if state is None or sandbox is None or state.get("sandbox_id") != sandbox.id:
+            return None
+        runs = state["execution_status"] == "running"
+        if sandbox.status == "STARTING":  # it is settled first
+            return _AGAIN
+        try:
+            agent = AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
+            if sandbox.status != "RUNNING" and not (sandbox.status == "MISSING" and agent.is_alive()):
+                if runs:
+                    self._pause(check, {})
+                return None
+            return self._compare(check, sandbox, agent, runs=runs)
+        except (ConversationNotFound, NotItsSandbox, NotStartedHere):
+            return None
+        except KeyUnreadable:  # its supervisor ends it
+            return _AGAIN
+
+    def _compare(self, check: Check, sandbox: Sandbox, agent: AgentServer, *, runs: bool) -> float | None:
+        comparison = Comparison(self._store, agent, check)
+        try:
+            again = comparison.compare()
+        except AgentRefused as refusal:
+            if refusal.status == 404 and runs and comparison.is_forgotten():
+                Settlement(self._store, sandbox, agent, check.conversation_id).forget()
+                return None
+            return _AGAIN if runs else None
+        except AgentUnreachable:
+            return self._unanswered(check, sandbox, agent, runs=runs)
+        self._silent_since.pop(check.entry, None)
+        return again
+
+    def _unanswered(self, check: Check, sandbox: Sandbox, agent: AgentServer, *, runs: bool) -> float:
+        """Let an agent server go on that was stopped from outside; after a time show that its runs stand still."""
+        if agent.is_alive():  # it is busy
+            self._silent_since.pop(check.entry, None)
+            return _AGAIN
+        if sandbox.host == self._host and sandbox.handle:
+            with suppress(RuntimeFailure):
+                self._runtimes[sandbox.handle["runtime"]].resume(Handle(sandbox.handle))
+        since = self._silent_since.setdefault(check.entry, time.monotonic())
+        if time.monotonic() - since < _SILENT:
+            return _AGAIN
+        if runs:
+            detail = f"The agent server has not answered for {_SILENT:g} s. It runs again when it answers"
+            self._pause(check, {"code": SILENT, "detail": detail})
+        return _SILENT_AGAIN
+
+    def _pause(self, check: Check, error: dict[str, str]) -> None:
+        """Show a run as paused whose agent stands still or has ended. It is shown again if it goes on."""
+        stamp = Stamp(wire.now(), str(uuid4())[:24])
+        self._store.conversations.interrupt(check.conversation_id, check.sandbox_id, stamp, error)

@@ -1,0 +1,183 @@
+"""Delivers the messages that wait for a conversation: in order, once each, when the conversation can receive them.
+
+A driver notes that an agent may have a message before it sends it. So the driver after one that was killed looks for
+the message in the agent's own log, and sends it only where the log lacks it. A message that its agent refuses, or that
+cannot be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn.
+"""
+
+import json
+import logging
+import threading
+
+import wire
+from access import Principal
+from agents.commands import RETRY_SECONDS, Commands
+from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.reach import WAKING, NotReachable, ask_to_wake
+from store import Store
+from store.claims import message_claim
+from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, NotItsSandbox, TooManySandboxes
+from store.queued_messages import LEASE, QueuedMessage
+from store.sandbox_record import SandboxId
+from supervisor.renewal import renewed
+from wire import read_event
+
+log = logging.getLogger("supervisor")
+
+#: seconds after which a message is given up, except while its sandbox wakes or an action waits for a decision
+GIVEN_UP = 600.0
+
+#: seconds after which a message to a sandbox that wakes is tried again
+_WAKING_SECONDS = 1.0
+
+#: queues that one supervisor drives at once
+MOST_QUEUES = 64
+
+#: events of one page of an agent's log, and most pages that are read for one message
+_PAGE, _MOST_PAGES = 100, 100
+
+#: most characters of a message that the event about its failure repeats
+_SHOWN = 1000
+
+
+class LeaseLost(Exception):
+    """Another driver has the queue by now, or it is gone."""
+
+
+class MessageDriver:
+    """Drives queues. Its threads end with the process: a queue that they leave is due when its lease ends."""
+
+    def __init__(self, store: Store, commands: Commands) -> None:
+        self._store = store
+        self._commands = commands
+        self._driven: set[str] = set()  #: leases that a thread has
+
+    def drive_due(self) -> None:
+        """Give each queue that is due to a thread, at most MOST_QUEUES at once."""
+        while len(self._driven) < MOST_QUEUES and (queued := self._store.queued_messages.claim()):
+            self._driven.add(queued.lease)
+            threading.Thread(target=self._drive, args=(queued,), name="queue", daemon=True).start()
+
+    def _drive(self, queued: QueuedMessage) -> None:
+        try:
+            deliver(self._store, self._commands, queued)
+        except UNAVAILABLE as error:
+            log.warning("the store does not answer: %s", error)
+        finally:
+            self._driven.discard(queued.lease)
+
+
+def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
+    """Try to deliver the first message of a queue. After a failure it is due again, or given up."""
+    again_in, hopeless, waits = RETRY_SECONDS, False, False
+    try:
+        with renewed(lambda: store.queued_messages.renew(queued), LEASE):
+            _send(store, commands, queued)
+        store.queued_messages.settle(queued)
+        return
+    except LeaseLost:
+        return
+    except ConversationNotFound:
+        store.queued_messages.drop(queued.conversation_id)
+        return
+    except NeedsApproval as error:  # the actions wait for one who may decide, and so does the message
+        waits, reason = True, str(error)
+    except NotReachable as error:
+        hopeless, waits, reason = error.is_gone, error.status in WAKING, str(error)
+        if waits:
+            again_in = _WAKING_SECONDS
+            _wake(store, queued)
+    except AgentRefused as error:
+        hopeless, reason = error.status < 500 and error.status not in (409, 429), str(error)
+    except AgentUnreachable as error:
+        reason = str(error)
+    except UNAVAILABLE:
+        raise
+    except Exception as error:  # a fault of ours must not be retried without end
+        log.exception("a message to conversation %s failed", queued.conversation_id)
+        reason = f"unforeseen {type(error).__name__}"
+    if hopeless or (not waits and queued.age > GIVEN_UP):
+        _give_up(store, queued, reason)
+    else:
+        store.queued_messages.postpone(queued, again_in)
+
+
+def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
+    """Send a message unless its agent has it. Raises LeaseLost and what `Commands.send_to_agent` raises."""
+    sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
+    if sandbox_id is None:
+        raise ConversationNotFound
+    agent = commands.agent_in(SandboxId(sandbox_id))
+    if queued.was_sent and _has_received(agent, queued):
+        return
+    if not store.queued_messages.note_sent(queued, _last_event(agent, queued.conversation_id)):
+        raise LeaseLost
+    scopes = frozenset({"write", "approve"} if queued.may_decide else {"write"})
+    sender = commands.of(Principal("queue", scopes=scopes))
+    sender.send_to_agent(queued.conversation_id, content=queued.content, run=True)
+
+
+def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str:
+    """The id of the last event of the agent's own log; empty where it has none, or has forgotten the conversation."""
+    try:
+        events, _ = agent.events(conversation_id, limit=1, newest_first=True)
+    except AgentRefused as refusal:
+        if refusal.status != 404:
+            raise
+        return ""
+    return events[0].id if events else ""
+
+
+def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
+    """Whether the agent's own log has a user's message of that content since it was sent.
+
+    An agent that has written 10,000 events since then runs by it: the message is not sent twice.
+    """
+    page_id, wanted = None, message_claim(queued.content)
+    for _ in range(_MOST_PAGES):
+        try:
+            events, page_id = agent.events(queued.conversation_id, limit=_PAGE, newest_first=True, page_id=page_id)
+        except AgentRefused as refusal:
+            if refusal.status != 404:
+                raise
+            return False
+        for event in events:
+            if event.id == queued.after:
+                return False
+            said = event.fields.get("llm_message")
+            if event.source == "user" and isinstance(said, dict) and message_claim(said.get("content")) == wanted:
+                return True
+        if page_id is None:
+            return False
+    return True
+
+
+def _wake(store: Store, queued: QueuedMessage) -> None:
+    """Ask for the resume of a conversation's sandbox, if it is paused. The next try repeats a refused request."""
+    sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
+    if sandbox_id is not None:
+        try:
+            ask_to_wake(store, SandboxId(sandbox_id))
+        except (NotReachable, TooManySandboxes) as error:
+            log.info("a message waits for sandbox %s: %s", sandbox_id, error)
+
+
+def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
+    """Append an event that says that the agent did not receive the message, and take the message off its queue."""
+    text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))[:_SHOWN]
+    fields = {
+        "id": queued.id,  # a repeat appends nothing
+        "timestamp": wire.event_time(wire.now()),
+        "source": "environment",
+        "code": "MessageNotDelivered",
+        "detail": f"A message was queued, but its agent did not receive it: {reason}\nThe message: {text}",
+        "kind": "ConversationErrorEvent",
+    }
+    log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)
+    try:
+        event = read_event(json.dumps(fields).encode())
+        sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
+        store.events.append(queued.conversation_id, [event], sandbox_id=sandbox_id, made_here=True)
+    except (ConversationNotFound, NotItsSandbox):
+        pass
+    store.queued_messages.settle(queued)

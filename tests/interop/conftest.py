@@ -1,0 +1,40 @@
+"""The tests of this folder need the published agent server: `make test-interop` sets it up."""
+
+import os
+
+import pytest
+
+from examples.openhands_agent import VENV
+from tests.interop import model
+from tests.interop.sides import alone, ours
+
+
+@pytest.fixture(scope="session", autouse=True)
+def openhands():
+    """The programs of the published release. Skips the tests where they are missing, and fails them in CI."""
+    if not (VENV / "installed").exists():
+        reason = f"{VENV} is missing: make openhands"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    return VENV / "bin"
+
+
+@pytest.fixture(scope="session")
+def scripted():
+    """The URL of the scripted model."""
+    server = model.serve()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def their_side(tmp_path_factory, scripted):
+    """The published agent server alone."""
+    with alone(tmp_path_factory.mktemp("alone"), scripted) as side:
+        yield side
+
+
+@pytest.fixture(scope="module")
+def our_side(tmp_path_factory, scripted):
+    """This server, two workers, with the published agent server in its sandboxes."""
+    with ours(tmp_path_factory.mktemp("ours"), scripted) as side:
+        yield side

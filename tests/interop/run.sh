@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Sets the published agent server up, and runs the tests of this folder: here, or where no Python is new enough on a
+# machine of its own, which needs root and debootstrap. Where neither is possible they are skipped, and fail in CI.
+# usage: run.sh [OPTION OF PYTEST…]      INTEROP_MACHINE is the folder of the machine, kept for the next run
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+machine=${INTEROP_MACHINE:-/var/cache/agent-server-ci/interop}
+
+status=0
+python3 examples/openhands_agent.py || status=$?
+if ((status == 0)); then
+  exec .venv/bin/python -m pytest tests/interop "$@"
+elif ((status != 3)); then
+  exit "$status"
+elif [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null; then
+  mkdir -p "$(dirname "$machine")"
+  exec 9>"$machine.lock"
+  flock 9 # one run at a time: they share the machine
+  tests/interop/setup.sh "$machine"
+  tests/interop/inside.sh "$machine" make .venv/dev
+  tests/interop/inside.sh "$machine" tests/interop/run.sh "$@"
+else
+  echo "skipped: tests/interop needs Python 3.12 or newer, or root and debootstrap"
+  [[ -z ${CI:-} ]]
+fi

@@ -1,0 +1,149 @@
+"""What the published SDK talks to: the published agent server alone, or this server with it in sandboxes."""
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from examples.openhands_agent import SPECS, VENV
+from tests.servers import PROJECT, free_port, running, supervised_server, wait_until
+
+#: an admin key of both
+KEY = "a-key-for-tests-only"
+
+#: seconds that a line of a client may take: a run of its own has RUN_SECONDS
+LINE_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Side:
+    """A server that speaks the agent server's wire."""
+
+    url: str
+    folder: Path
+    model: str  #: URL of the scripted model
+    process: subprocess.Popen  #: of this server: gunicorn's master
+
+    @property
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"X-Session-API-Key": KEY}, timeout=60)
+
+    @contextlib.contextmanager
+    def client(self, scenario: str, *words: str, key: str = KEY) -> Iterator["Client"]:
+        """A client of the SDK that plays a scenario; it ends with the block."""
+        command = [f"{VENV}/bin/python", str(PROJECT / "tests/interop/client.py"), scenario, self.url, key, *words]
+        env = environment(self.folder) | {"LLM_BASE_URL": self.model}
+        errors = self.folder / f"{scenario}.log"
+        with (
+            errors.open("ab") as log,
+            running(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process,
+        ):
+            yield Client(process, errors)
+
+    def played(self, scenario: str, *words: str, key: str = KEY) -> list[dict[str, Any]]:
+        """Every line of a client that plays a scenario to its end."""
+        with self.client(scenario, *words, key=key) as client:
+            return list(client.lines())
+
+    def workers(self) -> list[psutil.Process]:
+        """The workers of this server."""
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if "gunicorn" in " ".join(child.cmdline())]
+
+    def events(self, conversation_id: str) -> list[dict[str, Any]]:
+        """Every event of a conversation, in the order of the log."""
+        found, query = [], {"limit": "100"}
+        with self.http as http:
+            while True:
+                page = http.get(f"/api/conversations/{conversation_id}/events/search", params=query).json()
+                found += page["items"]
+                if not page["next_page_id"]:
+                    return found
+                query["page_id"] = page["next_page_id"]
+
+
+class Client:
+    """A running client of the SDK."""
+
+    def __init__(self, process: subprocess.Popen, errors: Path) -> None:
+        self.process = process
+        self._errors = errors
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What it tells, until it ends. Raises AssertionError with its last words if it fails."""
+        for line in self.process.stdout:
+            if line.startswith(b"{"):
+                yield json.loads(line)
+        assert self.process.wait(LINE_SECONDS) == 0, self._errors.read_text()[-3000:]
+
+    def until(self, step: str) -> dict[str, Any]:
+        """The next line of that step."""
+        for line in self.lines():
+            if line["step"] == step:
+                return line
+        raise AssertionError(f"the client told no {step}")
+
+    def end(self) -> None:
+        """Let a client that follows end."""
+        self.process.stdin.close()
+        self.process.wait(LINE_SECONDS)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a program of the OpenHands venv; its times are UTC, as this server's are."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "TZ": "UTC",
+        "OPENHANDS_SUPPRESS_BANNER": "1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+
+
+@contextlib.contextmanager
+def alone(folder: Path, model: str) -> Iterator[Side]:
+    """The published agent server by itself."""
+    port = free_port()
+    env = environment(folder) | {
+        "OH_CONVERSATIONS_PATH": f"{folder}/conversations",
+        "OH_WORKSPACE_PATH": f"{folder}/work",
+        "OH_BASH_EVENTS_DIR": f"{folder}/bash",
+        "OH_SECRET_KEY": "a key for tests only",
+        "OH_SESSION_API_KEYS_0": KEY,
+        "OH_ENABLE_VSCODE": "0",
+        "OH_PRELOAD_TOOLS": "0",
+    }
+    command = ["env", f"--chdir={folder}", f"{VENV}/bin/agent-server", "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "log").open("ab") as log, running(command, env=env, stdout=log, stderr=log) as process:
+        side = Side(f"http://127.0.0.1:{port}", folder, model, process)
+        with side.http as http:
+            wait_until(lambda: http.get("/health").status_code == 200, "the published agent server", seconds=120)
+        yield side
+
+
+@contextlib.contextmanager
+def ours(folder: Path, model: str, **settings: str) -> Iterator[Side]:
+    """This server with two workers, and the published agent server as its spec for sandboxes.
+
+    Its sandboxes are not isolated, so that they reach the model, which listens on this machine's loopback.
+    """
+    specs = folder / "specs.toml"
+    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", 'isolation = "none"\n\n[spec.initial_env]', 1))
+    settings = {
+        "SANDBOX_SPECS": str(specs),
+        "SANDBOX_START_SECONDS": "120",
+        "SESSION_API_KEY": KEY,
+        "LLM_MODEL": "openai/scripted",
+        "LLM_BASE_URL": model,
+        "LLM_API_KEY": "none",
+        **settings,
+    }
+    with supervised_server(folder, **settings) as (client, process):
+        yield Side(str(client.base_url).rstrip("/"), folder, model, process)

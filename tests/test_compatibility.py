@@ -1,0 +1,35 @@
+"""The table of compatibility: true to this server and to the documents of its peers."""
+
+import pytest
+
+from app import create_app
+from config import Config
+from docs import compatibility, make
+
+PEERS = ("agent-server", "app-server")
+
+OPERATIONS = sorted({one for peer in PEERS for one in compatibility.operations(peer)})
+
+
+@pytest.fixture(scope="module")
+def app():
+    return create_app(Config(redis_url="redis://127.0.0.1:1"))
+
+
+def test_the_stored_table_is_current():
+    assert make.COMPATIBILITY.read_text() == make.compatibility(), "run `make docs`"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_an_operation_of_a_peer_is_served_or_has_one_reason_not_to_be(app, operation):
+    assert len(compatibility.reasons_for(operation)) == (0 if compatibility.is_served(app, operation) else 1)
+
+
+def test_every_reason_is_that_of_an_operation():
+    used = {reason for operation in OPERATIONS for reason in compatibility.reasons_for(operation)}
+    assert [text for _, text in compatibility.reasons() if text not in used] == []
+
+
+def test_an_operation_that_is_not_served_is_404_as_json(app):
+    response = app.test_client().get("/api/settings")
+    assert (response.status_code, list(response.get_json())) == (404, ["detail"])
