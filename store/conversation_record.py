@@ -1,6 +1,7 @@
-"""The state of a conversation as Redis has it, read."""
+"""The state of a conversation as Redis has it."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from store.keys import APP_FIELD, TOLD_FIELD
@@ -28,3 +29,14 @@ def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[st
 def _popped(texts: dict[str, str], prefix: str) -> dict[str, Any]:
     """The fields of a prefix, taken out of the others and read."""
     return {name.removeprefix(prefix): json.loads(texts.pop(name)) for name in [*texts] if name.startswith(prefix)}
+
+
+def groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
+    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
+    parent = app.get("parent_conversation_id")
+    return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
+
+
+def app_fields(app: Mapping[str, Any]) -> dict[str, str]:
+    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
+    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
