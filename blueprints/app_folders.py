@@ -26,7 +26,7 @@ app_folders = Blueprint(
 
 @app_folders.get("/file")
 @needs("approve")
-@app_folders.fails(404, 409, 410, 413, 502)
+@app_folders.fails(404, 409, 410, 413, 414, 502)
 @app_folders.arguments(FileQuery(), location="query")
 @app_folders.response(200, {"type": "string"}, description="The text of the file; empty where there is none")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -38,7 +38,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 
 @app_folders.get("/files")
 @needs("approve")
-@app_folders.fails(404, 409, 410, 502)
+@app_folders.fails(404, 409, 410, 414, 502)
 @app_folders.arguments(FolderQuery(), location="query")
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -50,7 +50,7 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
 
 @app_folders.get("/git/changes")
 @needs("read")
-@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.fails(404, 409, 410, 414, 429, 502)
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -62,7 +62,7 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 
 @app_folders.get("/git/diff")
 @needs("read")
-@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.fails(404, 409, 410, 414, 429, 502)
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
