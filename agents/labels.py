@@ -30,14 +30,12 @@ def relabel(
     """
     store = commands.store
     if app is None:
-        store.conversations.update(conversation_id, **labels)
+        is_due = store.conversations.update(conversation_id, **labels)
     else:
-        store.app_conversations.update(conversation_id, app=app, **labels)
-    if not labels:
-        return
-    with suppress(ConversationNotFound, NotReachable, AgentUnreachable):
-        state = store.conversations.get(conversation_id)
-        if "labels_due" in state:
+        is_due = store.app_conversations.update(conversation_id, app=app, **labels)
+    if is_due:
+        with suppress(ConversationNotFound, NotReachable, AgentUnreachable):
+            state = store.conversations.get(conversation_id)
             tell(store, commands.agent_in(SandboxId(state["sandbox_id"])), state)
 
 

@@ -102,9 +102,10 @@ class AgentServer:
             raise AgentUnreachable("The agent server's response has no list of events with ids as its items")
         return str(items[0]["id"])
 
-    def count_events(self, conversation_id: ConversationId) -> int:
-        """The number of events in the agent's own log of a conversation."""
-        number = _json(self._call("GET", f"/api/conversations/{conversation_id}/events/count", repeatable=True))
+    def count_events(self, conversation_id: ConversationId, *, seconds: float | None = None) -> int:
+        """The number of events in the agent's own log of a conversation; seconds is by default the client's."""
+        path = f"/api/conversations/{conversation_id}/events/count"
+        number = _json(self._call("GET", path, repeatable=True, seconds=seconds))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise AgentUnreachable("The agent server's response is no number of events")
         return number

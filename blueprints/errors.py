@@ -19,7 +19,7 @@
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
 | Detached, SandboxNotNamed                         | 409                                 |
-| ActionsWait                                       | 409                                 |
+| ActionsWait, HoldsBack                            | 409                                 |
 | VerbRefused: the agent server says no             | as it says                          |
 | ClientGone: nobody waits for the response         | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
@@ -53,7 +53,7 @@ from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForw
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import WAKING, NotReachable
 from agents.starts import StartFailed, StartNotDone
-from agents.verbs import ActionsWait, VerbRefused
+from agents.verbs import ActionsWait, HoldsBack, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -123,6 +123,7 @@ _CONFLICTS = (
     Detached,
     SandboxNotNamed,
     ActionsWait,
+    HoldsBack,
     IllegalMove,
     IdInUse,
     SandboxRefuses,

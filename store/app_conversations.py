@@ -104,14 +104,14 @@ class AppConversations:
         told = {name: reported[name] for name in TOLD_MEMBERS if reported.get(name) is not None}
         self._conversations.report(conversation_id, sandbox_id, app=app, told=told, parent_id=parent_id, **fields)
 
-    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> None:
-        """Set members of an app conversation, and its title or tags; others stay as they are. Three round trips.
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> bool:
+        """Set members of an app conversation, and its title or tags, as `Conversations.update`. Three round trips.
 
         Raises ConversationNotFound, also of a detached conversation.
         """
         if self._conversations.sandbox_of(conversation_id) is None:
             raise ConversationNotFound
-        self._conversations.update(conversation_id, app=app, **fields)
+        return self._conversations.update(conversation_id, app=app, **fields)
 
     def in_sandbox(self, sandbox_id: SandboxId) -> int:
         """The number of conversations in a sandbox. One round trip."""

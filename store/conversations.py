@@ -172,17 +172,18 @@ class Conversations:
             raise ConversationNotFound
         return stored[1].decode() if stored[1] else None
 
-    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> None:
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> bool:
         """Set a title, tags, a security analyzer, or members that only app conversations have; others stay as they are.
 
-        Two round trips. Raises ConversationNotFound.
+        True if its agent must be told a title or tags. Two round trips. Raises ConversationNotFound.
         """
         args: list[Any] = [*Stamp.now().args, "-"]
         for name, value in fields.items():
             args += (name, json.dumps(value), int(name in _ANNOUNCED))
         for name, value in _app_fields(app or {}).items():
             args += (name, value, 0)
-        self._listing.write(self._scripts.set_fields, conversation_id, args)
+        [outcome] = self._listing.write(self._scripts.set_fields, conversation_id, args)
+        return bool(outcome == "due")
 
     def report(
         self,

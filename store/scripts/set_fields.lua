@@ -4,7 +4,7 @@
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)
 --       then three per field: name, value as JSON, "1" for an event, else "0"
--- Returns  {"set", revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
+-- Returns  {"set" | "due": set, and its agent is to be told, revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
@@ -23,4 +23,4 @@ for i = 6, #ARGV, 3 do
     if in_sandbox and (name == 'title' or name == 'tags') then log.fields.labels_due = ARGV[1] end
   end
 end
-return close_log('set', ARGV[4])
+return close_log(log.fields.labels_due and 'due' or 'set', ARGV[4])

@@ -31,6 +31,7 @@ def linked(store, conversation, sandbox, agent):
     """A conversation whose agent is idle."""
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={"llm_model": "old", "start_id": "s"})
     agent.state = {"execution_status": "idle", "leaf_event_id": "leaf", "response": "because"}
+    agent.state["confirmation_policy"] = {"kind": "NeverConfirm"}
     return conversation
 
 
@@ -76,6 +77,18 @@ def test_no_verb_that_takes_a_step_reaches_an_agent_that_waits_or_soon_may(clien
     response = client.post(url(linked, verb), json=BODIES[verb])
 
     assert response.status_code == 409
+    assert agent.posted(f"/{verb}") == []
+
+
+@pytest.mark.parametrize("policy", [{"kind": "AlwaysConfirm"}, {"kind": "ConfirmRisky"}, {"kind": "Unknown"}, None])
+@pytest.mark.parametrize("verb", ["goal", "goal/resume"])
+def test_no_goal_is_pursued_under_a_policy_whose_actions_its_loop_would_execute(client, agent, linked, verb, policy):
+    agent.state["confirmation_policy"] = policy
+
+    response = client.post(url(linked, verb), json=BODIES[verb])
+
+    assert response.status_code == 409
+    assert "NeverConfirm" in response.get_json()["detail"]
     assert agent.posted(f"/{verb}") == []
 
 
