@@ -9,6 +9,6 @@ messages. From the outside in: `__main__.py` the program, `api.py` HTTP, `server
 
 What the agent does next is decided by a `Mind` (`mind.py`): the rule there, or `model.py`, which asks a model. Of the
 latter: `history.py` makes the messages for the model from the events, `endpoint.py` sends them, `llm.py` says to which
-model and with which key, `tools.py` reads its calls. `policy.py` says which actions wait for a person, `terminal.py`
+model and with which key, `tools.py` reads its calls. `policy.py` says which actions wait for a person; `terminal.py`
 and `files.py` execute them. An agent of yours is another `Mind`, which `server.py` gives to conversations.
 """

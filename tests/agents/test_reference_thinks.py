@@ -307,7 +307,7 @@ def test_the_environments_key_is_not_sent_to_an_endpoint_of_a_start_request(agen
 def test_clients_are_told_of_an_agent_that_the_sdk_can_read(agent):
     for given in (None, {}, {"tools": []}):
         told = agent.client.get(agent.begin(agent=given)).json()["agent"]
-        assert (told["kind"], told["llm"]) == ("Agent", {"model": "scripted"})
+        assert (told["kind"], told["llm"]) == ("Agent", {"model": "scripted", "usage_id": "agent"})
 
 
 def test_a_completion_that_is_not_streamed_is_taken_too(agent, model):
