@@ -141,3 +141,22 @@ def test_an_agent_that_is_killed_by_its_own_tool_tells_the_model_and_goes_on(api
 
     assert observed(api, conversation)[0] == "once\n"
     assert "Whether it took effect is not known" in model.told("tool")[0]
+
+
+def test_the_model_of_a_start_request_reaches_the_agent_and_its_key_no_response(api, model):
+    key, identity = f"given-{uuid4().hex}", str(uuid4())
+    llm = {"model": "theirs", "api_key": key, "base_url": model.url}
+    message = {"role": "user", "content": [{"type": "text", "text": "hello"}], "run": True}
+    body = {"conversation_id": identity, "agent": {"kind": "Agent", "llm": llm}, "initial_message": message}
+    workspace = {"kind": "LocalWorkspace", "working_dir": "workspace/project"}
+    model.script += [calls(edit("create", "made", file_text="x"))]
+
+    started = api.call("POST", "/conversations", status=201, json={**body, "workspace": workspace})
+    wait_until(lambda: api.count(identity, kind="ObservationEvent") == 2, "the end of the run")
+
+    assert model.keys[-1] == f"Bearer {key}"
+    assert model.asked[-1]["model"] == "theirs"
+    [made] = [one["observation"] for one in api.events(identity, kind__eq="ObservationEvent")][:1]
+    assert "workspace/project/made" in made["content"][0]["text"]
+    info = api.call("GET", f"/conversations/{identity}")
+    assert key not in json.dumps([started, info, api.events(identity), api.call("GET", "/v1/sandboxes/search")])
