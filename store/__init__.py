@@ -27,7 +27,6 @@ from store.scripts import Scripts
 from store.seal_check import SealCheck
 from store.secrets import Sealer
 from store.signals import Signals
-from store.start_bodies import StartBodies
 from store.start_tasks import StartTasks
 from store.text import MessageText
 from store.wakeups import Wakeups
@@ -50,7 +49,6 @@ class Store:
     sandboxes: Sandboxes
     archives: Archives
     start_tasks: StartTasks
-    start_bodies: StartBodies
     wakeups: Wakeups
     followers: Followers
     forks: Forks
@@ -99,7 +97,6 @@ def open_store(
         sandboxes=sandboxes,
         archives=Archives(clients.commands, scripts),
         start_tasks=StartTasks(clients.commands, scripts, sealer, sandboxes, places),
-        start_bodies=StartBodies(clients.commands, sealer),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
         forks=Forks(scripts, listing, conversations),
