@@ -83,6 +83,11 @@ def from_variables(cls: type[Any]) -> dict[str, Any]:
     return values
 
 
+def variable(name: str) -> str:
+    """A variable of the environment that is no setting of this server: text for sandboxes. Empty where it is unset."""
+    return Env().str(name, "")
+
+
 def read_ports(name: str, text: str) -> range:
     """The ports of FIRST-LAST. Raises ConfigError."""
     match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", text)

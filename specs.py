@@ -1,6 +1,5 @@
 """The sandbox specs: read from a TOML file when the server starts, checked whole, never changed."""
 
-import os
 import platform
 import re
 import tomllib
@@ -13,6 +12,7 @@ from typing import Any
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
 
 from config import ConfigError
+from settings import variable
 
 #: the specs that come with the server
 BUNDLED = Path(__file__).parent / "specs.toml"
@@ -168,8 +168,8 @@ def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = _from_environment(value)
         elif not isinstance(value, str):
             found[name] = value
-        elif all(os.environ.get(variable) for variable in _OF_SERVER.findall(value)):
-            found[name] = _OF_SERVER.sub(lambda match: os.environ[match[1]], value)
+        elif all(variable(one) for one in _OF_SERVER.findall(value)):
+            found[name] = _OF_SERVER.sub(lambda match: variable(match[1]), value)
     return found
 
 

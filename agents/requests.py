@@ -53,7 +53,7 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
     What clients have set since the first start, a policy above all, stays. Raises ConversationNotFound, SecretsRefused.
     """
     state, secrets = store.conversations.get(conversation_id), store.conversations.secrets_of(conversation_id)
-    own = store.start_bodies.of(conversation_id)
+    own = store.start_tasks.bodies.of(conversation_id)
     if own is not None:
         body = own_request(conversation_id, own, working_folder(sandbox, spec))
         body |= {name: state[name] for name in _CHANGED if state[name]}

@@ -31,7 +31,6 @@ from store.scripts import Scripts
 from store.seal_check import SealCheck
 from store.secrets import Sealer
 from store.signals import Signals
-from store.start_bodies import StartBodies
 from store.start_tasks import StartTasks
 from store.text import MessageText
 from store.wakeups import Wakeups
@@ -56,7 +55,6 @@ class Store:
     archives: Archives
     checks: Checks
     start_tasks: StartTasks
-    start_bodies: StartBodies
     queued_messages: QueuedMessages
     wakeups: Wakeups
     followers: Followers
@@ -109,7 +107,6 @@ def open_store(
         archives=Archives(clients.commands, scripts),
         checks=Checks(scripts, limits),
         start_tasks=start_tasks,
-        start_bodies=StartBodies(clients.commands, sealer),
         queued_messages=QueuedMessages(scripts, start_tasks, conversations),
         wakeups=Wakeups(clients.signals),
         followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),

@@ -59,8 +59,8 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: what started its agent, sealed, see `start_bodies.py`.
-        Two round trips, in a sandbox three. Raises SecretsRefused, TooManyConversations.
+        start_body: see `start_bodies.py`. Two round trips, in a sandbox three. Raises SecretsRefused,
+        TooManyConversations.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():

@@ -21,6 +21,7 @@ from store.places import Places
 from store.sandboxes import Sandboxes
 from store.scripts import Scripts
 from store.secrets import Sealer
+from store.start_bodies import StartBodies
 from wire import ConversationId, Micros
 
 #: the statuses in which a start task is finished, for good. Source: the app-server wire
@@ -74,6 +75,7 @@ class StartTasks:
         self._sealer = sealer
         self._sandboxes = sandboxes
         self._places = places
+        self.bodies = StartBodies(redis, sealer)
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
         self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
 

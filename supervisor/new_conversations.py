@@ -31,7 +31,7 @@ def new_conversation(
         new = _of_app(start, request, spec, secrets)
     else:
         new = _of_client(start, request, given, working_folder(sandbox, spec))
-        new.kept["start_body"] = store.start_bodies.sealed(start.conversation_id, given["body"])
+        new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
     return new._replace(kept={**new.kept, "secrets": secrets, "sandbox_id": sandbox.id})
 
 

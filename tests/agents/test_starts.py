@@ -150,10 +150,10 @@ def test_a_body_is_sealed_for_its_conversation_and_goes_with_its_start_task(make
 
 def test_a_deleted_conversation_leaves_no_body(make, conversation):
     store = make()
-    sealed = store.start_bodies.sealed(conversation, {**BODY["body"], "initial_message": {}, "secrets": {}})
+    sealed = store.start_tasks.bodies.sealed(conversation, {**BODY["body"], "initial_message": {}, "secrets": {}})
     store.conversations.create(conversation, sandbox_id="box", app={}, start_body=sealed)
-    assert store.start_bodies.of(conversation) == BODY["body"]
+    assert store.start_tasks.bodies.of(conversation) == BODY["body"]
 
     store.conversations.delete(conversation)
 
-    assert store.start_bodies.of(conversation) is None
+    assert store.start_tasks.bodies.of(conversation) is None
