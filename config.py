@@ -198,8 +198,8 @@ class Config:
         "", "URL that sandboxes post to, of `/api/v1/webhooks`; unset: that of HOST and PORT."
     )
     wake_seconds: float = _setting(
-        30.0,
-        "Seconds that a message, a run or a setting waits for a sandbox that it wakes; 0: it wakes none and gets 409.",
+        25.0,
+        "Seconds that a message, a run or a setting waits for a sandbox that it wakes; 0: it wakes none and gets 503.",
         least=0,
         most=600,
     )

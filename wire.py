@@ -23,6 +23,29 @@ MOST_TITLE = 200
 #: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
 MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
 
+#: members of a conversation that its agent server reports beside title, tags, stats and agent, and that are kept as
+#: reported. Source: ConversationInfo of the agent-server wire
+TOLD_MEMBERS = (
+    "workspace",
+    "persistence_dir",
+    "max_iterations",
+    "stuck_detection",
+    "activated_knowledge_skills",
+    "invoked_skills",
+    "blocked_actions",
+    "blocked_messages",
+    "last_user_message_id",
+    "leaf_event_id",
+    "hook_config",
+    "current_model_id",
+    "available_models",
+    "supports_runtime_model_switch",
+    "launched_agent_profile",
+    "client_tools",
+    "tool_module_qualnames",
+    "runtime_info",
+)
+
 #: every execution status of a conversation. Source: the agent-server wire
 EXECUTION_STATUSES = (
     "idle",

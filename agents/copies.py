@@ -2,6 +2,8 @@
 
 The agent server copies first, then what is open in its copy is rejected, and only then the copy is a conversation here.
 So nobody can run a copy whose actions nobody has approved, and a copy that is interrupted leaves nothing here.
+
+An agent server that makes no copies, as the reference agent, leaves the copy detached.
 """
 
 from contextlib import suppress
@@ -34,9 +36,13 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> Conve
         if not is_later():
             raise IdInUse
         return store.forks.fork(source, **request, sandbox_id=sandbox_id)
-    took, made = store.places.take(sandbox_id, target, made=False), False
+    took = store.places.take(sandbox_id, target, made=False)
+    made: bool | None = False
     try:
         made = _fork_at_agent(verbs, SandboxId(sandbox_id), source, request)
+        if made is None:
+            store.places.leave(sandbox_id, target)
+            return store.forks.fork(source, **request)
         verbs.close_open_actions(SandboxId(sandbox_id), target)
         open_actions = {*store.events.open_ids(source), *filter(None, [request.get("from_event_id")])}
         claims = [reject_claim(action_id) for action_id in open_actions]
@@ -51,14 +57,17 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> Conve
     return target
 
 
-def _fork_at_agent(verbs: Verbs, sandbox_id: SandboxId, source: ConversationId, request: dict[str, Any]) -> bool:
-    """Whether this call made the copy; an earlier attempt at the same request may have made it."""
+def _fork_at_agent(verbs: Verbs, sandbox_id: SandboxId, source: ConversationId, request: dict[str, Any]) -> bool | None:
+    """Whether this call made the copy, and not an earlier attempt at it. None: this agent server makes no copies."""
     note_reach()
     try:
         verbs.call(sandbox_id, "POST", f"{source}/fork", request)
     except VerbRefused as refusal:
         if refusal.status == 409 and is_later():
             return False
+        if refusal.status == 404 and "from_event_id" not in refusal.detail:
+            verbs.call(sandbox_id, "GET", source)  # which it knows, unless this raises
+            return None
         raise
     return True
 

@@ -21,7 +21,8 @@ def delete(commands: Commands, conversation_id: ConversationId) -> None:
         if sandbox_id:
             commands.agent_in(SandboxId(sandbox_id)).delete(conversation_id)
     store.conversations.delete(conversation_id)
-    store.queued_messages.drop(conversation_id)
+    if sandbox_id:
+        store.queued_messages.drop(conversation_id)
     if sandbox_id and not store.app_conversations.in_sandbox(SandboxId(sandbox_id)):
         with suppress(SandboxNotFound, SandboxRefuses):
             store.sandboxes.ask(SandboxId(sandbox_id), "delete")

@@ -27,8 +27,8 @@ from wire import (
     read_event,
 )
 
-#: seconds that a connection may take, and that a health check may take
-_CONNECT, _ALIVE = 2.0, 2.0
+#: seconds that a connection may take, that a health check may take, and a change of a title, which can wait
+_CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
 
 #: most bytes of a response
 MOST_BYTES = 8 << 20
@@ -102,9 +102,10 @@ class AgentServer:
             raise AgentUnreachable("The agent server's response has no list of events with ids as its items")
         return str(items[0]["id"])
 
-    def count_events(self, conversation_id: ConversationId) -> int:
-        """The number of events in the agent's own log of a conversation."""
-        number = _json(self._call("GET", f"/api/conversations/{conversation_id}/events/count", repeatable=True))
+    def count_events(self, conversation_id: ConversationId, *, seconds: float | None = None) -> int:
+        """The number of events in the agent's own log of a conversation; seconds is by default the client's."""
+        path = f"/api/conversations/{conversation_id}/events/count"
+        number = _json(self._call("GET", path, repeatable=True, seconds=seconds))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise AgentUnreachable("The agent server's response is no number of events")
         return number
@@ -154,6 +155,11 @@ class AgentServer:
     def ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of a response to a request that changes nothing; options are httpx's. Raises ResponseTooLong."""
         return _json(self._call(method, path, repeatable=True, **options))
+
+    def label(self, conversation_id: ConversationId, labels: dict[str, Any]) -> None:
+        """Set the title and the tags of a conversation."""
+        path = f"/api/conversations/{conversation_id}"
+        self._call("PATCH", path, json=labels, repeatable=True, seconds=_LABEL)
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the agent server."""

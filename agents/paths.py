@@ -23,7 +23,7 @@ def within(folder: str, path: str) -> str:
         if root.startswith("/") and (path == root or path.startswith(f"{root.rstrip('/')}/")):
             path = path[len(root.rstrip("/")) :].lstrip("/")
             break
-    inner = posixpath.normpath(path or ".")
+    inner = posixpath.normpath(path) if path else "."
     if "\0" in inner or inner.startswith("/") or inner == ".." or inner.startswith("../"):
         raise PathOutside
     return inner

@@ -47,13 +47,13 @@ def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
 
 
 def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
-    """The sandbox when it runs: one that is PAUSED is resumed first, which takes so many seconds at most.
+    """The sandbox when it runs: one that is or gets PAUSED is resumed first, which takes so many seconds at most.
 
     ERROR is not woken: a person should read why it failed. Raises NotReachable, TooManySandboxes.
     """
     deadline = time.monotonic() + seconds
     sandbox = store.sandboxes.use(sandbox_id)
-    if sandbox is not None and sandbox.status == "PAUSED" and seconds:
+    if sandbox is not None and sandbox.wanted == "paused" and sandbox.status in ("PAUSED", "RUNNING") and seconds:
         ask_to_wake(store, sandbox_id)
         sandbox = store.sandboxes.use(sandbox_id)
     while sandbox is not None and sandbox.status == "STARTING" and time.monotonic() < deadline:

@@ -27,12 +27,12 @@ def with_room(store: Store, ask: Callable[[], Reply]) -> Reply:
 
     Raises what ask raises, TooManySandboxes where none gives way.
     """
-    while True:
-        try:
+    there_may_be_room = True
+    while there_may_be_room:
+        with suppress(TooManySandboxes):
             return ask()
-        except TooManySandboxes:
-            if not _one_gave_way(store):
-                raise
+        there_may_be_room = _one_gave_way(store)
+    return ask()  # another process may have paused one meanwhile
 
 
 def _one_gave_way(store: Store) -> bool:

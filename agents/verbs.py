@@ -6,6 +6,7 @@ is stored nowhere here: it may hold the key of a model.
 Guarantee: no verb decides what waits. An agent server takes a step when it is asked to condense, or to pursue a goal,
 and its step executes every action that is open. So these are refused while an action waits, and while a decision is on
 its way; and where a verb re-roots the log, what is open on the new branch is rejected before anything can run there.
+The loop of a goal runs on whatever waits between its rounds, so it needs a policy that holds nothing back.
 """
 
 import json
@@ -25,7 +26,8 @@ from wire import ConversationId, InvalidJson, parse_json
 _OF_THE_REQUEST = (400, 404, 409, 422, 429, 504)
 
 #: verbs by which an agent server takes a step, beside its runs
-_STEPPING = ("condense", "goal", "goal/resume", "navigate")
+_LOOPING = ("goal", "goal/resume")
+_STEPPING = ("condense", *_LOOPING, "navigate")
 
 #: reason of the rejection of an action that is open where a conversation is navigated to, or in a copy of it
 _RE_ROOTED = "This action was not executed on this branch of the conversation: it needs a new proposal."
@@ -38,6 +40,16 @@ class ActionsWait(Exception):
 
     def __init__(self, verb: str) -> None:
         super().__init__(f"Cannot {verb}: actions wait for a decision, which this would take. Answer them first")
+
+
+class HoldsBack(Exception):
+    """A goal's loop would execute actions that the policy holds back, without asking anybody."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            f"Cannot {verb}: the agent's loop would execute what the confirmation policy holds back. "
+            "It needs the policy NeverConfirm"
+        )
 
 
 class VerbRefused(Exception):
@@ -58,7 +70,10 @@ class Verbs:
         self._require_client = require_client
 
     def ask(self, conversation_id: ConversationId, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Have the agent server of a conversation do something; its response. Raises ActionsWait, IllegalMove."""
+        """Have the agent server of a conversation do something; its response.
+
+        Raises ActionsWait, HoldsBack, IllegalMove, OutcomeUnknown.
+        """
         attempts.refuse_later()
         sandbox_id = self.forwarding.sandbox_of(conversation_id)
         if verb in _STEPPING:
@@ -105,11 +120,18 @@ class Verbs:
         """Raises ActionsWait, and IllegalMove while the agent runs: it could wait when its run has ended."""
         if self.store.deliveries.get(conversation_id) or self.store.confirmations.pending(conversation_id):
             raise ActionsWait(verb)
-        status = self.call(sandbox_id, "GET", conversation_id).get("execution_status")
+        state = self.call(sandbox_id, "GET", conversation_id)
+        status = state.get("execution_status")
         if status == "waiting_for_confirmation":
             raise ActionsWait(verb)
         if status == "running":
             raise IllegalMove(verb, "running")
+        if verb in _LOOPING and not _lets_all_pass(state.get("confirmation_policy")):
+            raise HoldsBack(verb)
+
+
+def _lets_all_pass(policy: Any) -> bool:
+    return isinstance(policy, dict) and policy.get("kind") == "NeverConfirm"
 
 
 def _reply(status: int, raw: bytes) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from uuid import UUID
 from flask import Response, current_app, g, jsonify, request
 
 from agents.deletions import delete_with_children
+from agents.labels import relabel
 from blueprints import current_commands, current_store
 from blueprints.api import (
     Blueprint,
@@ -194,7 +195,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Change an app conversation."""
     own = {name: changes.pop(name) for name in ("title", "tags") if name in changes}
-    current_store.app_conversations.update(conversation_id, app=changes, **own)
+    relabel(current_commands, conversation_id, app=changes, **own)
     return current_store.app_conversations.get(conversation_id)
 
 

@@ -2,6 +2,7 @@
 its repository, skills and hooks by the agent server. Source: the app-server wire.
 """
 
+import posixpath
 from typing import Any
 
 from flask import Response, jsonify
@@ -25,7 +26,7 @@ app_folders = Blueprint(
 
 @app_folders.get("/file")
 @needs("approve")
-@app_folders.fails(404, 409, 410, 413, 502)
+@app_folders.fails(404, 409, 410, 413, 414, 502)
 @app_folders.arguments(FileQuery(), location="query")
 @app_folders.response(200, {"type": "string"}, description="The text of the file; empty where there is none")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -37,19 +38,19 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 
 @app_folders.get("/files")
 @needs("approve")
-@app_folders.fails(404, 409, 410, 502)
+@app_folders.fails(404, 409, 410, 414, 502)
 @app_folders.arguments(FolderQuery(), location="query")
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
     sandbox_id, folder = _kept(conversation_id)
     inner = _within(folder, query["path"], "path")
-    return jsonify(current_store.sandbox_files.names(sandbox_id, f"{folder.rstrip('/')}/{inner}"))
+    return jsonify(current_store.sandbox_files.names(sandbox_id, posixpath.normpath(posixpath.join(folder, inner))))
 
 
 @app_folders.get("/git/changes")
 @needs("read")
-@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.fails(404, 409, 410, 414, 429, 502)
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
@@ -61,7 +62,7 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 
 @app_folders.get("/git/diff")
 @needs("read")
-@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.fails(404, 409, 410, 414, 429, 502)
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:

@@ -7,6 +7,7 @@ from flask import request as flask_request
 
 from agents.copies import fork
 from agents.deletions import delete
+from agents.labels import relabel
 from agents.starts import started
 from blueprints import current_commands, current_specs, current_store
 from blueprints.agent_verbs import current_verbs
@@ -142,7 +143,7 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Change a conversation's title or tags."""
-    current_store.conversations.update(conversation_id, **changes)
+    relabel(current_commands, conversation_id, **changes)
     return _DONE
 
 

@@ -19,7 +19,7 @@
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
 | Detached, SandboxNotNamed                         | 409                                 |
-| ActionsWait                                       | 409                                 |
+| ActionsWait, HoldsBack                            | 409                                 |
 | VerbRefused: the agent server says no             | as it says                          |
 | ClientGone: nobody waits for the response         | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
@@ -51,9 +51,9 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthoriz
 
 from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import NotReachable
+from agents.reach import WAKING, NotReachable
 from agents.starts import StartFailed, StartNotDone
-from agents.verbs import ActionsWait, VerbRefused
+from agents.verbs import ActionsWait, HoldsBack, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
@@ -123,6 +123,7 @@ _CONFLICTS = (
     Detached,
     SandboxNotNamed,
     ActionsWait,
+    HoldsBack,
     IllegalMove,
     IdInUse,
     SandboxRefuses,
@@ -131,6 +132,15 @@ _CONFLICTS = (
     OutcomeUnknown,
     ResponseNotKept,
     NobodyReceives,
+)
+
+
+#: what a sandbox that is PAUSED refuses with 409, as clients of these know it: two wake nothing. Clients of the others
+#: take a 409 for a conversation that runs already. Source: docs/wire.md, 11
+_CONFLICTS_IF_PAUSED = (
+    "Conversations.pause_conversation",
+    "Conversations.interrupt_conversation",
+    "App Conversations.send_app_message",
 )
 
 
@@ -201,7 +211,7 @@ def _refuser(place: str, member: str) -> Callable[[Exception], Response]:
 
 
 def _not_reachable(error: NotReachable) -> Response:
-    if error.is_passing:
+    if error.is_passing or (error.status in WAKING and request.endpoint not in _CONFLICTS_IF_PAUSED):
         return _retry_later(str(error))
     return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
 

@@ -5,7 +5,7 @@ An agent in a sandbox shows the sandbox's hook key, the agent of a detached conv
 
 from typing import Any
 
-from flask import g, request
+from flask import current_app, g, request
 from marshmallow import ValidationError
 
 from blueprints import current_store
@@ -85,5 +85,10 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 
 def _tell(told: dict[str, Any]) -> dict[str, bool]:
-    current_store.app_conversations.report(g.principal.sandbox_id, ConversationId(told.pop("id")), told)
+    conversation_id = ConversationId(told.pop("id"))
+    if too_long := told.pop("too_long"):
+        current_app.logger.warning(
+            "conversation %s: its agent reports more than is kept of %s", conversation_id, ", ".join(too_long)
+        )
+    current_store.app_conversations.report(g.principal.sandbox_id, conversation_id, told)
     return {"success": True}

@@ -4,7 +4,6 @@ from marshmallow import fields
 
 from schemas.fields import BaseSchema
 
-_NULLABLE = {"type": ["string", "null"]}
 _NO_PROFILES: dict[str, object] = {"profiles": {}, "active": None}
 
 
@@ -26,12 +25,12 @@ class User(BaseSchema):
         allow_none=True, metadata={"description": "Null but with `expose_secrets`: the sandbox has it anyway."}
     )
     llm_profiles = fields.Constant(_NO_PROFILES)
-    mcp_config = fields.Constant(None, metadata=_NULLABLE)
+    mcp_config = fields.Constant(None)
 
 
 class SandboxSecret(BaseSchema):
     name = fields.String(required=True)
-    description = fields.Constant(None, metadata=_NULLABLE)
+    description = fields.Constant(None)
 
 
 class SandboxSecrets(BaseSchema):

@@ -4,8 +4,6 @@ from marshmallow import fields
 
 from schemas.fields import BaseSchema
 
-_NULLABLE = {"type": ["string", "null"]}
-
 _NONE: list[str] = []
 
 #: settings, integrations, accounts and bills are not kept here: a client that hides those pages asks for none of them
@@ -33,14 +31,14 @@ class WebClientConfig(BaseSchema):
 
     kind = fields.Constant("WebClientConfig")
     app_mode = fields.Constant("oss")
-    posthog_client_key = fields.Constant(None, metadata=_NULLABLE)
+    posthog_client_key = fields.Constant(None)
     feature_flags = fields.Constant(FEATURES)
     providers_configured = fields.Constant(_NONE)
-    maintenance_start_time = fields.Constant(None, metadata=_NULLABLE)
-    auth_url = fields.Constant(None, metadata=_NULLABLE)
-    recaptcha_site_key = fields.Constant(None, metadata=_NULLABLE)
+    maintenance_start_time = fields.Constant(None)
+    auth_url = fields.Constant(None)
+    recaptcha_site_key = fields.Constant(None)
     faulty_models = fields.Constant(_NONE)
-    error_message = fields.Constant(None, metadata=_NULLABLE)
+    error_message = fields.Constant(None)
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
-    github_app_slug = fields.Constant(None, metadata=_NULLABLE)
+    github_app_slug = fields.Constant(None)
     acp_providers = fields.Constant(_NONE)

@@ -1,13 +1,27 @@
 """The report of an agent server about a conversation. Source: the app-server wire."""
 
-from marshmallow import fields
+import json
+from typing import Any
 
+from marshmallow import fields, post_load
+
+from redaction import redacted
 from schemas.conversations import Settings
 from schemas.fields import BaseSchema, Id
+from wire import TOLD_MEMBERS
+
+#: bytes of JSON of one reported member; the agent, which may have its skills in it, may have more
+MOST_TOLD_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
+
+#: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
+_DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
 
 
 class ConversationTold(BaseSchema):
-    """The members of a ConversationInfo that are stored; the others follow from its events."""
+    """The members of a ConversationInfo that are stored; the others follow from its events.
+
+    A member that is too long is left out, and named in `too_long`: a refusal would lose all others with it.
+    """
 
     id = Id(required=True)
     parent_conversation_id = Id(allow_none=True)
@@ -16,3 +30,32 @@ class ConversationTold(BaseSchema):
     tags = fields.Dict(keys=fields.String(), values=fields.String(), allow_none=True)
     stats = fields.Dict(allow_none=True)
     agent = Settings()
+    workspace = fields.Dict(allow_none=True)
+    persistence_dir = fields.String(allow_none=True)
+    max_iterations = fields.Integer(strict=True, allow_none=True)
+    stuck_detection = fields.Boolean(allow_none=True)
+    activated_knowledge_skills = fields.List(fields.Raw(), allow_none=True)
+    invoked_skills = fields.List(fields.Raw(), allow_none=True)
+    blocked_actions = fields.Dict(allow_none=True)
+    blocked_messages = fields.Dict(allow_none=True)
+    last_user_message_id = fields.String(allow_none=True)
+    leaf_event_id = fields.String(allow_none=True)
+    hook_config = fields.Dict(allow_none=True)
+    current_model_id = fields.String(allow_none=True)
+    available_models = fields.List(fields.Raw(), allow_none=True)
+    supports_runtime_model_switch = fields.Boolean(allow_none=True)
+    launched_agent_profile = fields.Raw(allow_none=True)
+    client_tools = fields.List(fields.Raw(), allow_none=True)
+    tool_module_qualnames = fields.Dict(allow_none=True)
+    runtime_info = fields.Dict(allow_none=True)
+
+    @post_load
+    def _bounded(self, told: dict[str, Any], **_: Any) -> dict[str, Any]:
+        bounds = {**dict.fromkeys(TOLD_MEMBERS, MOST_TOLD_BYTES), "agent": MOST_AGENT_BYTES}
+        too_long = [name for name, most in bounds.items() if name in told and len(json.dumps(told[name])) > most]
+        kept = {
+            name: value if name in _DESCRIPTIONS or name not in TOLD_MEMBERS else redacted(value)
+            for name, value in told.items()
+            if name not in too_long
+        }
+        return {**kept, "too_long": too_long}

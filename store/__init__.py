@@ -19,6 +19,7 @@ from store.forks import Forks
 from store.health import Health
 from store.hosts import Hosts
 from store.idempotency import Idempotency
+from store.labels import Labels
 from store.listing import Listing
 from store.places import Places
 from store.queued_messages import QueuedMessages
@@ -67,6 +68,7 @@ class Store:
     counters: Counters
     places: Places
     hosts: Hosts
+    labels: Labels
 
 
 def open_store(
@@ -92,8 +94,7 @@ def open_store(
     confirmations = Confirmations(scripts, listing, bounds)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
     start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
-    text = MessageText(clients.commands, text_cache_bytes)
-    signals = Signals(clients.commands, clients.signals)
+    text, signals = MessageText(clients.commands, text_cache_bytes), Signals(clients.commands, clients.signals)
     return Store(
         data_version=DataVersion(clients.commands, clients.health, listing, sealer),
         seal_check=SealCheck(clients.health, sealer),
@@ -120,4 +121,5 @@ def open_store(
         counters=Counters(clients.commands, scripts),
         places=places,
         hosts=Hosts(clients.health),
+        labels=Labels(scripts),
     )

@@ -8,7 +8,7 @@ from store.errors import ConversationNotFound
 from store.listing import Cursor, Filter, Listing
 from store.sandbox_record import Sandbox, SandboxId
 from store.sandboxes import Sandboxes
-from wire import ConversationId
+from wire import TOLD_MEMBERS, ConversationId
 
 #: children that a conversation's state names, the oldest first
 MOST_CHILDREN = 100
@@ -89,7 +89,8 @@ class AppConversations:
         return self._listing.count(filters)
 
     def report(self, sandbox_id: SandboxId, conversation_id: ConversationId, reported: Mapping[str, Any]) -> None:
-        """Keep an agent server's report about a conversation: title, tags, stats and agent, as `Conversations.report`.
+        """Keep an agent server's report about a conversation, as `Conversations.report`: title, tags, stats, agent and
+        TOLD_MEMBERS.
 
         A report with status `deleting` changes nothing. Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
@@ -100,16 +101,17 @@ class AppConversations:
         model = llm.get("model") if isinstance(llm, dict) else None
         app = {"llm_model": model} if isinstance(model, str) else {}
         parent_id = reported.get("parent_conversation_id")
-        self._conversations.report(conversation_id, sandbox_id, app=app, parent_id=parent_id, **fields)
+        told = {name: reported[name] for name in TOLD_MEMBERS if reported.get(name) is not None}
+        self._conversations.report(conversation_id, sandbox_id, app=app, told=told, parent_id=parent_id, **fields)
 
-    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> None:
-        """Set members of an app conversation, and its title or tags; others stay as they are. Three round trips.
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> bool:
+        """Set members of an app conversation, and its title or tags, as `Conversations.update`. Three round trips.
 
         Raises ConversationNotFound, also of a detached conversation.
         """
         if self._conversations.sandbox_of(conversation_id) is None:
             raise ConversationNotFound
-        self._conversations.update(conversation_id, app=app, **fields)
+        return self._conversations.update(conversation_id, app=app, **fields)
 
     def in_sandbox(self, sandbox_id: SandboxId) -> int:
         """The number of conversations in a sandbox. One round trip."""

@@ -1,9 +1,10 @@
-"""The state of a conversation as Redis has it, read."""
+"""The state of a conversation as Redis has it."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from store.keys import APP_FIELD
+from store.keys import APP_FIELD, TOLD_FIELD
 
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
@@ -15,10 +16,27 @@ _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analy
 def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
     """A conversation's state, its members by name, from its hash and the names of its secrets."""
     texts = {name.decode(): value.decode() for name, value in stored.items()}
-    app = {name.removeprefix(APP_FIELD): texts.pop(name) for name in [*texts] if name.startswith(APP_FIELD)}
-    agent = texts.pop("agent", None)  # as its agent server reported it last
+    app = _popped(texts, APP_FIELD)
+    told = _popped(texts, TOLD_FIELD)
+    if "agent" in texts:
+        told["agent"] = json.loads(texts.pop("agent"))
     state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
-    if agent:
-        state["info"] = {**state["info"], "agent": json.loads(agent)}
-    state["app"] = {name: json.loads(value) for name, value in app.items()}
+    state["info"] = {**state["info"], **told}
+    state["app"] = app
     return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}
+
+
+def _popped(texts: dict[str, str], prefix: str) -> dict[str, Any]:
+    """The fields of a prefix, taken out of the others and read."""
+    return {name.removeprefix(prefix): json.loads(texts.pop(name)) for name in [*texts] if name.startswith(prefix)}
+
+
+def groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
+    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
+    parent = app.get("parent_conversation_id")
+    return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
+
+
+def app_fields(app: Mapping[str, Any]) -> dict[str, str]:
+    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
+    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}

@@ -10,10 +10,10 @@ from redis import Redis
 from store.attempts import is_finished, minted
 from store.claims import message_claim
 from store.confirmations import held_risks
-from store.conversation_record import read_state
+from store.conversation_record import app_fields, groups_of, read_state
 from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
-from store.keys import APP_FIELD, ConversationKeys, SandboxKeys, pair
+from store.keys import TOLD_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.places import Places
 from store.scripts import Scripts
@@ -85,7 +85,7 @@ class Conversations:
             "groups": "",
         }
         if sandbox_id:
-            fields |= {"sandbox_id": sandbox_id, "groups": _groups(sandbox_id, app or {}), **_app_fields(app or {})}
+            fields |= {"sandbox_id": sandbox_id, "groups": groups_of(sandbox_id, app or {}), **app_fields(app or {})}
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
         args: list[Any] = [*stamp.args, incarnation, *first, start_body, 2 * len(sealed), *_words(sealed)]
@@ -172,17 +172,18 @@ class Conversations:
             raise ConversationNotFound
         return stored[1].decode() if stored[1] else None
 
-    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> None:
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> bool:
         """Set a title, tags, a security analyzer, or members that only app conversations have; others stay as they are.
 
-        Two round trips. Raises ConversationNotFound.
+        True if its agent must be told a title or tags. Two round trips. Raises ConversationNotFound.
         """
         args: list[Any] = [*Stamp.now().args, "-"]
         for name, value in fields.items():
             args += (name, json.dumps(value), int(name in _ANNOUNCED))
-        for name, value in _app_fields(app or {}).items():
+        for name, value in app_fields(app or {}).items():
             args += (name, value, 0)
-        self._listing.write(self._scripts.set_fields, conversation_id, args)
+        [outcome] = self._listing.write(self._scripts.set_fields, conversation_id, args)
+        return bool(outcome == "due")
 
     def report(
         self,
@@ -192,6 +193,7 @@ class Conversations:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         app: Mapping[str, Any] | None = None,
+        told: Mapping[str, Any] | None = None,
         parent_id: ConversationId | None = None,
         **fields: Any,
     ) -> None:
@@ -203,7 +205,8 @@ class Conversations:
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
-        stored = {name: json.dumps(value) for name, value in fields.items()} | _app_fields(app or {})
+        fields |= {TOLD_FIELD + name: value for name, value in (told or {}).items()}
+        stored = {name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {})
         args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
         try:
             [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
@@ -282,17 +285,6 @@ def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_san
         return ("", "", "", "", "" if content is None else f"{message_claim(content)} {uuid4().hex}")
     event = user_message(content, stamp.at, minted("message"))
     return (event.id, pair(event.kind, event.source), event.raw, record(event), "")
-
-
-def _groups(sandbox_id: str, app: dict[str, Any]) -> str:
-    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
-    parent = app.get("parent_conversation_id")
-    return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
-
-
-def _app_fields(app: Mapping[str, Any]) -> dict[str, str]:
-    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
-    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
 
 
 def _words(pairs: Mapping[str, Any]) -> list[Any]:

@@ -23,7 +23,8 @@ import json
 from typing import Any
 
 from store.confirmations import RISKS, held_risks
-from wire import EXECUTION_STATUSES, MOST_TITLE, Event, event_time
+from store.keys import TOLD_FIELD
+from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, event_time
 
 #: actions without a tool: a lone one never waits
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
@@ -160,6 +161,8 @@ def _fields(name: str, value: Any) -> dict[str, str]:
             return {name: json.dumps(value)}
         case "stats", dict():
             return {name: json.dumps(value)}
+        case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
+            return {TOLD_FIELD + name: json.dumps(value)}
         case "confirmation_policy", dict():
             try:
                 return {"held": held_risks(value), name: json.dumps(value)}

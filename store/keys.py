@@ -4,7 +4,7 @@
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 39 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 59 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
@@ -18,8 +18,7 @@
 | conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
 |                          |            | expected to post, score when in µs: `claims.py`   |                      |
-| conv:{ID}:deleted        | string     | id of the request that deleted it, its revision:  | a minute             |
-|                          |            | a repeat of that request finds it                 |                      |
+| conv:{ID}:deleted        | string     | of a repeated deletion: its request, its revision | a minute             |
 | conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
 |                          |            | when a run ended without one; an event that is    |                      |
 |                          |            | not kept; `0` when all is deleted                 |                      |
@@ -83,9 +82,8 @@
 | rate:LIMIT               | string     | requests of a client in the window of a limit     | the window           |
 | once:{CLIENT}:live       | sorted set | KEY, score when its record expires, µs            | MAX_IDEMPOTENCY_KEYS |
 
-The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a
-conversation lie in one slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
-
+The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a conversation lie in one
+slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
 Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the last event), `execution_status`,
 `confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these six
 as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at` (UTC with Z),
@@ -95,13 +93,14 @@ of an event, µs), `final_seq` and `final_at` (seq and µs of the event that hol
 
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
 conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
-`git_provider`, `trigger`, `pr_number`, `public`), `agent` (JSON, as its agent server reported it last), and a
-decision that the agent may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb`
-(`accept`, `reject`), `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the
-recovery after a restart of its agent server needs: `posted` (number of the log's events that the agent has too),
-`agent_log` (JSON: how far both logs were compared, see `supervisor/agent_log.py`), `interrupted` (`true`: a run was
-under way when the agent server ended or froze), `state_at` (µs of the newest event of the agent that set a state);
-and `unapproved_resumes` (how often its agent has gone on without a decision of this server).
+`git_provider`, `trigger`, `pr_number`, `public`), `agent` and `told.NAME` (JSON, as its agent server reported them
+last; `wire.TOLD_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that it may
+not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
+`delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a restart
+needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how far both logs were compared,
+see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent server ended or froze),
+`state_at` (µs of the newest event of the agent that set a state); and `unapproved_resumes` (how often its agent has
+gone on without a decision of this server).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -170,8 +169,8 @@ class ConversationKeys:
 #: the version of all data, and a word that a server has sealed
 DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
 
-#: prefix of those fields of a conversation's hash that only app conversations have
-APP_FIELD = "app."
+#: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported
+APP_FIELD, TOLD_FIELD = "app.", "told."
 
 
 class ListingKeys:

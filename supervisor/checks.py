@@ -35,7 +35,7 @@ log = logging.getLogger("supervisor")
 MOST_CHECKS = 16
 
 #: seconds of a lease, which is longer than any comparison; and between two comparisons of one conversation
-_LEASE, _AGAIN = 120.0, 3.0
+_LEASE, _AGAIN = 60.0, 3.0
 
 #: seconds for which an agent server may not answer before its runs are shown as paused; seconds between two tries then
 _SILENT, _SILENT_AGAIN = 60.0, 10.0
@@ -119,7 +119,7 @@ class Checker:
         if agent.is_alive():  # it is busy
             self._silent_since.pop(check.entry, None)
             return _AGAIN
-        if sandbox.host == self._host and sandbox.handle is not None:
+        if sandbox.host == self._host and sandbox.handle:
             with suppress(RuntimeFailure):
                 self._runtimes[sandbox.handle["runtime"]].resume(Handle(sandbox.handle))
         since = self._silent_since.setdefault(check.entry, time.monotonic())

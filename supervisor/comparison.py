@@ -20,6 +20,9 @@ _MOST_GROWN = 1000
 #: statuses of an agent that are worth showing
 _STATUSES = {*EXECUTION_STATUSES} - {"deleting"}
 
+#: seconds in which an agent server that does not stand still tells the number of its events
+_COUNT_SECONDS = 3.0
+
 #: what `Mark.reported` has of an agent server that does not know the conversation
 _UNKNOWN = "unknown"
 
@@ -40,7 +43,7 @@ class Comparison:
 
     def compare(self) -> float | None:
         """Seconds until the next comparison; None: when something happens in the conversation."""
-        posted, count = posted_of(self._state), self._agent.count_events(self._id)
+        posted, count = posted_of(self._state), self._agent.count_events(self._id, seconds=_COUNT_SECONDS)
         ahead, grown = self._mark.ahead(count, posted), count - self._mark.length
         if ahead and not self._stays_so(count, posted):
             self._note(self._mark._replace(seen=count, reported=""))

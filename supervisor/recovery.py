@@ -8,7 +8,8 @@ from contextlib import suppress
 from uuid import NAMESPACE_OID, uuid5
 
 import wire
-from agents.link import AgentServer
+from agents.labels import tell
+from agents.link import AgentServer, AgentUnreachable
 from store import Store
 from store.errors import ConversationNotFound, NotItsSandbox
 from store.sandbox_record import Sandbox
@@ -54,3 +55,9 @@ class Recovery:
             with suppress(ConversationNotFound, NotItsSandbox):
                 Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)
         self._store.sandboxes.note_settled(sandbox.id, sandbox.start)
+
+    def tell_labels(self, sandbox: Sandbox, agent: AgentServer) -> None:
+        """Tell the agent the titles and tags that clients have set while it did not run. Raises only UNAVAILABLE."""
+        with suppress(AgentUnreachable):
+            for state in self._store.app_conversations.each_in(sandbox.id):
+                tell(self._store, agent, state)

@@ -170,6 +170,7 @@ class Reconciler:
             if agent.is_alive():
                 if sandbox.start > 1:  # before clients use it again
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
+                self._recovery.tell_labels(sandbox, agent)
                 self._report(sandbox, "RUNNING", detail="")
             elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
                 seconds = self._host.start_seconds

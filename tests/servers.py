@@ -143,7 +143,8 @@ def agent_server(
         "WEB_CONCURRENCY": "2",
         "GRACEFUL_TIMEOUT": "5",
         "SUPERVISOR": "0",
-        "SESSION_API_KEY": "",  # one of this machine is none of the tests'
+        "SESSION_API_KEY": "",  # one of this machine is none of the tests', nor is its model
+        "LLM_MODEL": "",
         "DATA_DIR": str(log.parent),
         "SECRET_KEY": "a key for tests only",
         "RATE_LIMIT_STARTS": "1000000/minute",

@@ -30,6 +30,9 @@ PRIVATE = (
     "PYTHONPATH",
 )
 
+#: those that /proc shows to commands no more, though it goes on to show the environment that the process began with
+COVERED = ("LLM_API_KEY", "OH_SECRET_KEY")
+
 VARIABLES = """\
 variables of the environment, each of which may be unset:
   OH_SESSION_API_KEYS_0    the key that a request must bear
@@ -56,7 +59,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
     key, headers, secret, model, url, model_key, *_ = map(taken, PRIVATE)
-    llm = Llm(model, url, model_key, budget=int(os.environ.get("LLM_TOKEN_BUDGET") or TOKEN_BUDGET))
+    budget = os.environ.get("LLM_TOKEN_BUDGET") or str(TOKEN_BUDGET)
+    if not (budget.isascii() and budget.isdigit()):
+        parser.error("LLM_TOKEN_BUDGET should be a number of tokens")
+    llm = Llm(model, url, model_key, budget=int(budget))
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     app = create_app(Server(key, folder, webhooks, llm, secret))
@@ -68,10 +74,10 @@ def main() -> None:
 
 
 def taken(name: str) -> str:
-    """The value of a variable, which is then gone: from the environment, and from what /proc shows of its begin."""
+    """The value of a variable, which is then gone from the environment."""
     value = os.environ.get(name, "")
-    if value and (address := C.getenv(name.encode())):
-        ctypes.memset(address, 0, len(os.fsencode(value)))
+    if name in COVERED and (address := C.getenv(name.encode())):
+        ctypes.memset(address, ord("*"), len(os.fsencode(value)))
     os.environ.pop(name, None)
     return value
 

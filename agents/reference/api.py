@@ -72,7 +72,7 @@ def start() -> tuple[Response, int]:
     kept = {
         "confirmation_policy": an_object(given, "confirmation_policy") or {"kind": "NeverConfirm"},
         "initial_message": message and {"content": content_of(message), "run": bool(message.get("run", True))},
-        "agent": without_secrets(given.get("agent")),
+        "agent": without_secrets(an_object(given, "agent")),
         "workspace": without_secrets(an_object(given, "workspace")),
         "max_iterations": max_iterations_of(given),
         "title": given.get("title"),

@@ -34,7 +34,7 @@ class Llm:
         )
 
 
-NO_MODEL = Llm()
+NO_LLM = Llm()
 
 
 class Seal:

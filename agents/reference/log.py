@@ -11,6 +11,9 @@ from agents.reference.webhooks import Webhooks
 #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
 MOST_RESPONSES = 500
 
+#: the agent that clients of the wire can read where the start request names none
+NO_MODEL = {"kind": "Agent", "llm": {"model": "none", "usage_id": "agent"}, "tools": []}
+
 
 class State(NamedTuple):
     """What is left to do after a step. The lists hold ids of events; a list is replaced, never changed.
@@ -49,7 +52,8 @@ class Log:
         """The ConversationInfo of the agent-server wire."""
         updated_at = self.events[-1]["timestamp"] if self.events else self.start["created_at"]
         return {
-            **{name: self.start[name] for name in ("id", "agent", "workspace", "title", "tags")},
+            **{name: self.start[name] for name in ("id", "workspace", "title", "tags")},
+            "agent": {**NO_MODEL, **(self.start["agent"] or {})},
             "execution_status": self.state.status,
             "confirmation_policy": self.state.policy,
             "max_iterations": self.most_responses,

@@ -11,7 +11,7 @@ from agents.reference.conversation import Conversation
 from agents.reference.events import now
 from agents.reference.files import Files
 from agents.reference.journal import DiskError, Journal
-from agents.reference.llm import NO_MODEL, Llm, Seal
+from agents.reference.llm import NO_LLM, Llm, Seal
 from agents.reference.log import Log
 from agents.reference.mind import Mind, Rule
 from agents.reference.model import Model
@@ -22,7 +22,7 @@ from agents.reference.webhooks import Webhooks
 class Server:
     """The state of one process. Every method raises DiskError."""
 
-    def __init__(self, key: str, folder: Path, webhooks: Webhooks, llm: Llm = NO_MODEL, secret: str = "") -> None:
+    def __init__(self, key: str, folder: Path, webhooks: Webhooks, llm: Llm = NO_LLM, secret: str = "") -> None:
         """folder: that of all conversations, each in a folder that is named by its id in 32 hex digits.
 
         llm: what conversations think with whose start request names no other model. secret: what seals models' keys.
@@ -56,7 +56,8 @@ class Server:
             journal = self._journal(identity)
             kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
             make_folder(working_folder(given["workspace"]))
-            journal.create({"id": str(identity), "created_at": now(), **given, "llm": kept})
+            agent = described(given["agent"], self._llm.with_given(llm).model)
+            journal.create({"id": str(identity), "created_at": now(), **given, "agent": agent, "llm": kept})
             try:
                 new = self._load(identity, secrets, llm["api_key"])
             except DiskError:
@@ -102,6 +103,14 @@ def working_folder(workspace: dict[str, Any] | None) -> Path:
     if Path(given).is_relative_to(here) and ".." not in Path(given).parts:
         return Path(given)
     return here / os.path.normpath(f"/{given}").lstrip("/")
+
+
+def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any] | None:
+    """The agent as clients are told of it: as a start request has it, or so that the SDK can read it."""
+    if not model or (agent and agent.get("llm")):
+        return agent
+    tools = [{"name": name} for name in ("terminal", "file_editor")]
+    return {"kind": "Agent", "llm": {"model": model, "usage_id": "agent"}, "tools": tools, **(agent or {})}
 
 
 def make_folder(folder: Path) -> None:

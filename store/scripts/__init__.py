@@ -77,6 +77,7 @@ class Scripts:
     adopt_fork: DecidingScript
     put_secrets: DecidingScript
     report_conversation: DecidingScript
+    settle_labels: Script
     read_log: Script
     note_conversation: DecidingScript
     page_conversations: Script

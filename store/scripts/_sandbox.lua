@@ -75,12 +75,13 @@ local function touch(id)
   if active and math.abs(now - active) >= 1000000 then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 
--- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone, the URL
--- and the sealed key of its agent server, and for how many µs it has had that status.
+-- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone and
+-- PAUSED where it soon is, the URL and the sealed key of its agent server, and for how many µs it has had that status.
 local function agent_of(id)
-  local status, url, agent_key, changed = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
-    'agent_key', 'changed_at'))
+  local status, url, agent_key, changed, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
+    'agent_key', 'changed_at', 'wanted'))
   if not status then return {'MISSING', '', '', '0'} end
+  if status == 'RUNNING' and wanted == 'paused' then status = 'PAUSED' end
   touch(id)
   return {status, url, agent_key or '', string.format('%.0f', now - (changed or now))}
 end

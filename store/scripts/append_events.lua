@@ -22,7 +22,8 @@
 -- include: _batch.lua
 -- include: _claims.lua
 if not open_log(ARGV[1]) then return false end
-local state = redis.call('HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at')
+local state = redis.call(
+  'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due')
 local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
@@ -54,6 +55,7 @@ local function set(fields, snapshot_id, score, fetched)
       ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
     elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
+    elseif by_agent and state[6] and (name == 'title' or name == 'tags') then -- it does not have the client's yet
     elseif name == 'held' then log.held = value
     else log.fields[name] = value end
   end

@@ -1,5 +1,6 @@
 -- report_conversation: keep the report of a sandbox's agent server about a conversation, member by member: a member that
--- a client changes meanwhile stays. A title is set where there is none; tags are merged.
+-- a client changes meanwhile stays. A title is set where there is none; tags are merged, unless the agent still lacks a
+-- client's tags.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox that reports, which must be the conversation's
@@ -34,6 +35,6 @@ if ARGV[6] ~= '' and redis.call('HGET', root, 'title') == 'null' then
   set('title', ARGV[6])
   tell_title(ARGV[6], ARGV[2])
 end
-if ARGV[7] ~= '' then merge('tags', ARGV[7]) end
+if ARGV[7] ~= '' and redis.call('HEXISTS', root, 'labels_due') == 0 then merge('tags', ARGV[7]) end
 for i = 8, #ARGV, 2 do set(ARGV[i], ARGV[i + 1]) end
 return close_log('reported', ARGV[4])

@@ -46,12 +46,14 @@ class Scripted(ThreadingHTTPServer):
         self.keys: set[str] = set()
         self.statuses: list[int] = []  #: statuses of the next responses; 200 when the list is empty
         self.state = {"execution_status": "waiting_for_confirmation"}
+        self.detail: object = "as scripted"  #: of responses that are no success
         self.latest = ""
         self.logs: dict[str, list[dict]] = {}  #: conversation → the agent's own log of it
         self.reported: dict[str, str] = {}  #: conversation → status
         self.forgotten: set[str] = set()  #: conversations that are 404 until they are started
         self.broken: dict[str, int] = defaultdict(int)  #: conversation → status of every response about it
         self.replies: dict[str, object] = {}  #: end of a path → the reply, whatever the logs have
+        self.status_of: Callable[[str], int] = lambda _path: 200  #: of a path, where nothing else sets it
         self.on_request: Callable[[str], None] = lambda _path: None  #: called before the response
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -114,7 +116,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append((f"{self.command} {path}", body))
         self.server.keys.add(self.headers["X-Session-API-Key"])
         self.server.on_request(path)
-        code = self.server.statuses.pop(0) if self.server.statuses else self.server.broken.get(conversation, 200)
+        usual = self.server.broken.get(conversation, self.server.status_of(path))
+        code = self.server.statuses.pop(0) if self.server.statuses else usual
         if conversation in self.server.forgotten or self.server.lacks(path, conversation):
             code = 404
         if path == "/api/conversations":
@@ -122,14 +125,14 @@ class Handler(BaseHTTPRequestHandler):
         if not code:
             self.close_connection = True
             return
-        reply = {"detail": "as scripted"} if code >= 400 else self.reply(path, query, conversation, body)
+        reply = {"detail": self.server.detail} if code >= 400 else self.reply(path, query, conversation, body)
         raw = json.dumps(reply).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
 
-    do_POST = do_DELETE = do_GET
+    do_POST = do_PATCH = do_DELETE = do_GET
 
     def reply(self, path, query, conversation, body):
         agent = self.server

@@ -192,7 +192,7 @@ def test_the_policy_title_and_tags_survive_a_kill_and_secrets_do_not(agent, effe
     conversation = agent.begin(title="Mine", tags={"a": "b"}, secrets=secrets, agent={"kind": "Agent", "tools": [tool]})
     agent.post(f"{conversation}/confirmation_policy", {"policy": {"kind": "AlwaysConfirm"}})
     before = agent.client.get(conversation).json()
-    assert before["agent"] == {"kind": "Agent", "tools": [{"name": "t", "params": {}}]}
+    assert before["agent"]["tools"] == [{"name": "t", "params": {}}]
 
     agent.restart()
 

@@ -1,6 +1,7 @@
 """The reference agent with a model: a scripted one on a real socket."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -8,12 +9,23 @@ from uuid import uuid4
 
 import pytest
 
+from agents.reference import events
+from agents.reference.conversation import Conversation
+from agents.reference.files import Files
+from agents.reference.journal import Journal, Kept
+from agents.reference.log import Log
+from agents.reference.mind import Response
+from agents.reference.terminal import Terminal
+from agents.reference.webhooks import Webhooks
 from tests.agents import scripted_agent
 from tests.agents.reference_agent import reference_agent
 from tests.agents.scripted_model import calls, completion, edit, finish, run, scripted_model, text
 from tests.servers import PROJECT, wait_until
 
 MODEL_KEY = "a-models-key-2f6f6a1f"
+
+START = {"id": str(uuid4()), "confirmation_policy": {"kind": "NeverConfirm"}, "initial_message": None, "agent": None}
+START |= {"created_at": events.now(), "workspace": None, "title": None, "tags": {}}
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +304,12 @@ def test_the_environments_key_is_not_sent_to_an_endpoint_of_a_start_request(agen
         assert MODEL_KEY not in str(other.asked)
 
 
+def test_clients_are_told_of_an_agent_that_the_sdk_can_read(agent):
+    for given in (None, {}, {"tools": []}):
+        told = agent.client.get(agent.begin(agent=given)).json()["agent"]
+        assert (told["kind"], told["llm"]) == ("Agent", {"model": "scripted", "usage_id": "agent"})
+
+
 def test_a_completion_that_is_not_streamed_is_taken_too(agent, model):
     model.script += [completion({"role": "assistant", "content": "at once"})]
     conversation = agent.begin()
@@ -321,3 +339,19 @@ def test_an_agent_without_a_model_loads_no_client_of_models():
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"openai", "pydantic", "httpx2", "cryptography"} & {*loaded}
+
+
+def test_the_mind_of_the_tour_works_in_the_place_of_the_rule(tmp_path):
+    [page] = re.findall(r"```python\n(.*?)```", (PROJECT / "docs" / "tour.md").read_text(), re.DOTALL)
+    made: dict = {"uuid4": uuid4, "events": events, "Response": Response}
+    exec(page, made)
+    log = Log(Kept(START, [], None), Journal(tmp_path / "one"), Webhooks("", {}))
+    Journal(tmp_path / "one").create(START)
+    files, terminal = Files(tmp_path, tmp_path / "one"), Terminal(tmp_path)
+    conversation = Conversation(log, made["Greeter"](), terminal, files, {})
+
+    conversation.send(events.parts("hello"), run=True)
+
+    wait_until(lambda: log.state.status == "finished", "the end of the run")
+    [seen] = [event for event in log.events if event["kind"] == "ObservationEvent"]
+    assert seen["observation"]["content"][0]["text"] == "one\n"

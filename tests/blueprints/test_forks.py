@@ -160,7 +160,6 @@ def test_a_fork_is_idle_whatever_the_status_of_its_source(client, url, post_even
 
 def test_a_fork_has_the_members_that_its_source_was_started_with(client, conversation):
     given = {
-        "agent": {"kind": "Agent", "llm": {"model": "m"}},
         "workspace": {"kind": "LocalWorkspace", "working_dir": "/w"},
         "confirmation_policy": {"kind": "ConfirmRisky", "threshold": "LOW", "confirm_unknown": False},
         "security_analyzer": {"kind": "X"},

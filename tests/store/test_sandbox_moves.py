@@ -139,6 +139,7 @@ class Machine(stateful.RuleBasedStateMachine):
             assert now.session_api_key not in (present.session_api_key, hook_key, "")
             if identity in self.hooks:
                 assert self.store.of_hook_key(self.hooks[identity]) is None
+                assert self.store.of_session_key(present.session_api_key) is None
             self.hooks[identity] = hook_key
             self.opens.add(identity)
 
@@ -170,6 +171,9 @@ class Machine(stateful.RuleBasedStateMachine):
                 self.opens.discard(one.id)
             found = self.store.of_hook_key(self.hooks.get(one.id, ""))
             assert found == (one.id if one.id in self.opens else None)
+            assert self.store.of_session_key(one.session_api_key) == found
+            assert self.store.of_hook_key(one.session_api_key) is None
+        assert self.store._redis.hlen("{sandboxes}:keys") == 2 * len(self.opens & ids)
 
 
 def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(request, redis_url):

@@ -29,7 +29,7 @@ def known(store, conversation, sandbox, agent):
         store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
         agent.logs[conversation] = log
         post(store, conversation, sandbox, posted)
-        return lambda mark=None: catch_up(store, agent.server(), conversation, sandbox.id, mark or Mark())
+        return lambda mark=None: catch_up(store, agent.server(), conversation, sandbox.id, mark or Mark())[0]
 
     return begin
 
@@ -102,7 +102,7 @@ def test_as_many_events_here_as_are_missing_are_not_taken_for_them(store, conver
 
 def test_only_what_has_grown_since_the_last_comparison_is_read(store, conversation, agent, known):
     log = history(1000)
-    mark, _ = known(log, [])()
+    mark = known(log, [])()
     log += [message(f"more {number}", timestamp=at(4000 + number)) for number in range(10)]
     agent.requests.clear()
 
@@ -203,7 +203,7 @@ def test_an_event_that_is_too_long_by_itself_ends_the_comparison_and_blocks_noth
     monkeypatch.setattr(link, "MOST_BYTES", 20_000)
     log = [*history(3), message("x" * 30_000, timestamp=at(5)), message("after", timestamp=at(6))]
 
-    mark, _ = known(log, [])()
+    mark = known(log, [])()
 
     assert ids(store, conversation) == [one["id"] for one in log[:3]]
     assert mark.last == log[2]["id"]

@@ -33,8 +33,9 @@ def holds_the_keys_of_the_store(sandboxes, runtime, sandbox_id) -> bool:
     names = ("OH_SESSION_API_KEYS_0", "SESSION_API_KEY", "OH_SECRET_KEY")
     expected = [sandbox.session_api_key, sandbox.session_api_key, sandbox.files_key]
     is_opened = sandboxes.of_hook_key(hook_key(launch)) == sandbox_id
-    number_of_hooks = sandboxes._redis.hlen("{sandboxes}:keys")
-    return [launch.env[name] for name in names] == expected and is_opened and number_of_hooks == 1
+    is_opened = is_opened and sandboxes.of_session_key(sandbox.session_api_key) == sandbox_id
+    number_of_keys = sandboxes._redis.hlen("{sandboxes}:keys")
+    return [launch.env[name] for name in names] == expected and is_opened and number_of_keys == 2
 
 
 POINTS = ["begin", "start", "report"]

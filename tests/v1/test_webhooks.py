@@ -1,5 +1,6 @@
 """Webhooks of agents, and the keys that open them. Source: docs/wire.md, 11."""
 
+import json
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.conftest import action, event, message, status
 from tests.servers import wait_until
+from tests.sockets import socket
 from tests.v1.processes import hook_key
 
 
@@ -178,6 +180,77 @@ def test_the_state_of_a_conversation_that_an_agent_server_posts_is_kept(api, san
     assert policy == {"kind": "NeverConfirm"}
     post(api, path, report, status=401)
     post(api, path, {**report, "id": "x"}, hook(sandbox), status=422)
+
+
+TOLD = {
+    "workspace": {"kind": "LocalWorkspace", "working_dir": "/work"},
+    "persistence_dir": "conversations/1",
+    "max_iterations": 7,
+    "stuck_detection": False,
+    "invoked_skills": ["s"],
+    "last_user_message_id": "m1",
+    "leaf_event_id": "e1",
+    "client_tools": [{"name": "t", "parameters": {"properties": {"token": {"type": "string"}}}}],
+    "tool_module_qualnames": {"terminal": "openhands.tools.terminal.definition"},
+    "runtime_info": {"runtime_status": "available", "can_resume": True},
+    "hook_config": {"pre_tool_use": [{"hooks": [{"command": "x", "env": {"TOKEN": "hidden"}}]}]},
+}
+
+
+def test_what_an_agent_server_reports_of_a_conversation_is_shown_without_its_secrets(api, sandbox, hook, server):
+    conversation = str(UUID(api.app_conversation(sandbox_id=sandbox["id"])["id"]))
+    agent = {"kind": "Agent", "llm": {"model": "m", "api_key": "hidden"}, "tools": []}
+
+    post(api, "/conversations", {"id": conversation, "agent": agent, **TOLD}, hook(sandbox))
+
+    with socket(server, conversation) as listener:
+        full = listener.receive()["value"]
+    for state in (
+        api.call("GET", f"/conversations/{conversation}"),
+        api.call("GET", f"/conversations?ids={conversation}")[0],
+        next(one for one in api.call("GET", "/conversations/search")["items"] if one["id"] == conversation),
+        full,
+    ):
+        assert {name: state[name] for name in TOLD if name != "hook_config"} == {
+            name: value for name, value in TOLD.items() if name != "hook_config"
+        }
+        assert state["agent"] == {**agent, "llm": {"model": "m", "api_key": "**********"}}
+        assert "hidden" not in json.dumps(state)
+
+
+def test_a_report_keeps_what_it_does_not_name_and_leaves_out_what_is_too_long(api, sandbox, hook):
+    conversation = str(UUID(api.app_conversation(sandbox_id=sandbox["id"])["id"]))
+    post(api, "/conversations", {"id": conversation, **TOLD}, hook(sandbox))
+
+    post(api, "/conversations", {"id": conversation, "max_iterations": 8, "runtime_info": None}, hook(sandbox))
+    long = {"max_iterations": 9, "invoked_skills": ["x" * 300_000], "persistence_dir": "y" * 300_000}
+    post(api, "/conversations", {"id": conversation, **long}, hook(sandbox))
+
+    state = api.call("GET", f"/conversations/{conversation}")
+    assert state["max_iterations"] == 9
+    for name in ("invoked_skills", "persistence_dir", "runtime_info", "client_tools"):
+        assert state[name] == TOLD[name]
+    post(api, "/conversations", {"id": conversation, "max_iterations": "many"}, hook(sandbox), status=422)
+
+
+def test_the_head_of_the_conversation_follows_the_states_that_its_agent_posts(api, sandbox, hook):
+    conversation = str(UUID(api.app_conversation(sandbox_id=sandbox["id"])["id"]))
+    heads = {"leaf_event_id": "e2", "last_user_message_id": "m2"}
+    full = event("ConversationStateUpdateEvent", "environment", key="full_state", value=heads)
+
+    post(api, f"/events/{conversation}", [full], hook(sandbox))
+
+    state = api.call("GET", f"/conversations/{conversation}")
+    assert {name: state[name] for name in heads} == heads
+
+
+def test_the_reference_agent_is_one_that_clients_can_read(api, sandbox):
+    conversation = str(UUID(api.app_conversation(sandbox_id=sandbox["id"])["id"]))
+
+    state = api.call("GET", f"/conversations/{conversation}")
+
+    assert (state["agent"]["kind"], bool(state["agent"]["llm"]["model"])) == ("Agent", True)
+    assert state["workspace"]["kind"] == "LocalWorkspace"
 
 
 def test_a_report_of_a_deletion_deletes_nothing(api, sandbox, hook):

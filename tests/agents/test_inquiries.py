@@ -1,0 +1,86 @@
+"""What an agent server is asked about a conversation's folder, and what of its responses clients get."""
+
+import pytest
+
+from agents.inquiries import RouteLacking, git_changes, git_diff, hooks, skills
+from agents.link import AgentRefused, AgentUnreachable
+from agents.paths import PathOutside, within
+from tests.agents import scripted_agent
+
+
+@pytest.fixture
+def agent():
+    with scripted_agent() as agent:
+        yield agent
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_route_that_the_agent_server_lacks_is_named(agent, status):
+    agent.statuses = [status]
+
+    with pytest.raises(RouteLacking, match="does not serve /api/hooks"):
+        hooks(agent.server(), ".")
+
+
+def test_what_the_agent_server_refuses_is_told_in_its_own_words(agent):
+    agent.statuses = [400]
+
+    with pytest.raises(AgentRefused, match="answered 400: as scripted"):
+        git_changes(agent.server(), "/work", "repo", "no-such-ref")
+
+
+@pytest.mark.parametrize("reply", [[], {}, {"skills": {}}, {"hook_config": []}, "text", None])
+def test_a_response_of_another_shape_is_none(agent, reply):
+    agent.replies = {"/skills": reply, "/diff": [reply], "/changes": {"changes": reply}}
+
+    with pytest.raises(AgentUnreachable, match="response is no"):
+        skills(agent.server(), ".", None)
+    with pytest.raises(AgentUnreachable, match="response is no"):
+        git_diff(agent.server(), ".", "a", None)
+    with pytest.raises(AgentUnreachable, match="response is no"):
+        git_changes(agent.server(), ".", "a", None)
+
+
+def test_skills_have_the_members_of_the_app_server_wire_and_public_ones_are_loaded_for_agents_that_do(agent):
+    skill = {"name": "greet", "type": "knowledge", "content": "Hi", "triggers": ["hello", 3], "source": "/root/x"}
+    agent.replies = {"/skills": {"skills": [skill, "no skill"]}}
+
+    expected = [{"name": "greet", "type": "knowledge", "content": "Hi", "triggers": ["hello"]}]
+    assert skills(agent.server(), "/work", {"agent_context": {"load_public_skills": True}}) == expected
+    assert skills(agent.server(), "/work", None) == expected
+    assert [body["load_public"] for body in agent.posted("/skills")] == [True, False]
+    assert {body["project_dir"] for body in agent.posted("/skills")} == {"/work"}
+
+
+def test_hooks_stand_by_the_event_that_calls_them(agent):
+    matcher = {"matcher": "*", "hooks": [{"type": "command", "command": "true", "timeout": 60, "async": False}]}
+    agent.replies = {"/hooks": {"hook_config": {"stop": [matcher], "pre_tool_use": []}}}
+
+    assert hooks(agent.server(), ".") == [{"event_type": "stop", "matchers": [matcher]}]
+    agent.replies = {"/hooks": {"hook_config": None}}
+    assert hooks(agent.server(), ".") == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "inner"),
+    [
+        (".", "a/b", "a/b"),
+        (".", ".", "."),
+        (".", "", "."),
+        (".", "/workspace/project/a", "a"),
+        (".", "/workspace/project", "."),
+        ("/work/of", "/work/of/a/../b", "b"),
+        ("/work/of", "/workspace/project/a", "a"),
+        ("/work/of", "./a//b", "a/b"),
+    ],
+)
+def test_a_path_in_the_folder_becomes_relative_to_it(folder, path, inner):
+    assert within(folder, path) == inner
+
+
+@pytest.mark.parametrize(
+    "path", ["..", "../a", "a/../..", "/", "/etc", "/work/other", "/work/of/../x", "//work", "a\0b"]
+)
+def test_a_path_that_leads_out_of_the_folder_is_refused(path):
+    with pytest.raises(PathOutside):
+        within("/work/of", path)

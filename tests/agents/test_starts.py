@@ -1,0 +1,159 @@
+"""A request that waits for the start of an agent: what it gets at the start's end, and what it leaves."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from agents.starts import StartFailed, StartNotDone, started
+from store.errors import SecretsRefused, TooManyStarts
+from store.sandbox_record import Limits
+from store.start_tasks import Failure
+from tests.conftest import SECRET_KEY, store_of
+from tests.servers import wait_until
+
+LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=60)
+BODY = {"body": {"agent": {"llm": {"api_key": "planted"}}}, "headers": {}}
+
+
+@pytest.fixture
+def make(redis_url):
+    """A store of those limits without start tasks, with one living host."""
+
+    def do(secret_key: str = SECRET_KEY, **limits):
+        store = store_of(redis_url, replace(LIMITS, **limits), secret_key)
+        for key in store.start_tasks._redis.scan_iter("{starts}*"):
+            store.start_tasks._redis.delete(key)
+        store.sandboxes.beat("h", "supervisor")
+        return store
+
+    return do
+
+
+def begin(store, conversation):
+    return store.start_tasks.create_once(conversation, {"kept": {}}, BODY, echo={})
+
+
+def wait(store, conversation):
+    return started(store, conversation, lambda: begin(store, conversation))
+
+
+def claim(store):
+    """The next start task and its lease, as soon as there is one."""
+    claimed: list = []
+    wait_until(lambda: claimed.extend(store.start_tasks.claim() or ()) or claimed, "a start task")
+    return claimed
+
+
+def keys(store, pattern: str) -> list[bytes]:
+    return list(store.start_tasks._redis.scan_iter(pattern))
+
+
+def test_a_start_that_takes_longer_goes_on_and_the_next_request_finds_it(make, conversation):
+    store = make(start_seconds=0.3)
+    begin(store, conversation)
+    claim(store)
+
+    with pytest.raises(StartNotDone, match="SANDBOX_START_SECONDS"):
+        wait(store, conversation)
+
+    start, is_new = begin(store, conversation)
+    assert (start.status, is_new) == ("WORKING", False)
+    assert store.start_tasks.count(conversation_id=conversation) == 1
+
+
+def test_of_many_requests_for_one_id_one_makes_the_start_task(make, conversation):
+    store = make()
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: begin(store, conversation), range(16)))
+
+    assert len({start.id for start, _ in made}) == 1
+    assert sorted(is_new for _, is_new in made) == [False] * 15 + [True]
+
+
+def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_is_anew(make, conversation):
+    store = make()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(wait, store, conversation) for _ in range(2)]
+        claimed = claim(store)
+        store.start_tasks.fail(*claimed, "why", Failure(422, [{"msg": "why"}]))
+        failures = [one.exception(30) for one in waiting]
+
+    assert all(isinstance(failure, StartFailed) for failure in failures)
+    assert {failure.failure.status for failure in failures} == {422}
+    assert keys(store, "{starts}:body:*") == []
+    assert begin(store, conversation)[1]
+
+
+def test_a_conversation_that_a_failed_start_has_left_is_waited_for_and_then_started_anew(make, conversation):
+    store = make()
+    start, _ = begin(store, conversation)
+    _, lease = store.start_tasks.claim()
+    store.conversations.create(conversation, sandbox_id="box", app={"start_id": start.id})
+    store.start_tasks.fail(start, lease, "why", Failure(502, "why"))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait, store, conversation)
+        store.conversations.delete(conversation)
+        claimed = claim(store)
+        second, lease = claimed
+        store.conversations.create(conversation, sandbox_id="box", app={"start_id": second.id})
+        assert store.start_tasks.finish(second.id, lease, "READY")
+        state, is_new = waiting.result(30)
+
+    assert (state["app"]["start_id"], is_new) == (second.id, True)
+
+
+def test_an_id_that_another_start_has_taken_meanwhile_is_that_conversation(make, conversation):
+    store = make()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait, store, conversation)
+        claimed = claim(store)
+        store.conversations.create(conversation)
+        store.start_tasks.fail(*claimed, "exists", Failure(409, "exists"))
+        state, is_new = waiting.result(30)
+
+    assert (state["id"], is_new) == (conversation, False)
+
+
+def test_a_start_without_a_supervisor_that_could_go_on_is_503(make, conversation):
+    store = make(start_seconds=0.2)
+    start, _ = begin(store, conversation)
+    store.start_tasks._redis.zadd("{starts}:due", {start.id: 1})
+
+    [failed] = store.start_tasks.get_many([start.id])
+
+    assert (failed.status, failed.failure.status) == ("ERROR", 503)
+
+
+def test_the_cap_of_starts_and_a_server_without_a_key_refuse_and_leave_nothing(make, conversation):
+    with pytest.raises(TooManyStarts):
+        begin(make(most_starts=0), conversation)
+    store = make(secret_key="")
+    with pytest.raises(SecretsRefused):
+        begin(store, conversation)
+
+    assert keys(store, "{starts}:*") == []
+
+
+def test_a_body_is_sealed_for_its_conversation_and_goes_with_its_start_task(make, conversation):
+    store = make()
+    start, _ = begin(store, conversation)
+    [sealed] = [store.start_tasks._redis.get(key) for key in keys(store, "{starts}:body:*")]
+
+    assert b"planted" not in sealed
+    assert store.start_tasks.body_of(start) == BODY
+    with pytest.raises(SecretsRefused):
+        store.start_tasks._sealer.open_body("another", sealed)
+    store.start_tasks.forget(start.id)
+    assert keys(store, "{starts}:body:*") == []
+
+
+def test_a_deleted_conversation_leaves_no_body(make, conversation):
+    store = make()
+    sealed = store.start_bodies.sealed(conversation, {**BODY["body"], "initial_message": {}, "secrets": {}})
+    store.conversations.create(conversation, sandbox_id="box", app={}, start_body=sealed)
+    assert store.start_bodies.of(conversation) == BODY["body"]
+
+    store.conversations.delete(conversation)
+
+    assert store.start_bodies.of(conversation) is None
