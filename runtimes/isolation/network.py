@@ -36,7 +36,8 @@ _TUN, _TUN_DEVICE = Path("/dev/net/tun"), (10, 200)
 #: seconds in which pasta must have set up a network
 _PASTA_TIMEOUT = 10.0
 
-_OPTIONS = ["--config-net", "--no-map-gw", "-t", "none", "-u", "none", "-T", "none", "-U", "none"]
+# pasta of 2025 would end with the process whose namespace it joins, and the sandbox's internet within a second.
+_OPTIONS = ["--config-net", "--no-netns-quit", "--no-map-gw", "-t", "none", "-u", "none", "-T", "none", "-U", "none"]
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _UP = 0x8913, 0x8914, 1
 

@@ -70,7 +70,6 @@ def converse(delete: bool) -> None:
     conversation.send_message("run: echo first")
     tell("proposed", status=run(conversation))
     conversation.reject_pending_actions("not today")
-    tell("rejected", reasons=[event.rejection_reason for event in seen(conversation, UserRejectObservation)])
     conversation.send_message("run: echo second")
     tell("proposed", status=run(conversation))
     accepted = 0
@@ -79,7 +78,7 @@ def converse(delete: bool) -> None:
         accepted += 1
     tell("accepted", times=accepted, status=conversation.state.execution_status.value)
     conversation.set_confirmation_policy(NeverConfirm())
-    conversation.send_message("run: sleep 2; echo third")
+    conversation.send_message("run: sleep 3; echo third")
     tell("runs")
     tell("ran", status=run(conversation))
     conversation.send_message("just a question?")
@@ -111,7 +110,7 @@ def summary(conversation: RemoteConversation) -> dict[str, Any]:
         "actions": [event.tool_name for event in seen(conversation, ActionEvent)],
         "observed": observed,
         "errors": [event.error for event in seen(conversation, AgentErrorEvent)],
-        "rejections": len(seen(conversation, UserRejectObservation)),
+        "rejected": [event.rejection_reason for event in seen(conversation, UserRejectObservation)],
     }
 
 

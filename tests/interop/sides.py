@@ -13,7 +13,7 @@ import httpx
 import psutil
 
 from examples.openhands_agent import SPECS, VENV
-from tests.servers import PROJECT, free_port, running, supervised_server, wait_until
+from tests.servers import PROJECT, agent_server, free_port, redis_server, running, supervised_server, wait_until
 
 #: an admin key of both
 KEY = "a-key-for-tests-only"
@@ -30,6 +30,7 @@ class Side:
     folder: Path
     model: str  #: URL of the scripted model
     process: subprocess.Popen  #: of this server: gunicorn's master
+    store: str = ""  #: URL of the Redis of this server
 
     @property
     def http(self) -> httpx.Client:
@@ -145,5 +146,16 @@ def ours(folder: Path, model: str, **settings: str) -> Iterator[Side]:
         "LLM_API_KEY": "none",
         **settings,
     }
-    with supervised_server(folder, **settings) as (client, process):
-        yield Side(str(client.base_url).rstrip("/"), folder, model, process)
+    with (
+        redis_server(folder) as (store, _),
+        supervised_server(folder, **settings, REDIS_URL=store) as (client, process),
+    ):
+        yield Side(str(client.base_url).rstrip("/"), folder, model, process, store)
+
+
+@contextlib.contextmanager
+def second(first: Side, folder: Path) -> Iterator[Side]:
+    """A second server of the same store, as on another host."""
+    settings = {"REDIS_URL": first.store, "SESSION_API_KEY": KEY, "SANDBOX_SPECS": str(first.folder / "specs.toml")}
+    with agent_server(folder / "log", **settings) as (client, process):
+        yield Side(str(client.base_url).rstrip("/"), folder, first.model, process, first.store)
