@@ -37,6 +37,13 @@ BODIES = {
     "tell_conversation": {"id": str(uuid4())},
     "append_events_of_sandbox": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
     "tell_conversation_of_sandbox": {"id": str(uuid4())},
+    "ask_agent": {"question": "x"},
+    "navigate_conversation": {"event_id": None},
+    "load_conversation_plugin": {"plugin_ref": "x"},
+    "start_goal_in_conversation": {"objective": "x"},
+    "switch_conversation_llm": {"llm": {}},
+    "switch_conversation_acp_model": {"model": "x"},
+    "switch_conversation_profile": {"profile_name": "x"},
     "make_key": {"name": "x", "scopes": ["read"]},
     "make_ticket": {"conversation_id": str(uuid4())},
 }
@@ -56,6 +63,15 @@ BODILESS = {
     "start_sandbox",
     "pause_sandbox",
     "resume_sandbox",
+    "condense_conversation",
+    "stop_goal_in_conversation",
+    "resume_goal_in_conversation",
+    "get_conversation_runtime_credentials",
+    # An agent server reads the bodies of these.
+    "post_bash",
+    "post_bash_of_sandbox",
+    "post_file",
+    "post_file_of_sandbox",
 }
 #: operations that check a key before they read the body
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
@@ -77,6 +93,7 @@ def client():
 
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
+    path = path.replace("<path:rest>", "some-path")
     return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 
