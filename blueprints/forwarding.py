@@ -72,7 +72,7 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
         return _forward(sandbox_id, f"/api/{service}/{rest}", folder)
 
     view: Callable[..., Response] = without_conversation if alone else under_conversation
-    view.__name__ = f"{method.lower()}_{service}"
+    view.__name__ = f"{method.lower()}_{service}" + ("_of_sandbox" if alone else "")
     whose = "a sandbox" if alone else "the conversation's sandbox"
     view.__doc__ = f"{what}, by the agent server of {whose}."
     document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": {"*/*": _ANY}}}}

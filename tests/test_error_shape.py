@@ -38,6 +38,13 @@ BODIES = {
     "append_events_of_sandbox": [{"id": "a", "kind": "PauseEvent", "source": "user", "timestamp": "2026-11-20"}],
     "tell_conversation_of_sandbox": {"id": str(uuid4())},
     "queue_pending_message": {"content": [{"type": "text", "text": "x"}]},
+    "ask_agent": {"question": "x"},
+    "navigate_conversation": {"event_id": None},
+    "load_conversation_plugin": {"plugin_ref": "x"},
+    "start_goal_in_conversation": {"objective": "x"},
+    "switch_conversation_llm": {"llm": {}},
+    "switch_conversation_acp_model": {"model": "x"},
+    "switch_conversation_profile": {"profile_name": "x"},
     "make_key": {"name": "x", "scopes": ["read"]},
     "make_ticket": {"conversation_id": str(uuid4())},
 }
@@ -60,6 +67,15 @@ BODILESS = {
     "start_sandbox",
     "pause_sandbox",
     "resume_sandbox",
+    "condense_conversation",
+    "stop_goal_in_conversation",
+    "resume_goal_in_conversation",
+    "get_conversation_runtime_credentials",
+    # An agent server reads the bodies of these.
+    "post_bash",
+    "post_bash_of_sandbox",
+    "post_file",
+    "post_file_of_sandbox",
 }
 #: operations that check a key before they read the body
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
@@ -84,11 +100,8 @@ def client():
 
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
-    return (
-        path.replace("<sandbox_id>", "some-sandbox")
-        .replace("<key_id>", "some-key")
-        .replace("<receiver_id>", conversation_id)
-    )
+    path = path.replace("<path:rest>", "some-path").replace("<receiver_id>", conversation_id)
+    return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 
 def named(rule) -> str:
