@@ -19,8 +19,9 @@ import httpx
 
 from access import Principal
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from agents.reach import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, run, wake
+from agents.reach import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, wake
 from agents.requests import restart_request
+from agents.runs import start_run
 from specs import Specs
 from store import Store, attempts
 from store.claims import message_claim, policy_claim
@@ -193,7 +194,7 @@ class Commands:
             return
         try:
             if delivery is None or self._catch_up(claim, delivery):  # else the agent runs by an earlier acceptance
-                self._or_again(agent, claim, partial(run, agent, conversation_id))
+                self._or_again(agent, claim, partial(start_run, agent, conversation_id))
         finally:
             self.store.deliveries.close(claim)
 

@@ -14,9 +14,6 @@ from wire import ConversationId
 #: seconds between two polls of a sandbox that is waking
 _POLL = 0.05
 
-#: seconds that the end of a run may take, and statuses of a conversation in which nothing runs and nothing waits
-_ENDING, _AT_REST = 2.0, ("idle", "paused", "finished", "error", "stuck")
-
 #: statuses that a use of the sandbox waits through
 WAKING = ("PAUSED", "STARTING")
 
@@ -78,25 +75,6 @@ def require_none_waits(agent: AgentServer, conversation_id: ConversationId) -> N
     else:
         if status == "waiting_for_confirmation":
             raise NeedsApproval
-
-
-def run(agent: AgentServer, conversation_id: ConversationId) -> None:
-    """Have an agent server run a conversation.
-
-    One whose last run has told its end, and has not quite ended, refuses with 409 although nothing runs: then it is
-    asked again, for _ENDING seconds at most. Raises AgentUnreachable, AgentRefused.
-    """
-    deadline = time.monotonic() + _ENDING
-    while True:
-        try:
-            agent.post(conversation_id, "run", {}, repeatable=False)
-        except AgentRefused as refusal:
-            status = None if refusal.status != 409 else agent.state(conversation_id).get("execution_status")
-            if status not in _AT_REST or time.monotonic() > deadline:
-                raise
-        else:
-            return
-        time.sleep(_POLL)
 
 
 def agent_server(client: httpx.Client, url: str, read_key: Callable[[], str]) -> AgentServer:

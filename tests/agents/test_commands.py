@@ -67,26 +67,3 @@ def test_a_message_to_an_agent_finds_no_detached_conversation(store, commands, c
     with pytest.raises(ConversationNotFound):
         commands.send_to_agent(conversation, content=[], run=True)
     assert store.events.count(conversation) == 0
-
-
-def test_a_run_while_the_last_one_ends_is_asked_for_again_until_it_begins(
-    store, commands, conversation, sandbox, agent
-):
-    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
-    agent.state = {"execution_status": "finished"}
-    refusals = [409, 409]
-    agent.status_of = lambda path: refusals.pop() if path.endswith("/run") and refusals else 200
-
-    commands.change_status(conversation, "run")
-    assert len(agent.posted("/run")) == 3
-
-
-@pytest.mark.parametrize("status", ["running", "waiting_for_confirmation"])
-def test_a_run_is_not_asked_for_again_where_one_runs_or_waits(store, commands, conversation, sandbox, agent, status):
-    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
-    agent.state = {"execution_status": status}
-    agent.status_of = lambda path: 409 if path.endswith("/run") else 200
-
-    with pytest.raises(AgentRefused, match="409"):
-        commands.change_status(conversation, "run")
-    assert len(agent.posted("/run")) == 1

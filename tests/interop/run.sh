@@ -9,7 +9,7 @@ machine=${INTEROP_MACHINE:-/var/cache/agent-server-ci/interop}
 status=0
 python3 examples/openhands_agent.py || status=$?
 if ((status == 0)); then
-  exec .venv/bin/python -m pytest tests/interop "$@"
+  exec .venv/bin/python -m pytest tests/interop -n 2 --dist loadfile "$@" # most of their time is waiting
 elif ((status != 3)); then
   exit "$status"
 elif [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null; then

@@ -12,7 +12,7 @@ import pytest
 from tests.interop.sides import second
 from tests.servers import wait_until
 
-TALKS, RUNS = (10, 100) if os.environ.get("INTEROP_LONG") else (2, 20)
+TALKS, RUNS = (10, 100) if os.environ.get("INTEROP_LONG") else (1, 10)
 
 #: what the client must tell of each talk
 TALK = [
