@@ -28,7 +28,7 @@ from redis import Redis
 
 from tests.servers import free_port, redis_server, supervised_server, wait_until
 from tests.v1 import Api
-from tests.v1.processes import kill_all, supervisor_of
+from tests.v1.processes import in_sandboxes, kill_all, supervisor_of
 from tests.v1.test_kept_work import every_event
 
 SPEC = """
@@ -127,14 +127,17 @@ def main() -> int:
             "PORT": str(free_port()),
             "SANDBOX_START_SECONDS": "240",
         }
-        conversation = be_away(folder, settings, seconds)
-        come_back(folder, settings, conversation)
+        try:
+            conversation = be_away(folder, settings, seconds)
+            come_back(folder, settings, conversation)
+        finally:
+            kill_all(in_sandboxes(folder))
     model.shutdown()
     return 0
 
 
 def be_away(folder: Path, settings: dict[str, str], seconds: float) -> str:
-    """Start a run that lasts for most of the outage, then kill the server and Redis. Returns the conversation's id."""
+    """Start a run that lasts for much of the outage, then kill the server and Redis. Returns the conversation's id."""
     with (
         redis_server(folder) as (url, redis),
         supervised_server(folder, REDIS_URL=url, STOP_SANDBOXES="0", **settings) as (client, master),
@@ -143,7 +146,7 @@ def be_away(folder: Path, settings: dict[str, str], seconds: float) -> str:
         task = api.start_task()["id"]
         wait_until(lambda: api.task(task)["status"] in ("READY", "ERROR"), "the start", seconds=300)
         conversation = str(api.task(task)["app_conversation_id"])
-        pause = 0.7 * seconds / (THOUGHTS / BATCH)
+        pause = 0.3 * seconds / (THOUGHTS / BATCH)
         api.send(conversation, f"think {THOUGHTS} {pause:.2f}", run=True)
         api.until(conversation, "running")
         wait_until(lambda: api.count(conversation) > 2 * BATCH, "the first thoughts", seconds=120)
@@ -167,8 +170,8 @@ def come_back(folder: Path, settings: dict[str, str], conversation: str) -> None
         supervised_server(folder, REDIS_URL=url, **settings) as (client, _),
         Redis.from_url(url) as redis,
     ):
-        api, began = Api(client), time.monotonic()
-        compare(api, conversation, began)
+        api = Api(client)
+        compare(api, conversation)
 
         known = redis.hgetall("{sandboxes}:keys")
         api.send(conversation, f"think {REFUSED_THOUGHTS} 0", run=True)
@@ -177,7 +180,7 @@ def come_back(folder: Path, settings: dict[str, str], conversation: str) -> None
         number = 2 * (THOUGHTS + REFUSED_THOUGHTS)
         wait_until(lambda: len(events_of(api, conversation)) > number, "the refused run", seconds=600)
         redis.hset("{sandboxes}:keys", mapping=known)
-        compare(api, conversation, time.monotonic())
+        compare(api, conversation)
         api.clean()
 
 
@@ -188,7 +191,7 @@ def events_of(api: Api, conversation: str) -> list[dict[str, Any]]:
         return every_event(client, f"{shown['conversation_url']}/events/search")
 
 
-def compare(api: Api, conversation: str, began: float) -> None:
+def compare(api: Api, conversation: str) -> None:
     """Wait until our log has what the agent's has, and print both."""
     shown = api.conversation(conversation)
     with httpx.Client(headers={"X-Session-API-Key": shown["session_api_key"]}, timeout=30) as agent:
@@ -196,7 +199,9 @@ def compare(api: Api, conversation: str, began: float) -> None:
         def count() -> int:
             return int(agent.get(f"{shown['conversation_url']}/events/count").json())
 
-        wait_until(lambda: agent.get(shown["conversation_url"]).json()["execution_status"] == "finished", "its end")
+        state = shown["conversation_url"]
+        wait_until(lambda: agent.get(state).json()["execution_status"] == "finished", "its end", seconds=300)
+        began = time.monotonic()
         wait_until(lambda: api.count(conversation) == count(), "the events that are missing", seconds=300)
     print(f"ok    as many events after {time.monotonic() - began:.1f} s: {api.count(conversation)}", flush=True)
     api.until(conversation, "finished")

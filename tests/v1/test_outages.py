@@ -12,7 +12,7 @@ from redis import Redis
 
 from tests.servers import free_port, redis_server, supervised_server, wait_until
 from tests.v1 import Api
-from tests.v1.processes import agents, supervisor_of
+from tests.v1.processes import agents, in_sandboxes, kill_all, supervisor_of
 from tests.v1.test_kept_work import every_event
 
 #: commands of a long run, each of which makes two events: several pages. With 1500 the outcome was the same
@@ -50,7 +50,9 @@ def same(api: Api, conversation_id: str, theirs: list[dict]) -> bool:
 
 
 @pytest.mark.parametrize("address", ["the same", "another"])
-def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_after_that(tmp_path, specs, address):
+def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_after_that(
+    tmp_path, specs, request, address
+):
     """At the same address the agent posts what it has kept, at another none of its webhooks arrives."""
     settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0", "PORT": str(free_port())}
     with (
@@ -64,6 +66,7 @@ def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_afte
         agent = Agent(api, conversation)
         kill_server(master)
         redis.kill()
+    request.addfinalizer(lambda: kill_all(in_sandboxes(tmp_path)))
     wait_until(lambda: agent.status() == "finished", "the end of the run", seconds=120)
     theirs = agent.events()
     port = settings["PORT"] if address == "the same" else str(free_port())
