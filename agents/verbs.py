@@ -16,6 +16,7 @@ from typing import Any
 from agents.forwarding import Call, Forwarding
 from agents.link import MOST_BYTES as MOST_REPLY_BYTES
 from agents.link import AgentUnreachable, ResponseTooLong
+from redaction import without_secrets_of
 from store import Store, attempts
 from store.claims import message_claim, reject_claim
 from store.errors import IllegalMove
@@ -114,7 +115,10 @@ class Verbs:
                     raise ResponseTooLong
         finally:
             answer.close()
-        return _reply(answer.status, bytes(raw))
+        try:
+            return _reply(answer.status, bytes(raw))
+        except VerbRefused as refusal:
+            raise VerbRefused(refusal.status, without_secrets_of(body, refusal.detail)) from None
 
     def _require_none_waits(self, sandbox_id: SandboxId, conversation_id: ConversationId, verb: str) -> None:
         """Raises ActionsWait, and IllegalMove while the agent runs: it could wait when its run has ended."""

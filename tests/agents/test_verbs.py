@@ -141,12 +141,13 @@ def test_a_response_that_is_no_object_or_too_long_is_502(client, agent, linked, 
 
 
 def test_a_refused_member_is_named_without_the_input_which_may_be_a_secret(client, agent, linked):
-    fault = {"loc": ["body", "llm", 0], "msg": "no such model", "type": "value_error"}
+    fault = {"loc": ["body", "llm", 0], "msg": "no such model, sk-very-secret", "type": "value_error"}
     agent.statuses, agent.detail = [422], [{**fault, "input": "sk-very-secret", "ctx": {"error": "sk-very-secret"}}]
 
     response = client.post(url(linked, "switch_llm"), json=BODIES["switch_llm"])
 
-    assert (response.status_code, response.get_json()) == (422, {"detail": [fault]})
+    said = {**fault, "msg": "no such model, **********"}
+    assert (response.status_code, response.get_json()) == (422, {"detail": [said]})
 
 
 def test_an_idempotent_repeat_asks_the_agent_once(client, agent, linked):
