@@ -29,7 +29,7 @@ class KeyRequest(BaseSchema):
 
     name = Name(required=True, least=1, most=MOST_NAME)
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
-    expires_at = Instant(load_default=None, allow_none=True, metadata={"type": ["string", "null"]})
+    expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
 
 
 def _instant(name: str, what: str) -> fields.Function:

@@ -13,6 +13,9 @@ from wire import TOLD_MEMBERS, ConversationId
 #: children that a conversation's state names, the oldest first
 MOST_CHILDREN = 100
 
+#: how an agent without a model reports itself, as clients of the wire can read no agent that names none
+_NO_MODEL = "none"
+
 #: conversations that are read at once
 _PAGE = 100
 
@@ -99,7 +102,7 @@ class AppConversations:
         fields = {name: reported[name] for name in ("title", "tags", "stats", "agent") if reported.get(name)}
         llm = fields.get("agent", {}).get("llm")
         model = llm.get("model") if isinstance(llm, dict) else None
-        app = {"llm_model": model} if isinstance(model, str) else {}
+        app = {"llm_model": model} if isinstance(model, str) and model != _NO_MODEL else {}
         parent_id = reported.get("parent_conversation_id")
         told = {name: reported[name] for name in TOLD_MEMBERS if reported.get(name) is not None}
         self._conversations.report(conversation_id, sandbox_id, app=app, told=told, parent_id=parent_id, **fields)

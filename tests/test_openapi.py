@@ -163,3 +163,13 @@ def test_every_operation_that_a_limit_can_refuse_says_so(document):
         limited = operation["tags"] != ["Server Details"]
         assert ("429" in operation["responses"]) == limited, path
         assert not limited or "Retry-After" in operation["responses"]["429"]["headers"]
+
+
+def test_no_schema_names_a_type_twice(document):
+    def types(node):
+        if isinstance(node, dict) and isinstance(node.get("type"), list):
+            yield node["type"]
+        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
+            yield from types(child)
+
+    assert [each for each in types(document) if len(set(each)) != len(each)] == []
