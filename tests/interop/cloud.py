@@ -3,7 +3,7 @@ agent server.
 
     python -m tests.interop.cloud
 
-INTEROP_COMMAND is the command before `--host … --port …`, as in `__main__.py`. INTEROP_PYTHON is the command of an
+INTEROP_COMMAND is the command before `--host … --port …`, as in `outage.py`. INTEROP_PYTHON is the command of an
 interpreter with openhands-workspace and openhands-tools; unset: `python`. Exit status 2: one of both does not exist.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tests.interop import model
-from tests.interop.__main__ import check
+from tests.interop.outage import check
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 
@@ -102,7 +102,8 @@ def ask_about_the_folder(api: Api, root: str) -> None:
     check("the changes", {"status": "UPDATED", "path": "a.txt"} in changes, True)
     inner["path"] += "/a.txt"
     check("a difference", api.call("GET", f"{path}/git/diff", params=inner), {"modified": "new", "original": "old"})
-    check("the skills", isinstance(api.call("GET", f"{path}/skills")["skills"], list), True)
+    # The agent server asks the internet first, and longer than this server waits where there is none.
+    wait_until(lambda: isinstance(api.call("GET", f"{path}/skills")["skills"], list), "the skills", seconds=90)
     check("the hooks", api.call("GET", f"{path}/hooks"), {"hooks": []})
     refused = api.call("GET", f"{path}/files", status=404)["detail"]
     check("files elsewhere", refused, "The folder /tmp is not among the files of the sandbox that are kept")

@@ -9,6 +9,8 @@ machine=${INTEROP_MACHINE:-/var/cache/agent-server-ci/interop}
 status=0
 python3 examples/openhands_agent.py || status=$?
 if ((status == 0)); then
+  # Of the client alone, so no newcomer installs it.
+  .venv-openhands/bin/pip install --quiet --disable-pip-version-check 'openhands-workspace>=1.58,<1.59'
   exec .venv/bin/python -m pytest tests/interop -n 2 --dist loadfile "$@" # most of their time is waiting
 elif ((status != 3)); then
   exit "$status"
