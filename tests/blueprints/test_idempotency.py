@@ -35,7 +35,7 @@ def asked_by(app, monkeypatch):
         def name() -> None:
             g.principal = principal
 
-        monkeypatch.setitem(app.before_request_funcs, None, [functions[0], name, *functions[1:]])
+        monkeypatch.setitem(app.before_request_funcs, None, [*functions[:2], name, *functions[2:]])
 
     return ask
 
@@ -279,7 +279,7 @@ def test_an_archive_is_refused_with_the_header(client, once):
 def test_a_client_has_a_bounded_number_of_keys(redis_url, url):
     client = create_app(Config(redis_url=redis_url, redis_timeout=10, max_idempotency_keys=2)).test_client()
     functions, identity = client.application.before_request_funcs[None], str(uuid4())
-    functions.insert(1, lambda: setattr(g, "principal", Principal("a", identity)))
+    functions.insert(2, lambda: setattr(g, "principal", Principal("a", identity)))
 
     statuses = [
         client.post(f"{url}/events", json=TEXT, headers={"Idempotency-Key": str(number)}).status_code

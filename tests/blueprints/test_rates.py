@@ -24,7 +24,7 @@ def limited(redis_url):
         settings = {"rate_limit_writes": "none", "rate_limit_starts": "none", "rate_limit_failures": "none", **settings}
         app = create_app(Config(redis_url=url, redis_timeout=10, **settings))
         if principal:
-            app.before_request_funcs[None].insert(1, lambda: setattr(g, "principal", principal))
+            app.before_request_funcs[None].insert(2, lambda: setattr(g, "principal", principal))
         client = app.test_client()
         client.environ_base["REMOTE_ADDR"] = address
         return client

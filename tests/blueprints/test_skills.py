@@ -2,15 +2,19 @@
 
 import pytest
 
+from store import Limits
 from tests.blueprints import API
+from tests.conftest import store_of
 from tests.sockets import socket
 
 AGENT = {"kind": "Agent", "agent_context": {"skills": [{"name": "s", "content": "long"}], "suffix": "x"}, "tools": []}
 
+LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
+
 
 @pytest.fixture
-def url(client, conversation):
-    client.post(API, json={"conversation_id": conversation, "agent": AGENT})
+def url(store, conversation):
+    store.conversations.create(conversation, agent=AGENT)
     return f"{API}/{conversation}"
 
 
@@ -44,14 +48,15 @@ def test_another_word_than_a_boolean_is_refused_before_anything_is_created(clien
 
 
 @pytest.mark.parametrize("agent", [None, {}, {"agent_context": None}, {"agent_context": {"skills": None}}])
-def test_an_agent_without_skills_is_returned_as_it_is(client, conversation, agent):
-    client.post(API, json={"conversation_id": conversation, "agent": agent})
+def test_an_agent_without_skills_is_returned_as_it_is(client, store, conversation, agent):
+    store.conversations.create(conversation, agent=agent)
 
     assert client.get(f"{API}/{conversation}").get_json()["agent"] == agent
 
 
-def test_the_full_state_of_a_socket_leaves_the_skills_out(server, conversation):
-    server.post(API, json={"conversation_id": conversation, "agent": AGENT})
+def test_the_full_state_of_a_socket_leaves_the_skills_out(server, backend, conversation):
+    _, url_of_store = backend
+    store_of(url_of_store, LIMITS).conversations.create(conversation, agent=AGENT)
 
     with socket(server, conversation) as listener:
         assert listener.receive()["value"]["agent"]["agent_context"]["skills"] == []
