@@ -4,10 +4,10 @@ Every step may be repeated: the next driver of a start task begins again, and fi
 """
 
 import logging
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from agents.commands import Commands
@@ -29,6 +29,7 @@ from store.sandbox_record import Sandbox, SandboxId, random_text
 from store.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
 from supervisor.failures import CannotStart, ParentRefused, failure_of
 from supervisor.new_conversations import INHERITED, new_conversation
+from supervisor.renewal import renewed
 from wire import ConversationId
 
 log = logging.getLogger("supervisor")
@@ -63,7 +64,8 @@ class StartDriver:
         Raises what redis-py raises while Redis is not available: the lease ends, and a supervisor claims it again.
         """
         try:
-            with self._renewed(start, lease):
+            # An agent that loads its tools takes longer than one lease.
+            with renewed(partial(self._store.start_tasks.renew, start.id, lease), LEASE):
                 self._drive(start, lease)
         except LeaseLost:
             log.info("start task %s: another driver has it, or it is finished", start.id)
@@ -81,25 +83,6 @@ class StartDriver:
         """Remove the conversations and sandboxes that failed start tasks have left, one start task after the other."""
         while failed := self._store.start_tasks.claim_failed():
             self._clear(failed)
-
-    @contextmanager
-    def _renewed(self, start: StartTask, lease: str) -> Iterator[None]:
-        """Renew the lease until the block ends: an agent that loads its tools takes longer than one lease."""
-        done = threading.Event()
-
-        def renew() -> None:
-            is_ours = True
-            while is_ours and not done.wait(LEASE / 3):
-                with suppress(*UNAVAILABLE):
-                    is_ours = self._store.start_tasks.renew(start.id, lease)
-
-        thread = threading.Thread(target=renew, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
     def _drive(self, start: StartTask, lease: str) -> None:
         if self._is_taken(start):  # before a sandbox is started for nothing
