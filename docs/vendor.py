@@ -1,0 +1,85 @@
+"""Fetches the files of other projects from npm by name:  python -m docs.vendor  (or `make vendor`)
+
+`assets/README.md` has the table of them: release, licence, and the SHA-256 of each file. A test compares it with the
+files. `npm` is needed; no server and no test fetches anything.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+PROJECT = Path(__file__).parent.parent
+TABLE = PROJECT / "assets/README.md"
+
+
+class Package(NamedTuple):
+    """Files of a release of a package, as they are kept in a folder of this repository."""
+
+    name: str
+    release: str
+    files: tuple[str, ...]
+    folder: str
+
+    @property
+    def kept(self) -> list[Path]:
+        """Where its files are kept."""
+        return [PROJECT / self.folder / Path(file).name for file in self.files]
+
+
+PACKAGES = (
+    Package("preact", "11.2.0", ("dist/preact.mjs", "hooks/dist/hooks.mjs", "LICENSE"), "assets/preact"),
+    Package("htm", "3.1.1", ("dist/htm.module.js", "LICENSE"), "assets/htm"),
+    Package("@picocss/pico", "2.1.1", ("css/pico.classless.min.css", "LICENSE.md"), "assets/pico"),
+    Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "assets/uplot"),
+    Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "assets/ansi_up"),
+    Package(
+        "swagger-ui-dist",
+        "5.35.0",
+        ("swagger-ui-bundle.js", "swagger-ui.css", "LICENSE", "NOTICE"),
+        "assets/swagger-ui",
+    ),
+    Package("axe-core", "4.14.1", ("axe.min.js", "LICENSE", "LICENSE-3RD-PARTY.txt"), "tests/console/axe-core"),
+)
+
+_HEAD = """# Files of other projects
+
+`/docs` and `/console/` load these files and `page/`; nothing is fetched from elsewhere. axe-core checks the
+console in tests. `make vendor` fetches the releases that `docs/vendor.py` names from npm and writes this table.
+
+| file | package | release | licence | SHA-256 |
+|---|---|---|---|---|
+"""
+
+
+def fetch(package: Package) -> str:
+    """Fetch the files of a package; returns its licence, as its package.json names it."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["npm", "pack", "--silent", f"{package.name}@{package.release}"], cwd=folder, check=True)
+        [archive] = Path(folder).glob("*.tgz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        unpacked = Path(folder) / "package"
+        for file, kept in zip(package.files, package.kept, strict=True):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(unpacked / file, kept)
+        licence: str = json.loads((unpacked / "package.json").read_text())["license"]
+        return licence
+
+
+def rows(package: Package, licence: str) -> str:
+    """The table's rows of a package, one for each file."""
+    link = f"[{package.name}](https://www.npmjs.com/package/{package.name})"
+    return "".join(
+        f"| {path.relative_to(PROJECT)} | {link} | {package.release} | {licence} "
+        f"| {hashlib.sha256(path.read_bytes()).hexdigest()} |\n"
+        for path in package.kept
+    )
+
+
+if __name__ == "__main__":
+    TABLE.write_text(_HEAD + "".join(rows(package, fetch(package)) for package in PACKAGES))
