@@ -1,0 +1,110 @@
+// Where a person writes to the agent and says when it works.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call, newKey } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { may } from "../lib/session.js";
+import { useShortcuts } from "../lib/shortcuts.js";
+import { attempt, tell } from "../parts/notices.js";
+
+/** A text that was not sent stays in the browser's session, for each conversation. */
+const kept = {
+  name: (id) => `agent-server-draft-${id}`,
+  get: (id) => sessionStorage.getItem(kept.name(id)) ?? "",
+  set(id, text) {
+    try {
+      text ? sessionStorage.setItem(kept.name(id), text) : sessionStorage.removeItem(kept.name(id));
+    } catch {
+      // the browser's session is full: the text stays in the field
+    }
+  },
+};
+
+/** The buttons that fit a status: [label, testid, operation]. */
+function verbs(status) {
+  const pause = ["Pause", "pause", "POST /api/conversations/{conversation_id}/pause"];
+  const interrupt = ["Interrupt", "interrupt", "POST /api/conversations/{conversation_id}/interrupt"];
+  const run = ["Run", "run", "POST /api/conversations/{conversation_id}/run"];
+  if (status === "running") return [pause, interrupt];
+  if (status === "paused") return [["Resume", "resume", run[2]]];
+  return ["idle", "error", "stuck"].includes(status) ? [run, pause] : [];
+}
+
+const TITLES = {
+  pause: "The agent stops after its present step",
+  interrupt: "The agent stops at once",
+  run: "The agent works",
+  resume: "The agent goes on",
+};
+
+/** Says what a message would do to what waits. */
+function Warning({ number }) {
+  const what = number === 1 ? "the action that waits" : `the ${number} actions that wait`;
+  const text = may("approve") ? `A message rejects ${what}.` : `A message would reject ${what}, which your key may not decide.`;
+  return html`<p class="warning medium" role="note">${text}</p>`;
+}
+
+function Verbs({ id, status, onDone }) {
+  const [busy, setBusy] = useState("");
+  const act = async (testid, operation) => {
+    setBusy(testid);
+    await attempt(() => call(operation, { path: { conversation_id: id } }));
+    setBusy("");
+    onDone();
+  };
+  return verbs(status).map(
+    ([label, testid, operation]) => html`<button key=${testid} type="button" class="secondary" data-testid=${testid} title=${TITLES[testid]}
+      aria-busy=${busy === testid} disabled=${busy !== ""} onClick=${() => act(testid, operation)}>${label}</button>`,
+  );
+}
+
+/** Send a message; null, or the fault. request: a ref to one that got no response: sent again, it has one effect. */
+async function post(id, text, run, request) {
+  const name = JSON.stringify([text, run]);
+  if (request.current?.name !== name) request.current = { name, once: newKey() };
+  const body = { role: "user", content: [{ type: "text", text }], run };
+  const { once } = request.current;
+  try {
+    await call("POST /api/conversations/{conversation_id}/events", { path: { conversation_id: id }, body, once });
+    request.current = null;
+    return null;
+  } catch (fault) {
+    if (fault.status) request.current = null;
+    return fault;
+  }
+}
+
+/** id, status: of the conversation. waiting: the number of its pending actions. onDone: after each request. */
+export function Composer({ id, status, waiting, onDone }) {
+  const [text, setText] = useState(() => kept.get(id));
+  const [isSending, setSending] = useState(false);
+  const field = useRef(null), request = useRef(null);
+  useEffect(() => kept.set(id, text), [text]);
+  useShortcuts({ c: { label: "Write a message", run: () => field.current?.focus() } });
+  const isAllowed = !waiting || may("approve");
+  const send = async (run) => {
+    const sent = text;
+    if (!sent.trim() || isSending || !isAllowed) return;
+    setSending(true);
+    const fault = await post(id, sent, run, request);
+    setSending(false);
+    if (fault) tell(fault.message, "failed");
+    else setText((now) => (now === sent ? "" : now));
+    onDone();
+  };
+  const press = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!event.repeat) send(true);
+  };
+  return html`<form class="composer" data-testid="composer" onSubmit=${(event) => (event.preventDefault(), send(true))}>
+    ${waiting > 0 && html`<${Warning} number=${waiting} />`}
+    <textarea ref=${field} rows="2" aria-label="Message to the agent" placeholder="Write to the agent. Enter sends, Shift+Enter begins a new line."
+      value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
+    <div class="buttons">
+      <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
+      ${isAllowed && html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${() => send(false)}
+        title="The message waits in the conversation until the agent runs">Send only</button>
+      <button type="submit" data-testid="send" disabled=${!text.trim() || isSending} aria-busy=${isSending}>Send and run</button>`}
+    </div>
+  </form>`;
+}

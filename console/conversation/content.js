@@ -1,0 +1,67 @@
+// Parts of events: texts, images, what a terminal printed, JSON.
+import { useMemo } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { Ansi } from "../parts/ansi.js";
+import { Folded, Text } from "../parts/text.js";
+
+/** Characters of what a terminal printed, and of JSON, that are shown before "show more". */
+const OUTPUT = 2_000, JSON_SHOWN = 2_000;
+
+/** Images of one event that are shown; the others are told. */
+const MOST_IMAGES = 20;
+
+/** The texts of content, and the addresses of its images. content: parts, one part, a text, or nothing. */
+export function partsOf(content) {
+  const list = Array.isArray(content) ? content : content == null ? [] : [content];
+  const texts = [], images = [];
+  for (const part of list) {
+    if (typeof part === "string") texts.push(part);
+    else if (typeof part?.text === "string") texts.push(part.text);
+    else if (Array.isArray(part?.image_urls)) images.push(...part.image_urls.map(String));
+    else if (part) texts.push(JSON.stringify(part));
+  }
+  return { text: texts.join("\n"), images };
+}
+
+/** What was said. */
+export function Prose({ text }) {
+  if (!text) return null;
+  return html`<div class="prose"><${Folded} text=${text}>${(shown) => html`<${Text} prose text=${shown} />`}<//></div>`;
+}
+
+/** What a terminal printed. */
+export function Output({ text }) {
+  if (!text) return null;
+  return html`<${Folded} text=${text} length=${OUTPUT}>${(shown) => html`<pre class="terminal"><${Ansi} text=${shown} /></pre>`}<//>`;
+}
+
+/** A value as JSON. */
+export function Json({ value }) {
+  const text = useMemo(() => JSON.stringify(value, null, 2) ?? "", [value]);
+  return html`<${Folded} text=${text} length=${JSON_SHOWN}>${(shown) => html`<pre><code><${Text} text=${shown} /></code></pre>`}<//>`;
+}
+
+/** Images: those that the event itself holds. Another address is told, and nothing is loaded from it. */
+export function Images({ addresses }) {
+  if (!addresses.length) return null;
+  const isHeld = (address) => /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/i.test(address);
+  return html`<div class="images">
+    ${addresses.slice(0, MOST_IMAGES).map((address) =>
+      isHeld(address)
+        ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
+        : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${address.slice(0, 500)} /></code></p>`,
+    )}
+    ${addresses.length > MOST_IMAGES && html`<p class="muted">${addresses.length - MOST_IMAGES} more images</p>`}
+  </div>`;
+}
+
+/** Content: its texts as prose or as output of a terminal, and its images. */
+export function Content({ content, isOutput = false }) {
+  const { text, images } = partsOf(content);
+  return html`${isOutput ? html`<${Output} text=${text} />` : html`<${Prose} text=${text} />`}<${Images} addresses=${images} />`;
+}
+
+/** What is shown when the person asks for it. */
+export function More({ label, children }) {
+  return html`<details class="more"><summary>${label}</summary>${children}</details>`;
+}

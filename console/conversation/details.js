@@ -1,0 +1,105 @@
+// What is beside the timeline: what the conversation is, which actions wait, its tags, its sandbox.
+import { useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { href } from "../lib/router.js";
+import { may } from "../lib/session.js";
+import { attempt } from "../parts/notices.js";
+import { Text } from "../parts/text.js";
+import { Time } from "../parts/time.js";
+import { Sandbox } from "./sandbox.js";
+
+/** The policies that are offered: [value, words, the policy]. */
+const POLICIES = [
+  ["NeverConfirm", "No action waits", { kind: "NeverConfirm" }],
+  ["LOW", "Every action of a known or unknown risk waits", { kind: "ConfirmRisky", threshold: "LOW", confirm_unknown: true }],
+  ["MEDIUM", "Medium, high and unknown risks wait", { kind: "ConfirmRisky", threshold: "MEDIUM", confirm_unknown: true }],
+  ["HIGH", "High and unknown risks wait", { kind: "ConfirmRisky", threshold: "HIGH", confirm_unknown: true }],
+  ["AlwaysConfirm", "Every action waits", { kind: "AlwaysConfirm" }],
+];
+
+const PATCH = "PATCH /api/conversations/{conversation_id}";
+
+function words({ kind, threshold, confirm_unknown }) {
+  const found = POLICIES.find(([, , policy]) => policy.kind === kind && (kind !== "ConfirmRisky" || (policy.threshold === threshold && confirm_unknown)));
+  return found ?? ["", `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${confirm_unknown === false ? ", unknown risks run" : ""}`];
+}
+
+function Policy({ record, onDone }) {
+  const [value, text] = words(record.confirmation_policy);
+  if (!may("approve")) return html`<dd>${text}</dd>`;
+  const set = async (event) => {
+    const policy = POLICIES.find(([name]) => name === event.target.value)?.[2];
+    if (!policy) return;
+    await attempt(
+      () => call("POST /api/conversations/{conversation_id}/confirmation_policy", { path: { conversation_id: record.id }, body: { policy } }),
+      "The policy holds from the next action on.",
+    );
+    onDone();
+  };
+  return html`<dd><select data-testid="policy" aria-label="Which actions wait for a decision" value=${value} onChange=${set}>
+    ${!value && html`<option value="">${text}</option>`}
+    ${POLICIES.filter(([name]) => name !== "LOW" || name === value).map(([name, label]) => html`<option key=${name} value=${name}>${label}</option>`)}
+  </select></dd>`;
+}
+
+function Tags({ record, onDone }) {
+  const [text, setText] = useState("");
+  const tags = Object.entries(record.tags ?? {});
+  const change = async (next) => {
+    const done = await attempt(() => call(PATCH, { path: { conversation_id: record.id }, body: { tags: next } }));
+    onDone();
+    return done !== undefined;
+  };
+  const add = async (event) => {
+    event.preventDefault();
+    const [name, ...value] = text.split("=");
+    if (name.trim() && (await change({ ...record.tags, [name.trim()]: value.join("=").trim() }))) setText("");
+  };
+  const remove = (name) => change(Object.fromEntries(tags.filter(([other]) => other !== name)));
+  return html`<dd>
+    <ul class="tags" aria-label="Tags">
+      ${tags.map(([name, value]) => html`<li key=${name} class="tag"><${Text} prose text=${value === "" ? name : `${name}=${value}`} />
+        ${may("write") && html`<button type="button" class="quiet" aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`}</li>`)}
+      ${!tags.length && html`<li class="muted">None</li>`}
+    </ul>
+    ${may("write") && html`<form class="add" onSubmit=${add}>
+      <input data-testid="tag" aria-label="New tag, as name=value" placeholder="name=value" value=${text} onInput=${(event) => setText(event.target.value)} />
+      <button type="submit" class="secondary" data-testid="add-tag" disabled=${!text.trim()}>Add</button>
+    </form>`}
+  </dd>`;
+}
+
+function cost(stats) {
+  const all = Object.values(stats?.usage_to_metrics ?? {});
+  const dollars = all.reduce((sum, { accumulated_cost: one }) => sum + (one || 0), 0);
+  const tokens = all.reduce((sum, { accumulated_token_usage: use }) => sum + (use?.prompt_tokens || 0) + (use?.completion_tokens || 0), 0);
+  return all.length ? `$${dollars.toFixed(dollars < 1 ? 4 : 2)}, ${tokens.toLocaleString("en")} tokens` : "–";
+}
+
+function Other({ id, event }) {
+  return html`<a href=${href("conversations", id, { event })}>${id.slice(0, 8)}</a>`;
+}
+
+/** record: the conversation. */
+export function Details({ record, total, onDone }) {
+  const { forked_from_conversation_id: source, parent_conversation_id: parent } = record;
+  return html`<aside class="details" id="details" aria-label="Details">
+    <h2>Details</h2>
+    <dl>
+      <div><dt>Decisions</dt><${Policy} record=${record} onDone=${onDone} /></div>
+      <div><dt>Tags</dt><${Tags} record=${record} onDone=${onDone} /></div>
+      <div><dt>Began</dt><dd><${Time} at=${record.created_at} /></dd></div>
+      <div><dt>Changed</dt><dd><${Time} at=${record.updated_at} /></dd></div>
+      <div><dt>Events</dt><dd>${(total ?? 0).toLocaleString("en")}</dd></div>
+      <div><dt>Costs</dt><dd>${cost(record.stats)}</dd></div>
+      ${record.current_model_id && html`<div><dt>Model</dt><dd><${Text} text=${record.current_model_id} /></dd></div>`}
+      ${source && html`<div><dt>Fork of</dt><dd><${Other} id=${source} event=${record.forked_from_event_id} /></dd></div>`}
+      ${parent && html`<div><dt>Child of</dt><dd><${Other} id=${parent} /></dd></div>`}
+      ${record.sub_conversation_ids?.length > 0 && html`<div><dt>Children</dt><dd>${record.sub_conversation_ids.map((id) => html`<${Other} key=${id} id=${id} /> `)}</dd></div>`}
+      ${record.unapproved_resumes > 0 && html`<div><dt>Went on unasked</dt><dd class="high">${record.unapproved_resumes} times</dd></div>`}
+      <div><dt>Id</dt><dd><code>${record.id}</code></dd></div>
+    </dl>
+    <${Sandbox} conversationId=${record.id} />
+  </aside>`;
+}

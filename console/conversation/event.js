@@ -1,0 +1,155 @@
+// One event of the timeline, by its kind. What a kind lacks here is shown as JSON.
+import { Component } from "preact";
+import { html } from "../lib/html.js";
+import { Text } from "../parts/text.js";
+import { Time } from "../parts/time.js";
+import { CONVERSATION } from "../parts/state.js";
+import { Arguments } from "../parts/arguments.js";
+import { Code } from "../parts/code.js";
+import { Content, Images, Json, More, Output, partsOf, Prose } from "./content.js";
+import { kindOf } from "./rows.js";
+
+const POLICIES = {
+  NeverConfirm: "every action runs without a decision",
+  AlwaysConfirm: "every action waits for a decision",
+  ConfirmRisky: "risky actions wait for a decision",
+};
+
+function Message({ event }) {
+  const { content, reasoning_content: reasoning } = event.llm_message ?? {};
+  const extended = partsOf(event.extended_content);
+  return html`<${Content} content=${content} />
+    ${reasoning && html`<${More} label="Reasoning"><${Prose} text=${reasoning} /><//>`}
+    ${(extended.text || extended.images.length > 0) && html`<${More} label="Added for the agent"><${Content} content=${event.extended_content} /><//>`}`;
+}
+
+/** What the agent means to do; an action that the agent's tools cannot read has a call alone. */
+function Proposal({ event }) {
+  const { kind, ...values } = typeof event.action === "object" && event.action ? event.action : { call: event.tool_call ?? null };
+  const said = Object.keys(values).length === 1 ? (values.message ?? values.thought) : null;
+  return typeof said === "string" ? html`<${Prose} text=${said} />` : html`<${Arguments} arguments=${values} />`;
+}
+
+function Action({ event, results }) {
+  const risk = String(event.security_risk ?? "UNKNOWN").toLowerCase();
+  return html`
+    <${Content} content=${event.thought} />
+    ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
+    ${event.summary && html`<p class="summary"><${Text} prose text=${String(event.summary).slice(0, 2000)} />
+      ${risk !== "unknown" && html` <span class=${`risk ${risk}`}>${risk} risk</span>`}</p>`}
+    <${Proposal} event=${event} />
+    ${results.map((result) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
+      <${Head} event=${result} /><${Body} event=${result} />
+    </div>`)}`;
+}
+
+function Observation({ event }) {
+  const { observation } = event;
+  if (!observation || typeof observation !== "object") return html`<${Json} value=${observation ?? event} />`;
+  const { text, images } = partsOf(observation.content);
+  const printed = text || [observation.output, observation.stdout, observation.stderr].filter((one) => typeof one === "string").join("\n");
+  if (!printed && !images.length) return Object.keys(observation).length > 2 ? html`<${Json} value=${observation} />` : html`<p class="muted">It said nothing.</p>`;
+  return html`<${Output} text=${printed} /><${Images} addresses=${images} />`;
+}
+
+function Rejection({ event }) {
+  return html`<${Prose} text=${event.rejection_reason || event.reason || "No reason was given."} />`;
+}
+
+function Fault({ event }) {
+  const text = [event.error, event.detail].find((one) => typeof one === "string");
+  return text ? html`<${Output} text=${text} />` : html`<${Json} value=${event} />`;
+}
+
+function Prompt({ event }) {
+  const number = event.tools?.length ?? 0;
+  return html`<${More} label=${`Instructions of the agent, ${number} ${number === 1 ? "tool" : "tools"}`}>
+    <${Content} content=${event.system_prompt} />${event.dynamic_context && html`<${Content} content=${event.dynamic_context} />`}
+    ${number > 0 && html`<${Json} value=${event.tools} />`}
+  <//>`;
+}
+
+/** A change of the conversation's state, on one line. */
+function Change({ event: { key, value } }) {
+  if (key === "execution_status") return CONVERSATION[value]?.[0] ?? String(value);
+  if (key === "title") return html`Title: <${Text} prose text=${String(value)} />`;
+  if (key === "confirmation_policy") return `From now on ${POLICIES[value?.kind] ?? value?.kind}`;
+  if (key === "tags") return html`Tags: <${Text} prose text=${Object.entries(value ?? {}).map(([name, one]) => (one === "" ? name : `${name}=${one}`)).join(", ") || "none"} />`;
+  if (key === "stats") return html`<${More} label="Costs and tokens"><${Json} value=${value} /><//>`;
+  return html`<${More} label=${String(key).replaceAll("_", " ")}><${Json} value=${value} /><//>`;
+}
+
+function Condensed({ event }) {
+  const number = event.forgotten_event_ids?.length;
+  return html`<p>${number == null ? "The agent shortens what it remembers." : `The agent forgot ${number.toLocaleString("en")} events and keeps a summary.`}</p>
+    ${event.summary && html`<${Prose} text=${event.summary} />`}`;
+}
+
+function Hook({ event }) {
+  const said = [event.stdout, event.stderr, event.reason, event.error].filter((one) => typeof one === "string" && one).join("\n");
+  return html`${event.hook_command && html`<${Code} text=${String(event.hook_command)} label="Command of the hook" />`}<${Output} text=${said} />`;
+}
+
+/** By kind: how an event is called, what shows it, and its look. */
+const KINDS = {
+  MessageEvent: { show: Message, look: "message" },
+  ActionEvent: { show: Action, look: "action" },
+  ObservationEvent: { label: "Result", show: Observation, look: "observation" },
+  UserRejectObservation: { label: "Rejected", show: Rejection, look: "bad" },
+  AgentErrorEvent: { label: "The tool failed", show: Fault, look: "bad" },
+  ConversationErrorEvent: { label: "Error", show: Fault, look: "bad" },
+  SystemPromptEvent: { show: Prompt, look: "change" },
+  ConversationStateUpdateEvent: { show: Change, look: "change" },
+  PauseEvent: { show: () => "Paused by a person", look: "change" },
+  InterruptEvent: { show: () => "Interrupted by a person", look: "change" },
+  Condensation: { label: "Memory", show: Condensed, look: "observation" },
+  CondensationRequest: { show: () => "The agent is asked to shorten what it remembers", look: "change" },
+  CondensationSummaryEvent: { label: "Memory", show: Condensed, look: "observation" },
+  HookExecutionEvent: { label: "Hook", show: Hook, look: "observation" },
+};
+
+const OTHER = { show: ({ event }) => html`<${Json} value=${event} />`, look: "observation" };
+
+export function lookOf(event) {
+  return (KINDS[kindOf(event)] ?? OTHER).look;
+}
+
+function Label({ event }) {
+  const kind = kindOf(event);
+  if (kind === "MessageEvent") return event.sender || { user: "Person", agent: "Agent" }[event.source] || "Environment";
+  if (kind === "ActionEvent") return html`<code><${Text} text=${String(event.tool_name ?? "").slice(0, 200)} /></code>`;
+  if (kind === "ConversationErrorEvent" && event.code) return html`Error: <${Text} text=${String(event.code).slice(0, 200)} />`;
+  if (kind === "UserRejectObservation" && event.rejection_source === "hook") return "Rejected by a hook";
+  return KINDS[kind]?.label ?? html`<${Text} text=${kind.slice(0, 200)} />`;
+}
+
+function Head({ event }) {
+  const code = event.observation?.exit_code;
+  const isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
+  return html`<div class="head">
+    <span class="label"><${Label} event=${event} /></span>
+    ${Number.isInteger(code) && html`<span class=${isFailed ? "high" : "muted"}>exit code ${code}</span>`}
+    ${isFailed && !Number.isInteger(code) && html`<span class="high">failed</span>`}
+    <${Time} at=${event.timestamp} />
+  </div>`;
+}
+
+function Body({ event, results = [] }) {
+  const { show: Show } = KINDS[kindOf(event)] ?? OTHER;
+  return html`<div class="body"><${Show} event=${event} results=${results} /></div>`;
+}
+
+/** A row of the timeline. It is drawn again only when another event is in it, as there are hundreds. */
+export class Row extends Component {
+  shouldComponentUpdate(next) {
+    return next.row !== this.props.row || next.isFocus !== this.props.isFocus || next.waits !== this.props.waits;
+  }
+
+  render({ row: { event, results }, isFocus, waits }) {
+    const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
+    return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)}>
+      <${Head} event=${event} /><${Body} event=${event} results=${results} />
+      ${waits && html`<p class="waits">Waits for a decision</p>`}
+    </li>`;
+  }
+}

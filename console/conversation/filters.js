@@ -1,0 +1,117 @@
+// The filters of the API over the timeline, with the number of events that pass them. The address has them.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { setQuery } from "../lib/router.js";
+import { useStore } from "../lib/store.js";
+import { millis } from "../lib/words.js";
+
+/** Kinds of events that are offered; the plot offers the others that the conversation has. */
+const KINDS = [
+  "MessageEvent", "ActionEvent", "ObservationEvent", "UserRejectObservation", "AgentErrorEvent", "ConversationErrorEvent",
+  "ConversationStateUpdateEvent", "PauseEvent", "InterruptEvent", "SystemPromptEvent", "Condensation", "HookExecutionEvent",
+];
+
+const SOURCES = ["user", "agent", "environment"];
+
+/** Milliseconds after the last letter until a text is searched for. */
+const TYPED = 250;
+
+/** The filters of a query, as members of the API. */
+export function filtersOf({ kind = "", source = "", body = "", timestamp__gte = "", timestamp__lt = "" }) {
+  return { kind, source, body, timestamp__gte, timestamp__lt };
+}
+
+/** A time of the wire as a field of the page has it, in the person's zone; and back. */
+function local(time) {
+  if (!time) return "";
+  const at = new Date(millis(time));
+  return Number.isNaN(at.getTime()) ? "" : new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+function utc(value) {
+  return value ? new Date(value).toISOString() : "";
+}
+
+function change(query, members) {
+  const { event, ...rest } = query;
+  setQuery({ ...rest, ...members });
+}
+
+// The attribute is set by hand: Preact leaves out a value that equals the text, and then no selector finds it.
+function Choice({ label, testid, value, options, onChange }) {
+  const all = value && !options.includes(value) ? [...options, value] : options;
+  return html`<label>${label}
+    <select data-testid=${testid} value=${value} onChange=${(event) => onChange(event.target.value)}>
+      <option value="">All</option>
+      ${all.map((option) => html`<option key=${option} ref=${(element) => element?.setAttribute("value", option)}>${option}</option>`)}
+    </select>
+  </label>`;
+}
+
+function Search({ query }) {
+  const [text, setText] = useState(query.body ?? "");
+  const timer = useRef(0);
+  useEffect(() => setText(query.body ?? ""), [query.body]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const type = (event) => {
+    const body = event.target.value;
+    setText(body);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => change(query, { body }), TYPED);
+  };
+  return html`<label class="wide">Text of messages
+    <input type="search" data-search data-testid="filter-text" value=${text} onInput=${type} />
+  </label>`;
+}
+
+function Moment({ label, testid, value, onChange }) {
+  return html`<label>${label}
+    <input type="datetime-local" step="1" data-testid=${testid} value=${local(value)} onChange=${(event) => onChange(utc(event.target.value))} />
+  </label>`;
+}
+
+/** Whether there is room for the plot at once. */
+function isRoomy() {
+  return innerHeight >= 640 && innerWidth >= 700;
+}
+
+/** The times of the filters, and the plot, which is loaded when it is first shown. */
+function OverTime({ id, log, total, query, filters }) {
+  const [Plot, setPlot] = useState(null);
+  useEffect(() => {
+    import("./plot.js").then((module) => setPlot(() => module.default), () => {});
+  }, []);
+  const set = (name) => (value) => change(query, { [name]: value });
+  const jump = (time) => time && log.around(time);
+  return html`<div class="over-time">
+    <div class="plot-room">${Plot && html`<${Plot} id=${id} filters=${filters} total=${total} onChange=${(members) => change(query, members)} onJump=${jump} />`}</div>
+    <div class="bar event-filters times">
+      <${Moment} label="From" testid="filter-from" value=${filters.timestamp__gte} onChange=${set("timestamp__gte")} />
+      <${Moment} label="To" testid="filter-to" value=${filters.timestamp__lt} onChange=${set("timestamp__lt")} />
+      <${Moment} label="Jump to" testid="jump" value="" onChange=${jump} />
+    </div>
+  </div>`;
+}
+
+/** log: the Log that has these filters. total: of the conversation's events. query: of the address. */
+export function Filters({ id, log, total, query }) {
+  const counted = useStore(log.count);
+  const [isOpen, setOpen] = useState(isRoomy), [areShown, setShown] = useState(false);
+  const filters = filtersOf(query), isFiltered = Object.values(filters).some(Boolean);
+  const count = isFiltered ? counted : total;
+  const set = (name) => (value) => change(query, { [name]: value });
+  return html`<section class="narrow" aria-label="Filters">
+    <div class=${`bar event-filters${areShown || isFiltered ? " open" : ""}`}>
+      <button type="button" class="quiet show-filters" aria-expanded=${areShown} onClick=${() => setShown(!areShown)}>Filters</button>
+      <${Choice} label="Kind" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
+      <${Choice} label="Source" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
+      <${Search} query=${query} />
+      <p class="count" aria-live="polite">
+        ${isFiltered && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
+        <span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span> ${count === 1 ? "event" : "events"}
+      </p>
+      <button type="button" class="quiet" data-testid="over-time" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Over time</button>
+    </div>
+    ${isOpen && html`<${OverTime} id=${id} log=${log} total=${total} query=${query} filters=${filters} />`}
+  </section>`;
+}

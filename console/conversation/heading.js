@@ -1,0 +1,98 @@
+// The head of a conversation: its title, its state, and what can be done with the whole of it.
+import { useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { go } from "../lib/router.js";
+import { may } from "../lib/session.js";
+import { Dialog, Question } from "../parts/dialog.js";
+import { attempt, tell } from "../parts/notices.js";
+import { CONVERSATION, State } from "../parts/state.js";
+import { Text } from "../parts/text.js";
+import { Export } from "./export.js";
+
+/** Characters of a title at most. */
+const MOST_TITLE = 200;
+
+function Title({ record, onDone }) {
+  const [text, setText] = useState(null);
+  const title = record.title || "Without a title";
+  if (text === null) {
+    return html`<h1><${Text} prose text=${title} />
+      ${may("write") && html` <button type="button" class="quiet" data-testid="edit-title" onClick=${() => setText(record.title ?? "")}>Rename</button>`}
+    </h1>`;
+  }
+  const save = async (event) => {
+    event.preventDefault();
+    if (!text.trim()) return;
+    const body = { title: text.trim() };
+    const done = await attempt(() => call("PATCH /api/conversations/{conversation_id}", { path: { conversation_id: record.id }, body }));
+    if (done === undefined) return;
+    setText(null);
+    onDone();
+  };
+  return html`<form class="rename" onSubmit=${save}>
+    <h1 class="hidden"><${Text} prose text=${title} /></h1>
+    <input data-testid="title" aria-label="Title" autofocus required maxlength=${MOST_TITLE} value=${text} ref=${(input) => input?.focus()}
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${(event) => event.key === "Escape" && setText(null)} />
+    <button type="submit" data-testid="save-title">Save</button>
+    <button type="button" class="secondary" onClick=${() => setText(null)}>Cancel</button>
+  </form>`;
+}
+
+function Fork({ record, onClose }) {
+  const [title, setTitle] = useState(`Fork of ${record.title || "a conversation"}`.slice(0, MOST_TITLE));
+  const [isBusy, setBusy] = useState(false);
+  const fork = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const copy = await attempt(() =>
+      call("POST /api/conversations/{conversation_id}/fork", { path: { conversation_id: record.id }, body: { title: title.trim() || null } }),
+    );
+    setBusy(false);
+    if (!copy) return;
+    onClose();
+    tell("This is the fork. The other conversation stays as it was.");
+    go("conversations", copy.id);
+  };
+  return html`<${Dialog} title="Fork the conversation" onClose=${onClose}>
+    <form onSubmit=${fork}>
+      <p>A fork has a copy of all events and goes its own way. In a sandbox its agent copies it too.</p>
+      <label>Title of the fork <input autofocus data-testid="fork-title" maxlength=${MOST_TITLE} value=${title} onInput=${(event) => setTitle(event.target.value)} /></label>
+      <footer>
+        <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
+        <button type="submit" data-testid="yes" aria-busy=${isBusy} disabled=${isBusy}>Fork</button>
+      </footer>
+    </form>
+  <//>`;
+}
+
+function Deletion({ record, onClose }) {
+  const remove = async () => {
+    const done = await attempt(
+      () => call("DELETE /api/conversations/{conversation_id}", { path: { conversation_id: record.id } }),
+      "The conversation was deleted.",
+    );
+    onClose();
+    if (done !== undefined) go("conversations");
+  };
+  return html`<${Question} title="Delete the conversation?" yes="Delete" onYes=${remove} onClose=${onClose}>
+    All its events go for good, and its sandbox with its files if no other conversation is in it. An export keeps the events.
+  <//>`;
+}
+
+/** record: the conversation. number: of its pending actions. total: of its events. */
+export function Heading({ record, number, total, isOpen, onDetails, onDone }) {
+  const [asks, setAsks] = useState("");
+  const close = () => setAsks("");
+  return html`<header class="heading">
+    <div class="title"><${Title} record=${record} onDone=${onDone} /><${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
+    <div class="actions">
+      ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${() => setAsks("fork")}>Fork</button>`}
+      <${Export} record=${record} total=${total} />
+      ${may("admin") && html`<button type="button" class="quiet" data-testid="delete" onClick=${() => setAsks("delete")}>Delete</button>`}
+      <button type="button" class="quiet" data-testid="details" aria-expanded=${isOpen} aria-controls="details" onClick=${onDetails}>Details</button>
+    </div>
+    ${asks === "fork" && html`<${Fork} record=${record} onClose=${close} />`}
+    ${asks === "delete" && html`<${Deletion} record=${record} onClose=${close} />`}
+  </header>`;
+}

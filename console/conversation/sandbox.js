@@ -1,0 +1,66 @@
+// The sandbox of a conversation: how it is, its log as it grows, pause and resume.
+import { useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { usePolled } from "../lib/polled.js";
+import { may } from "../lib/session.js";
+import { bytes } from "../lib/words.js";
+import { attempt, Failure } from "../parts/notices.js";
+import { SandboxLog } from "../parts/sandbox_log.js";
+import { SANDBOX, State } from "../parts/state.js";
+import { Text } from "../parts/text.js";
+import { Time } from "../parts/time.js";
+
+/** Seconds between two looks at the sandbox. */
+const LOOK = 5;
+
+/** The sandbox of a conversation; null where it has none. */
+async function read(conversationId, signal) {
+  const [conversation] = await call("GET /api/v1/app-conversations", { query: { ids: conversationId }, signal });
+  if (!conversation?.sandbox_id) return null;
+  const [sandbox] = await call("GET /api/v1/sandboxes", { query: { id: conversation.sandbox_id }, signal });
+  return sandbox ?? { id: conversation.sandbox_id, status: "MISSING", status_detail: "It was deleted." };
+}
+
+function Log({ sandboxId }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.target.open)} data-testid="sandbox-log">
+    <summary>Log</summary>${isOpen && html`<${SandboxLog} id=${sandboxId} />`}
+  </details>`;
+}
+
+function Verb({ sandbox, onDone }) {
+  const [isBusy, setBusy] = useState(false);
+  const name = { RUNNING: "pause", PAUSED: "resume", ERROR: "resume" }[sandbox.status];
+  if (!name || !may("admin")) return null;
+  const operation = name === "pause" ? "POST /api/v1/sandboxes/{sandbox_id}/pause" : "POST /api/v1/sandboxes/{sandbox_id}/resume";
+  const act = async () => {
+    setBusy(true);
+    await attempt(() => call(operation, { path: { sandbox_id: sandbox.id } }));
+    setBusy(false);
+    onDone();
+  };
+  const label = name === "pause" ? "Pause the sandbox" : "Resume the sandbox";
+  return html`<button type="button" class="secondary" data-testid=${name} aria-busy=${isBusy} disabled=${isBusy} onClick=${act}>${label}</button>`;
+}
+
+export function Sandbox({ conversationId }) {
+  const { value, error, again } = usePolled((signal) => read(conversationId, signal), LOOK, conversationId);
+  if (error && value === undefined) return html`<${Failure} error=${error} again=${again} />`;
+  if (value === undefined) return null;
+  if (value === null) return html`<h2>Sandbox</h2><p class="muted">None: a program of its own posts the events.</p>`;
+  return html`<section class="sandbox" data-testid=${`sandbox-${value.id}`} aria-label="Sandbox">
+    <h2>Sandbox <${State} of=${SANDBOX} status=${value.status} /></h2>
+    <dl>
+      <div><dt>Since</dt><dd><${Time} at=${value.status_since ?? value.created_at} /></dd></div>
+      <div><dt>Spec</dt><dd>${value.sandbox_spec_id ?? "–"}</dd></div>
+      ${value.host && html`<div><dt>Host</dt><dd>${value.host}</dd></div>`}
+      ${value.memory_bytes != null && html`<div><dt>Memory</dt><dd>${bytes(value.memory_bytes)}</dd></div>`}
+      ${value.cpu_cores != null && html`<div><dt>CPU</dt><dd>${value.cpu_cores.toFixed(2)} cores</dd></div>`}
+      ${value.disk_bytes != null && html`<div><dt>Disk</dt><dd>${bytes(value.disk_bytes)}</dd></div>`}
+    </dl>
+    ${value.status_detail && html`<pre><${Text} text=${value.status_detail} /></pre>`}
+    <${Verb} sandbox=${value} onDone=${again} />
+    ${may("admin") && html`<${Log} sandboxId=${value.id} />`}
+  </section>`;
+}

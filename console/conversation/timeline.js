@@ -1,0 +1,129 @@
+// The timeline: the rows of the window, which follow the end of the log until the person scrolls away from it.
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { useShortcuts } from "../lib/shortcuts.js";
+import { useStore } from "../lib/store.js";
+import { Empty, Failure } from "../parts/notices.js";
+import { Text } from "../parts/text.js";
+import { Row } from "./event.js";
+import { rowsOf } from "./rows.js";
+
+/** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
+const AT_END = 48, NEAR = 1_600;
+
+/** Events that are fetched before the person asks for them: a short log is shown whole. */
+const AT_ONCE = 150;
+
+/** The first row that is in view, and where it stands. */
+function anchorOf(box) {
+  const top = box.getBoundingClientRect().top;
+  const rows = box.querySelectorAll("li.event");
+  let low = 0, high = rows.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (rows[middle].getBoundingClientRect().bottom > top) high = middle;
+    else low = middle + 1;
+  }
+  return rows.length ? { row: rows[low], top: rows[low].getBoundingClientRect().top } : null;
+}
+
+/** Fetches what comes next where the person is near an edge. */
+function extend(box, log) {
+  const { events, loading, error, older, newer } = log.state.get();
+  if (loading || error) return;
+  if (older && (box.scrollTop < NEAR || events.length < AT_ONCE)) log.older();
+  else if (newer && box.scrollHeight - box.scrollTop - box.clientHeight < NEAR) log.newer();
+}
+
+/** Keeps what is in view where it is while rows come and go; or keeps the end in view. */
+function useSteadyScroll(log, state) {
+  const box = useRef(null), anchor = useRef(null), focused = useRef(null);
+  const toEnd = () => box.current && (box.current.scrollTop = box.current.scrollHeight);
+  anchor.current = box.current && anchorOf(box.current);
+  useLayoutEffect(() => {
+    const element = box.current, { row, top } = anchor.current ?? {};
+    if (state.focus && focused.current !== state.focus) {
+      focused.current = state.focus;
+      element.querySelector("li.focus")?.scrollIntoView({ block: "center" });
+      log.isFollowed = false;
+    } else if (log.isFollowed) toEnd();
+    else if (row?.isConnected) element.scrollTop += row.getBoundingClientRect().top - top;
+    extend(element, log);
+  }, [state]);
+  useEffect(() => {
+    const observer = new ResizeObserver(() => log.isFollowed && toEnd());
+    observer.observe(box.current);
+    observer.observe(box.current.firstElementChild);
+    return () => observer.disconnect();
+  }, [log]);
+  const onScroll = () => {
+    if (!box.current) return;  // a last event of a timeline that is gone
+    const { scrollHeight, scrollTop, clientHeight } = box.current, { newer, unseen, loading } = log.state.get();
+    log.isFollowed = !newer && scrollHeight - scrollTop - clientHeight < AT_END;
+    if (log.isFollowed && unseen) log.state.set({ ...log.state.get(), unseen: 0 });
+    if (!loading) extend(box.current, log);
+  };
+  return { box, onScroll };
+}
+
+/** What stands before the first row: it is as high whatever it says. */
+function Begin({ state, log }) {
+  if (state.error?.of === "older") return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
+  if (!state.events.length) return null;
+  return html`<p class="edge muted">${state.older ? "Earlier events are loading" : "The beginning"}</p>`;
+}
+
+function End({ state, log }) {
+  if (state.error && state.error.of !== "older") return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
+  return state.newer ? html`<p class="edge muted">Later events are loading</p>` : null;
+}
+
+function Nothing({ isFiltered, onReset }) {
+  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">Write a message below: the agent begins with it.<//>`;
+  return html`<${Empty} title="No event passes the filters"><button type="button" onClick=${onReset}>Show all events</button><//>`;
+}
+
+/** What the agent is writing now. */
+function Writing({ text }) {
+  return html`<div class="event message writing">
+    <p class="head"><span class="label">Agent is writing</span></p>
+    <div class="prose"><${Text} prose text=${text} /></div>
+  </div>`;
+}
+
+function isIn({ event, results }, id) {
+  return id !== null && (event.id === id || results.some((result) => result.id === id));
+}
+
+/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now. */
+export function Timeline({ log, waiting, writing, isFiltered, onReset }) {
+  const state = useStore(log.state);
+  const rows = useRef([]);
+  const { box, onScroll } = useSteadyScroll(log, state);
+  rows.current = rowsOf(state.events, rows.current);
+  const toEnd = () => {
+    log.isFollowed = true;
+    if (state.newer) log.newest();
+    else log.state.set({ ...state, unseen: 0, focus: null });
+  };
+  useShortcuts({ G: { label: "Go to the newest event", run: toEnd } });
+  const isEmpty = !state.events.length && !state.loading && !state.error;
+  return html`<div class="timeline-frame">
+    <section class="timeline" data-testid="timeline" ref=${box} onScroll=${onScroll} tabindex="0" aria-label="Timeline" aria-busy=${state.loading === "newest"}>
+      <div>
+        <${Begin} state=${state} log=${log} />
+        ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
+        <ol>
+          ${rows.current.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${isIn(row, state.focus)} waits=${waiting.has(row.event.id)} />`)}
+        </ol>
+        ${writing && !state.newer && html`<${Writing} text=${writing} />`}
+        <${End} state=${state} log=${log} />
+      </div>
+    </section>
+    <div class="to-end" aria-live="polite">
+      ${(state.unseen > 0 || state.newer) && html`<button type="button" onClick=${toEnd}>
+        ${state.unseen ? `${state.unseen.toLocaleString("en")} new ${state.unseen === 1 ? "event" : "events"}` : "To the newest event"}
+      </button>`}
+    </div>
+  </div>`;
+}

@@ -1,0 +1,55 @@
+// Notifications of the browser about what waits: only where the person wants them, and only while the page is not seen.
+import { go } from "./router.js";
+import { Store } from "./store.js";
+import { visible } from "./visible.js";
+
+const NAME = "agent-server-notifications";
+
+/** Most characters of a title that a notification shows. */
+const MOST = 80;
+
+/** Whether the person wants notifications: "on", "off", "denied" by the browser, or "none" where it has none. */
+export const wish = new Store(state());
+
+function state() {
+  if (!("Notification" in window) || !window.isSecureContext) return "none";
+  if (Notification.permission === "denied") return "denied";
+  return Notification.permission === "granted" && localStorage.getItem(NAME) === "on" ? "on" : "off";
+}
+
+/** Begin or end: the browser asks the person once. */
+export async function setWish(isOn) {
+  if (isOn) await Notification.requestPermission();
+  localStorage.setItem(NAME, isOn ? "on" : "off");
+  wish.set(state());
+}
+
+let waiting = 0, shown = null;
+
+/** Tell of an action that began to wait: one notification stands for all that came while the page was not seen. */
+export function announce(item) {
+  if (!document.hidden || wish.get() !== "on") return;
+  waiting++;
+  const title = visible((item.conversation_title || "A conversation").slice(0, MOST));
+  const more = waiting > 1 ? `, and ${waiting - 1} more` : "";
+  const body = `${visible(item.tool_name.slice(0, MOST))} waits for your decision${more}.`;
+  shown?.close();
+  try {
+    shown = new Notification(title, { body, tag: "pending" });
+  } catch {
+    wish.set("none"); // a browser of a phone has the word, and makes none
+    return;
+  }
+  shown.onclick = () => {
+    window.focus();
+    go("inbox");
+    shown?.close();
+  };
+}
+
+addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  waiting = 0;
+  shown?.close();
+  shown = null;
+});

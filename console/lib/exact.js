@@ -1,0 +1,16 @@
+// JSON whose numbers keep every digit: what a person decides about must not be rounded by the page.
+
+/** Most digits that a JavaScript number keeps. */
+const DIGITS = 15;
+
+/** A number with more digits stands for its own text, which JSON.stringify writes again. */
+function kept(_, value, context) {
+  if (typeof value !== "number" || !context || !JSON.rawJSON) return value;
+  const digits = context.source.replace(/[eE].*/, "").replace(/\D/g, "").length;
+  return digits > DIGITS || !Number.isFinite(value) ? JSON.rawJSON(context.source) : value;
+}
+
+/** Parse JSON. Throws SyntaxError. */
+export function parseExactly(text) {
+  return JSON.parse(text, kept);
+}

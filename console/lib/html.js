@@ -1,0 +1,5 @@
+// Templates without a build step: html`<p>${text}</p>` makes what Preact renders. A text is never HTML.
+import { h } from "preact";
+import htm from "htm";
+
+export const html = htm.bind(h);

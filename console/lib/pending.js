@@ -1,0 +1,68 @@
+// Every pending action of every conversation, live: one stream for the whole page.
+import { announce } from "./announce.js";
+import { parseExactly } from "./exact.js";
+import { follow } from "./live.js";
+import { Store } from "./store.js";
+
+/** The pending actions, oldest first: items as GET /api/v1/pending-actions has them. null before they are known. */
+export const pending = new Store(null);
+
+/** How actions ended, the latest last: name → {conversation_id, action_id, decision, actor, reason, time, event}. */
+export const ends = new Store(new Map());
+
+/** Most ends that are remembered. */
+const MOST_ENDS = 1_000;
+
+/** The name of an action in this page: an action's id is unique in its conversation alone. */
+export const nameOf = (item) => `${item.conversation_id} ${item.action_id}`;
+
+let known = new Map();
+let isReady = false;
+
+/** Compares the times when two items began to wait. */
+export function byAge(a, b) {
+  return a.since < b.since ? -1 : a.since > b.since ? 1 : nameOf(a) < nameOf(b) ? -1 : 1;
+}
+
+const HANDLERS = {
+  reset() {
+    known = new Map();
+    isReady = false;
+  },
+  snapshot({ items }) {
+    for (const item of items) known.set(nameOf(item), item);
+  },
+  ready() {
+    isReady = true;
+  },
+  opened(item) {
+    if (!item.tool_name) return;
+    known.set(nameOf(item), item);
+    announce(item);
+  },
+  decided: (end) => close(end, "decided"),
+  expired: (end) => close(end, "expired"),
+  closed: (end) => close(end, "closed"),
+};
+
+function close(end, event) {
+  known.delete(nameOf(end));
+  const kept = [...ends.get()].slice(1 - MOST_ENDS);
+  ends.set(new Map([...kept, [nameOf(end), { ...end, event }]]));
+}
+
+/** Follow until the returned function is called: what waits for whose key it is now. */
+export function followPending() {
+  HANDLERS.reset();
+  pending.set(null);
+  return follow("GET /api/v1/pending-actions/stream", {
+    cursor: { name: "last_event_id", value: null },
+    inBackground: "one",
+    names: Object.keys(HANDLERS),
+    parse: parseExactly,
+    onEvent(name, data) {
+      HANDLERS[name](data);
+      if (isReady) pending.set([...known.values()].sort(byAge));
+    },
+  });
+}

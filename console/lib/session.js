@@ -1,0 +1,68 @@
+// The key of this browser, and what it may do. The key stays in the session of one tab unless the person says "remember".
+import { Store } from "./store.js";
+
+const NAME = "agent-server-key";
+
+/** What a key may look like; anything else is none, and no header can carry it. */
+const FORM = /^[\x21-\x7e]{1,512}$/;
+
+/** The key, "" for none. */
+export const key = new Store(taken() || sessionStorage.getItem(NAME) || localStorage.getItem(NAME) || "");
+
+/** The one who asks, as GET /api/v1/users/me tells it: {id, name, scopes}; null before that is known. */
+export const me = new Store(null);
+
+/** Why a key is asked for: "" while none is needed, else words. */
+export const wanted = new Store("");
+
+/** How often a key was entered that the server knows: what waits for one goes on. */
+export const entered = new Store(0);
+
+export function isKey(value) {
+  return FORM.test(value);
+}
+
+/** Take a key that the server knows. who: whose it is. remember: also for the next session of this browser. */
+export function keep(value, who, remember) {
+  const [kept, other] = remember ? [localStorage, sessionStorage] : [sessionStorage, localStorage];
+  kept.setItem(NAME, value);
+  other.removeItem(NAME);
+  key.set(value);
+  me.set(who);
+  wanted.set("");
+  entered.set(entered.get() + 1);
+}
+
+/** Forget the key, here and in the browser: other tabs that have it from there forget it too. */
+export function forget() {
+  sessionStorage.removeItem(NAME);
+  localStorage.removeItem(NAME);
+  key.set("");
+  me.set(null);
+}
+
+/** Whether the key may do what needs `scope`: read, write, approve or admin. */
+export function may(scope) {
+  return me.get()?.scopes.includes(scope) ?? false;
+}
+
+/** The key in `#key=…` of the link that the server prints; the address and the history lose it at once. */
+function taken() {
+  const found = /^#key=([^&]*)/.exec(location.hash);
+  if (!found) return "";
+  history.replaceState(null, "", location.pathname);
+  const value = new URLSearchParams(found[0].slice(1)).get("key");
+  if (!isKey(value)) return "";
+  sessionStorage.setItem(NAME, value);
+  return value;
+}
+
+// The link may also be opened where the page is already.
+addEventListener("hashchange", () => taken() && location.reload());
+
+addEventListener("storage", (event) => {
+  if (event.key !== NAME) return;
+  if (event.newValue && wanted.get()) location.reload();
+  const isOurs = event.oldValue === key.get() && !sessionStorage.getItem(NAME);
+  if (!event.newValue && isOurs) forget();
+});

@@ -1,0 +1,38 @@
+// Keys of the keyboard. A view says which it knows; `?` lists them. In a text field a key is a letter.
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { Store } from "./store.js";
+
+/** The keys that the present views know: {key: {label, run}}, the latest view last. */
+const layers = new Set();
+
+/** Whether the list of keys is shown. */
+export const shown = new Store(false);
+
+/** What every key does now: {key: {label, run}}. */
+export function shortcuts() {
+  return Object.assign({}, ...[...layers].map((layer) => layer.current));
+}
+
+/** Know keys while a component is there, from the moment when it is: what is seen can be pressed. keys: {key: {label, run(event)}}. */
+export function useShortcuts(keys) {
+  const layer = useRef(keys);
+  layer.current = keys;
+  useLayoutEffect(() => {
+    layers.add(layer);
+    return () => layers.delete(layer);
+  }, []);
+}
+
+function isTyping(target) {
+  return target.closest?.("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
+}
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (event.key === "Escape" && shown.get()) return shown.set(false);
+  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  const found = shortcuts()[event.key];
+  if (!found) return;
+  event.preventDefault();
+  found.run(event);
+});

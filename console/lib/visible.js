@@ -1,0 +1,27 @@
+// Text as people can read it: what does not show as itself stands as an escape such as \u{202e}. The server's
+// visible.py has the same rule for the pages of one-time links; a test compares the two.
+const BLANK = String.raw`\u115f\u1160\u2800\u3164\uffa0\u180b-\u180d\ufe00-\ufe0f\u{e0100}-\u{e01ef}`;
+const UNSEEN = String.raw`\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Zs}${BLANK}`;
+
+/** In prose the parts of emoji and the indents of lines are no surprise: joiners, variation selectors and tabs stay. */
+const IN_PROSE = String.raw`\t\u200d\ufe0e\ufe0f\u00a0\u3000`;
+
+const RUNS = new RegExp(`((?:(?![ \\n])[${UNSEEN}])+)`, "u");
+const RUNS_IN_PROSE = new RegExp(`((?:(?![ \\n${IN_PROSE}])[${UNSEEN}])+)`, "u");
+
+/** The text in parts: [text, isEscape] of each run. prose: for what was said, where nothing of it will run. */
+export function parts(text, { prose = false } = {}) {
+  return text
+    .split(prose ? RUNS_IN_PROSE : RUNS)
+    .map((run, place) => (place % 2 ? [escaped(run), true] : [run, false]))
+    .filter(([run]) => run);
+}
+
+/** The text with an escape for every character that does not show as itself. */
+export function visible(text) {
+  return parts(text).map(([part]) => part).join("");
+}
+
+function escaped(run) {
+  return Array.from(run, (character) => `\\u{${character.codePointAt(0).toString(16)}}`).join("");
+}

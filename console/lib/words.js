@@ -1,0 +1,50 @@
+// Times in words, and one clock that all components share.
+import { Store } from "./store.js";
+
+/** The present time in milliseconds, each second while the page is visible. */
+export const now = new Store(Date.now());
+setInterval(() => document.hidden || now.set(Date.now()), 1000);
+addEventListener("visibilitychange", () => document.hidden || now.set(Date.now()));
+
+const UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60]];
+const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
+
+/** Milliseconds of a time of the wire, which is UTC where it names no zone. */
+export function millis(time) {
+  return Date.parse(/(?:Z|[+-]\d\d:?\d\d)$/.test(time) ? time : `${time}Z`);
+}
+
+/** A time against the present one: "now", "3 min. ago", "in 2 hr.". */
+export function ago(time, at = Date.now()) {
+  const seconds = (millis(time) - at) / 1000;
+  for (const [unit, length] of UNITS) {
+    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+  }
+  return Math.abs(seconds) < 5 ? "now" : relative.format(Math.trunc(seconds), "second");
+}
+
+/** The exact time, in the person's zone. */
+export function exact(time) {
+  return full.format(millis(time));
+}
+
+/** A number of bytes in words: "1.5 MiB". */
+export function bytes(number) {
+  if (number == null) return "–";
+  const power = Math.min(4, Math.floor(Math.log2(Math.max(1, number)) / 10));
+  const value = number / 1024 ** power;
+  return `${value.toFixed(power && value < 10 ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
+/** A time of the wire as the browser's field for times has it, in the person's zone: "" for none. */
+export function fieldOf(time) {
+  if (!time || Number.isNaN(millis(time))) return "";
+  const at = new Date(millis(time));
+  return new Date(at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+/** A time of the wire, from what the browser's field for times has: "" for none. */
+export function timeOf(field) {
+  return field ? new Date(field).toISOString() : "";
+}

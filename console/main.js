@@ -1,0 +1,119 @@
+// The page: its views, and what all of them share.
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { call } from "./lib/api.js";
+import { html } from "./lib/html.js";
+import { followPending, pending } from "./lib/pending.js";
+import { go, href, route } from "./lib/router.js";
+import { forget, key, may, me } from "./lib/session.js";
+import { shown, useShortcuts } from "./lib/shortcuts.js";
+import { useStore } from "./lib/store.js";
+import { style } from "./lib/style.js";
+import { Connection } from "./parts/connection.js";
+import { KeyDialog } from "./parts/key_dialog.js";
+import { Lazy } from "./parts/lazy.js";
+import { Empty, Failure, Notices } from "./parts/notices.js";
+import { ShortcutList } from "./parts/shortcut_list.js";
+
+const TITLE = "Agent Server";
+
+/** Milliseconds before the page asks again who it is, after that failed. */
+const RETRY = 3_000;
+
+/** The views: how each is called, how it is loaded, and the scope without which it is not offered. */
+const VIEWS = {
+  inbox: { label: "Inbox", load: () => import("./views/inbox.js") },
+  conversations: { label: "Conversations", load: () => styled(import("./views/conversations.js"), "lists") },
+  start: { label: "Start", load: () => styled(import("./views/start.js"), "lists"), scope: "write" },
+  sandboxes: { label: "Sandboxes", load: () => styled(import("./views/sandboxes.js"), "lists") },
+  rules: { label: "Rules", load: () => import("./views/rules.js") },
+  keys: { label: "Keys", load: () => styled(import("./views/keys.js"), "lists"), scope: "admin" },
+  audit: { label: "Audit", load: () => styled(import("./views/audit.js"), "lists"), scope: "admin" },
+  status: { label: "Status", load: () => styled(import("./views/status.js"), "lists") },
+};
+
+/** The view of one conversation has a file of its own. */
+const CONVERSATION = { label: "Conversation", load: () => styled(import("./views/conversation.js"), "conversation", "lists") };
+
+/** A module whose component is shown with style sheets of its own. */
+async function styled(module, ...names) {
+  await Promise.all(names.map(style));
+  return module;
+}
+
+function viewOf({ view, id }) {
+  if (view === "conversations" && id) return CONVERSATION;
+  return Object.hasOwn(VIEWS, view) ? VIEWS[view] : null;
+}
+
+function Badge() {
+  const items = useStore(pending);
+  const number = items?.length ?? 0;
+  useEffect(() => {
+    document.title = number ? `(${number}) ${TITLE}` : TITLE;
+  }, [number]);
+  return number ? html`<span class="badge" data-testid="badge" aria-label=${`${number} waiting`}>${number}</span>` : null;
+}
+
+/** The views that are offered. It has its room before they are known, so that nothing below it moves. */
+function Navigation({ view, who }) {
+  if (!who) return html`<nav aria-label="Views"></nav>`;
+  const offered = Object.entries(VIEWS).filter(([, { scope }]) => !scope || may(scope));
+  return html`<nav aria-label="Views">
+    <ul>
+      ${offered.map(
+        ([name, { label }]) => html`<li key=${name}>
+          <a href=${href(name)} aria-current=${name === view ? "page" : null}>${label}${name === "inbox" && html`<${Badge} />`}</a>
+        </li>`,
+      )}
+    </ul>
+  </nav>`;
+}
+
+function View({ place }) {
+  const found = viewOf(place);
+  if (!found) return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
+  if (found.scope && !may(found.scope)) return html`<${Empty} isPage title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
+  return html`<${Lazy} key=${`${me.get().id} ${place.view} ${place.id}`} load=${found.load} place=${place} />`;
+}
+
+function Page() {
+  const place = useStore(route);
+  const who = useStore(me);
+  const ownKey = useStore(key);
+  const [error, setError] = useState(null);
+  const ask = () => {
+    const answered = (found, fault) => {
+      setError(fault?.status === 401 ? null : fault);
+      if (found) me.set(found);
+    };
+    if (me.get()) setError(null);
+    else call("GET /api/v1/users/me").then((found) => answered(found, null), (fault) => answered(null, fault));
+  };
+  useEffect(ask, [ownKey]);
+  useEffect(() => {
+    const timer = error && setTimeout(ask, RETRY);
+    return () => clearTimeout(timer);
+  }, [error]);
+  useEffect(() => (who ? followPending() : undefined), [who]);
+  useShortcuts({
+    "?": { label: "Show the keys", run: () => shown.set(true) },
+    "/": { label: "Search", run: () => document.querySelector("[data-search]")?.focus() ?? go("conversations") },
+  });
+  return html`
+    <header>
+      <a class="brand" href=${href("inbox")}>${TITLE}</a>
+      <${Navigation} view=${place.view} who=${who} />
+      <${Connection} />
+      <p class="who"><span>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
+    </header>
+    <main id="main">
+      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<p aria-busy="true">Loading</p>`}
+    </main>
+    <${Notices} /><${KeyDialog} /><${ShortcutList} />
+  `;
+}
+
+render(html`<${Page} />`, document.getElementById("console"));
+// The next view is most often a conversation: its modules come while the page is idle, so that its rows show at once.
+addEventListener("load", () => requestIdleCallback(() => CONVERSATION.load().catch(() => {})));

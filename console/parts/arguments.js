@@ -1,0 +1,78 @@
+// The arguments of an action, all of them: a command, a change of a file, or JSON.
+import { html } from "../lib/html.js";
+import { Code } from "./code.js";
+import { Diff } from "./diff.js";
+import { Text } from "./text.js";
+
+/** Whether arguments have names. */
+export function isObject(given) {
+  return given !== null && typeof given === "object" && !Array.isArray(given);
+}
+
+const isText = (value) => typeof value === "string";
+
+/** What some tools call the members of a change of a file. */
+const PATH = ["path", "file_path"], WHOLE = ["file_text", "content"];
+const OLD = ["old_str", "old_string"], NEW = ["new_str", "new_string"];
+
+/** What a file tool does, in words; others are shown by their own word. */
+const VERBS = {
+  create: "Write the file",
+  str_replace: "Change the file",
+  insert: "Insert into the file",
+  view: "Read the file",
+};
+
+/** Arguments that say nothing are shown small. */
+const saysNothing = (value) => ["null", "false", '""', "[]", "{}"].includes(JSON.stringify(value));
+
+function named(values, names) {
+  return names.find((name) => isText(values[name]));
+}
+
+/** What is shown in a way of its own: {head, body, used: names of the arguments}; the others follow it. */
+function form(values) {
+  const path = named(values, PATH), whole = named(values, WHOLE);
+  const before = named(values, OLD), after = named(values, NEW);
+  const verb = isText(values.command) && Object.hasOwn(VERBS, values.command) ? values.command : "";
+  if (path && (verb || (!isText(values.command) && (whole || after)))) {
+    const used = [path, ...(verb ? ["command"] : [])];
+    const where = (kind) => html`<p class="what">${VERBS[kind]} <code><${Text} text=${values[path]} /></code></p>`;
+    if (after && (before || verb === "insert") && verb !== "create" && verb !== "view") {
+      const diff = html`<${Diff} before=${before ? values[before] : ""} after=${values[after]} />`;
+      return { head: where(verb || "str_replace"), body: diff, used: [...used, after, before] };
+    }
+    if (whole && (verb || "create") === "create") {
+      const body = html`<${Code} text=${values[whole]} label="Content of the file" />`;
+      return { head: where("create"), body, used: [...used, whole] };
+    }
+    if (verb) return { head: where(verb), body: null, used };
+  }
+  if (isText(values.command)) {
+    const body = html`<${Code} text=${values.command} label="Command" name="command" />`;
+    return { head: null, body, used: ["command"] };
+  }
+  return { head: null, body: null, used: [] };
+}
+
+function Rest({ values }) {
+  const all = Object.entries(values), quiet = all.filter(([, value]) => saysNothing(value));
+  const loud = Object.fromEntries(all.filter(([, value]) => !saysNothing(value)));
+  return html`${quiet.length < all.length &&
+    html`<${Code} text=${JSON.stringify(loud, null, 2)} label="Arguments" name="json" />`}
+    ${quiet.length > 0 &&
+    html`<p class="quiet-arguments muted">
+      <code><${Text} text=${quiet.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")} /></code>
+    </p>`}`;
+}
+
+/** All arguments of an action. arguments: JSON of any form, as the agent gave it. */
+export function Arguments({ arguments: given }) {
+  if (!isObject(given)) {
+    return html`<${Code} text=${JSON.stringify(given ?? null, null, 2)} label="Arguments" name="json" />`;
+  }
+  const { head, body, used } = form(given);
+  const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !used.includes(name)));
+  if (!Object.keys(given).length) return html`<p class="muted">No arguments.</p>`;
+  return html`<div class="arguments">${head}${body}<${Rest} values=${rest} /></div>`;
+}

@@ -1,0 +1,57 @@
+// The filters of the audit. The address keeps them, under the names of the API.
+import { html } from "../lib/html.js";
+import { setQuery } from "../lib/router.js";
+import { fieldOf, timeOf } from "../lib/words.js";
+
+/** Kinds of actors of the wire, in words. */
+export const ACTORS = {
+  key: "A key",
+  link: "A one-time link",
+  message: "A message",
+  run: "A run",
+  rule: "A rule",
+  expiry: "A deadline",
+  agent: "The agent",
+  deletion: "A deletion",
+  server: "The server",
+};
+
+/** Decisions of the wire, in words. */
+export const DECISIONS = {
+  approve: "Approved",
+  reject: "Rejected",
+  edit: "Edited",
+  deleted: "Deleted",
+  unapproved: "Not approved by anybody",
+};
+
+const NAMES = ["time__gte", "time__lt", "actor", "actor_kind", "decision", "conversation_id"];
+
+/** Whether the query of the address filters anything. */
+export function isFiltered(query) {
+  return NAMES.some((name) => query[name]);
+}
+
+function Choice({ label, name, query, words, onChange }) {
+  return html`<label>${label}
+    <select data-testid=${`filter-${name}`} value=${query[name] ?? ""} onChange=${onChange}>
+      <option value="">All</option>
+      ${Object.entries(words).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}
+    </select>
+  </label>`;
+}
+
+export function AuditFilters({ query }) {
+  const set = (name, of = (value) => value.trim()) => (event) => setQuery({ ...query, [name]: of(event.target.value) });
+  return html`<form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
+    <div class="bar">
+      <${Choice} label="Decision" name="decision" query=${query} words=${DECISIONS} onChange=${set("decision")} />
+      <${Choice} label="By" name="actor_kind" query=${query} words=${ACTORS} onChange=${set("actor_kind")} />
+      <label>Name<input data-search data-testid="filter-actor" maxlength="256" placeholder="Whole" value=${query.actor ?? ""} onInput=${set("actor", (value) => value)} /></label>
+      <label>Since<input type="datetime-local" data-testid="filter-time__gte" value=${fieldOf(query.time__gte)} onChange=${set("time__gte", timeOf)} /></label>
+      <label>Before<input type="datetime-local" data-testid="filter-time__lt" value=${fieldOf(query.time__lt)} onChange=${set("time__lt", timeOf)} /></label>
+      <label class="wide">Conversation<input data-testid="filter-conversation_id" placeholder="Its id" value=${query.conversation_id ?? ""} onInput=${set("conversation_id")} /></label>
+      ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
+    </div>
+  </form>`;
+}

@@ -1,0 +1,45 @@
+// Asks for the key, once. It stays in the session of the tab, and longer where the person says so.
+import { useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { isKey, keep, wanted } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Dialog } from "./dialog.js";
+
+export function KeyDialog() {
+  const why = useStore(wanted);
+  return why ? html`<${Form} why=${why} />` : null;
+}
+
+function Form({ why }) {
+  const [value, setValue] = useState("");
+  const [remember, setRemember] = useState(false);
+  const [fault, setFault] = useState("");
+  const [isAsking, setIsAsking] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const given = value.trim();
+    if (isAsking || !given) return;
+    setIsAsking(true);
+    setFault("");
+    try {
+      if (!isKey(given)) throw new Error("This is no key: a key has no blanks, and no letters with accents.");
+      keep(given, await call("GET /api/v1/users/me", { asKey: given }), remember);
+    } catch (error) {
+      setFault(error.status === 401 ? "The server does not know this key." : error.message);
+    }
+    setIsAsking(false);
+  };
+  return html`<${Dialog} title="Your key" data-testid="key-dialog">
+    <form onSubmit=${submit}>
+      <p>${why} The server prints a link with a key when it starts; an admin makes keys for others.</p>
+      <label>Key
+        <input type="password" name="key" autocomplete="off" spellcheck=${false} autofocus required
+          value=${value} onInput=${(event) => setValue(event.target.value)} />
+      </label>
+      <label><input type="checkbox" name="remember" checked=${remember} onChange=${(event) => setRemember(event.target.checked)} /> Remember it in this browser</label>
+      <p class="high" role="alert">${fault}</p>
+      <footer><button type="submit" aria-busy=${isAsking}>Open</button></footer>
+    </form>
+  <//>`;
+}

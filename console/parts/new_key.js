@@ -1,0 +1,98 @@
+// Makes a key and shows it, this once.
+import { useRef, useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { fieldOf, timeOf } from "../lib/words.js";
+import { Dialog } from "./dialog.js";
+import { Failure } from "./notices.js";
+
+const SCOPES = {
+  read: "See everything",
+  write: "Start conversations, send messages, pause",
+  approve: "Decide what waits, make rules",
+  admin: "Everything: also keys, secrets, deletions",
+};
+
+/** Days after which a key expires; 0: never; "": at a time that the person names. */
+const EXPIRIES = [[1, "After a day"], [30, "After 30 days"], [90, "After 90 days"], [0, "Never"], ["", "At a time"]];
+
+const DAY = 86_400_000;
+
+/** The dialog. onMade(): a key was made. onClose(). */
+export function NewKey({ onMade, onClose }) {
+  const [made, setMade] = useState(null);
+  if (made) return html`<${Shown} made=${made} onClose=${onClose} />`;
+  return html`<${Wanted} onClose=${onClose} onMade=${(key) => (setMade(key), onMade())} />`;
+}
+
+function Wanted({ onMade, onClose }) {
+  const [name, setName] = useState("");
+  const [scopes, setScopes] = useState(["read"]);
+  const [days, setDays] = useState(90);
+  const [time, setTime] = useState("");
+  const [error, setError] = useState(null);
+  const [isAsking, setAsking] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    if (isAsking) return;
+    setAsking(true);
+    setError(null);
+    const expires_at = days === "" ? timeOf(time) : days ? new Date(Date.now() + days * DAY).toISOString() : null;
+    try {
+      onMade(await call("POST /api/v1/keys", { body: { name: name.trim(), scopes, expires_at } }));
+    } catch (fault) {
+      setError(fault);
+      setAsking(false);
+    }
+  };
+  const toggle = (scope) => (event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((one) => one !== scope));
+  return html`<${Dialog} title="Make a key" onClose=${onClose}>
+    <form class="new-key" onSubmit=${submit}>
+      <label>Name
+        <input name="name" required maxlength="100" autofocus autocomplete="off" placeholder="Who or what will use it" value=${name} onInput=${(event) => setName(event.target.value)} />
+      </label>
+      <fieldset>
+        <legend>It may</legend>
+        ${Object.entries(SCOPES).map(
+          ([scope, words]) => html`<label key=${scope}>
+            <input type="checkbox" name=${scope} checked=${scopes.includes(scope)} onChange=${toggle(scope)} /> <span>${words} <span class="tag">${scope}</span></span>
+          </label>`,
+        )}
+      </fieldset>
+      <label>It expires
+        <select name="expiry" value=${days} onChange=${(event) => setDays(event.target.value === "" ? "" : Number(event.target.value))}>
+          ${EXPIRIES.map(([value, words]) => html`<option key=${words} value=${value}>${words}</option>`)}
+        </select>
+      </label>
+      ${days === "" && html`<label>Time
+        <input type="datetime-local" name="time" required min=${fieldOf(new Date().toISOString())} value=${time} onInput=${(event) => setTime(event.target.value)} />
+      </label>`}
+      ${error && html`<${Failure} error=${error} />`}
+      <footer>
+        <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
+        <button type="submit" disabled=${!scopes.length} aria-busy=${isAsking}>Make it</button>
+      </footer>
+    </form>
+  <//>`;
+}
+
+function Shown({ made, onClose }) {
+  const field = useRef(null);
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    field.current.select();
+    // A browser has a clipboard for addresses that it trusts; elsewhere the older way works.
+    if (navigator.clipboard) await navigator.clipboard.writeText(made.key).catch(() => document.execCommand("copy"));
+    else document.execCommand("copy");
+    setCopied(true);
+  };
+  return html`<${Dialog} title="The key is made">
+    <p>Copy it now: it is shown this once, and the server keeps only its hash.</p>
+    <div class="bar">
+      <label class="wide">The key<input ref=${field} readonly data-testid="new-key" value=${made.key} onFocus=${(event) => event.target.select()} /></label>
+      <button type="button" autofocus data-testid="copy" onClick=${copy}>Copy</button>
+    </div>
+    <p class="hint" role="status">${isCopied && "Copied."}</p>
+    <footer><button type="button" class="secondary" data-testid="done" onClick=${onClose}>I have it</button></footer>
+  <//>`;
+}

@@ -1,0 +1,45 @@
+// How a pending action ended, in words.
+import { html } from "../lib/html.js";
+import { me } from "../lib/session.js";
+import { Text } from "./text.js";
+import { Time } from "./time.js";
+
+const DONE = {
+  approve: "Approved",
+  reject: "Rejected",
+  edit: "Approved with changes",
+  unapproved: "Went on unasked",
+  deleted: "Deleted",
+};
+
+/** Whoever decided where it was no key. */
+const ACTORS = {
+  rule: () => "a rule",
+  link: (name) => `${name}, by a link`,
+  expiry: () => "its deadline",
+  agent: () => "the agent",
+  server: () => "the server",
+};
+
+function actorOf({ actor }) {
+  return ACTORS[actor?.kind]?.(actor.name) ?? (actor?.name || "somebody");
+}
+
+/** How it ended. fate: what this page knows of its own decision; end: what the stream told, or undefined. */
+export function Outcome({ fate, end }) {
+  const isLost = fate?.state === "lost", isMine = fate?.state === "taken";
+  if (!end?.decision) {
+    return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "It waits no longer."}</strong>`;
+  }
+  const done = DONE[end.decision] ?? end.decision, actor = actorOf(end), own = actor === me.get()?.name;
+  const words = end.reason && html`<${Text} text=${end.reason.slice(0, 500)} prose />`;
+  const reason = words && html` <span class="muted">Reason: ${words}</span>`;
+  if (isLost) {
+    const who = own ? "Another window with your key" : actor;
+    const faster = html`<${Text} text=${who} prose /> was faster: ${done.toLowerCase()} <${Time} at=${end.time} />`;
+    return html`<strong>${faster}</strong>${reason}`;
+  }
+  if (end.event === "expired") return html`<strong>Rejected: its time was over</strong> <${Time} at=${end.time} />`;
+  const by = html`${done} by <${Text} text=${isMine ? "you" : actor} prose />`;
+  return html`<strong>${by}</strong> <${Time} at=${end.time} />${reason}`;
+}

@@ -1,0 +1,176 @@
+// One pending action: the whole of what will run, and the decisions of a person about it.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { decide, fates } from "../lib/decide.js";
+import { html } from "../lib/html.js";
+import { ends, nameOf, pending } from "../lib/pending.js";
+import { href } from "../lib/router.js";
+import { may } from "../lib/session.js";
+import { useShortcuts } from "../lib/shortcuts.js";
+import { useStore } from "../lib/store.js";
+import { millis, now } from "../lib/words.js";
+import { Arguments, isObject } from "./arguments.js";
+import { Lazy } from "./lazy.js";
+import { Outcome } from "./outcome.js";
+import { Reject } from "./reject.js";
+import { Folded, Text } from "./text.js";
+import { Time } from "./time.js";
+import { onceHeld, useSteady } from "./steady.js";
+
+/** Characters of a thought, and of a title, before "show more". */
+const THOUGHT = 1_200, TITLE = 200;
+
+/** Seconds before a deadline from which on it is pressing. */
+const PRESSING = 60;
+
+const RISKS = { LOW: "Low risk", MEDIUM: "Medium risk", HIGH: "High risk", UNKNOWN: "Risk unknown" };
+
+function Deadline({ at }) {
+  const seconds = Math.max(0, Math.round((millis(at) - useStore(now)) / 1000));
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  const left = hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+  return html`<span class=${seconds < PRESSING ? "deadline high" : "deadline"}>
+    ${seconds ? `Rejected in ${left}` : "Its time is over"}</span>`;
+}
+
+function Head({ item, isEnded, isHere, choose }) {
+  const title = item.conversation_title || "Conversation without a title";
+  const risk = item.security_risk in RISKS ? item.security_risk : "UNKNOWN";
+  return html`<header>
+    ${choose}
+    <h2 id=${`of-${item.action_id}`}>
+      ${!isHere && html`<a href=${href("conversations", item.conversation_id)}><${Folded} text=${title} length=${TITLE}>
+        ${(text) => html`<${Text} text=${text} prose />`}<//></a>${" "}`}
+      <code class="tool"><${Text} text=${item.tool_name} /></code>
+    </h2>
+    <p class="facts">
+      <span class=${`risk ${risk.toLowerCase()}`}>${RISKS[risk]}</span>
+      <span>Asked <${Time} at=${item.since} /></span>
+      ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
+      ${!isHere && item.sandbox_id && html`<a href=${href("sandboxes", item.sandbox_id)}>Sandbox</a>`}
+    </p>
+  </header>`;
+}
+
+function Said({ item }) {
+  return html`${item.summary && html`<p class="summary"><${Folded} text=${String(item.summary)} length=${THOUGHT}>
+    ${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
+    ${item.thought && html`<p class="thought"><${Folded} text=${item.thought} length=${THOUGHT}>
+      ${(text) => html`<${Text} text=${text} prose />`}<//></p>`}`;
+}
+
+/** The other actions that must be decided alike, at once. */
+function groupOf(item) {
+  if (!item.decided_together) return [item];
+  return (pending.get() ?? [item]).filter((one) => one.conversation_id === item.conversation_id);
+}
+
+/** The buttons of a person who may decide. open(panel): shows a form in their place. */
+function Buttons({ item, isCurrent, since, open, onAside, isChosen, onChoose }) {
+  const [element, press] = useSteady(since);
+  const isOfSeveral = () => groupOf(item).length > 1;
+  const approve = (event) =>
+    press(event, () => (isOfSeveral() ? open({ name: "together", verb: "approve" }) : decide([item], "approve")));
+  const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
+  const canEdit = item.can.includes("edit") && isObject(item.arguments), canAlways = isObject(item.arguments);
+  const once = (run) => (event) => !event.repeat && run();
+  useShortcuts(
+    isCurrent && {
+      a: { label: "Approve the prompt", run: approve },
+      r: { label: "Reject it, with a reason", run: once(reject) },
+      e: { label: "Change its arguments and approve", run: once(() => canEdit && open({ name: "edit" })) },
+      ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
+      ...(onChoose && { x: { label: "Choose it, for one decision of several", run: once(() => onChoose(!isChosen)) } }),
+    },
+  );
+  return html`<footer ref=${element} onKeyDown=${onceHeld}>
+    ${item.can.includes("approve")
+      && html`<button type="button" data-testid="approve" onClick=${approve}>Approve</button>`}
+    ${item.can.includes("reject")
+      && html`<button type="button" class="secondary" data-testid="reject" onClick=${reject}>Reject…</button>`}
+    ${canEdit && html`<button type="button" class="secondary" data-testid="edit"
+      onClick=${() => open({ name: "edit" })}>Edit…</button>`}
+    ${canAlways && html`<button type="button" class="secondary" data-testid="always"
+      onClick=${() => open({ name: "always" })}>Always…</button>`}
+    ${onAside && html`<button type="button" class="quiet" data-testid="not-now"
+      onClick=${(event) => press(event, onAside)}>Not now</button>`}
+  </footer>`;
+}
+
+/** The forms that are loaded when they are first opened. */
+const LOADS = {
+  edit: () => import("./edit.js"),
+  always: () => import("./always.js"),
+  together: () => import("./together.js"),
+};
+
+/** The buttons, or the form that one of them opened; after a failure its words. */
+function Decision({ item, fate, ...others }) {
+  const [panel, open] = useState(null);
+  const form = { item, items: groupOf(item), verb: panel?.verb, onClose: () => open(null) };
+  let shown = html`<${Buttons} item=${item} open=${open} ...${others} />`;
+  if (panel?.name === "reject") shown = html`<${Reject} ...${form} />`;
+  else if (panel) shown = html`<${Lazy} load=${LOADS[panel.name]} ...${form} />`;
+  return html`${fate?.state === "failed" &&
+    html`<p class="failed" role="alert" data-testid="problem">${fate.words}</p>`}${shown}`;
+}
+
+/** The ended prompt keeps its height, so that nothing comes under the hand that pressed. */
+function useKeptHeight(isEnded) {
+  const element = useRef(null), height = useRef(0);
+  useLayoutEffect(() => {
+    if (!isEnded) height.current = element.current.getBoundingClientRect().height;
+  });
+  return [element, isEnded && height.current ? { minHeight: `${height.current}px` } : {}];
+}
+
+/**
+ * A pending action, as an item of the list of pending actions.
+ *
+ * ended: it waits no longer, and is still shown; "aside": it stands at the end of the list now.
+ * isHere: the view of its own conversation shows it.
+ * isCurrent: the keys of the keyboard are its; since: when the keyboard chose it, of performance.now().
+ * onFocus(), onAside(), onChoose(isChosen), isChosen: of a list.
+ */
+export function Prompt({ item, ended = false, isHere = false, isCurrent = false, since = 0, isChosen = false, ...on }) {
+  const { onFocus, onAside, onChoose } = on;
+  const fate = useStore(fates).get(nameOf(item)), end = useStore(ends).get(nameOf(item));
+  const isSent = fate?.state === "sent", isEnded = Boolean(ended) || fate?.state === "taken";
+  const [element, style] = useKeptHeight(isSent || isEnded);
+  useEffect(() => {
+    if (isCurrent && document.activeElement === document.body) element.current.focus({ preventScroll: true });
+  }, [isCurrent, isSent, isEnded]);
+  const choose =
+    onChoose && !isEnded && may("approve")
+      ? html`<input type="checkbox" aria-label="Choose it" data-testid="choose" checked=${isChosen}
+        onChange=${(event) => onChoose(event.target.checked)} />`
+      : null;
+  const isOpen = !isEnded && fate?.state !== "lost" && may("approve");
+  const words = isSent
+    ? html`<p class="outcome" aria-busy="true">Deciding</p>`
+    : ended === "aside"
+      ? html`<p class="outcome">Set aside: it waits at the end of the list.</p>`
+      : isEnded || fate?.state === "lost"
+        ? html`<p class="outcome"><${Outcome} fate=${fate} end=${end} /></p>`
+        : null;
+  return html`<article
+    ref=${element}
+    class=${`prompt card ${isEnded ? "ended" : ""} ${isCurrent ? "current" : ""}`}
+    style=${style}
+    tabindex="-1"
+    aria-labelledby=${`of-${item.action_id}`}
+    data-testid=${`${ended === "aside" ? "aside" : isEnded ? "decided" : "pending"}-${item.action_id}`}
+    onFocusIn=${onFocus}
+  >
+    <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} choose=${choose} />
+    <${Said} item=${item} />
+    <${Arguments} tool=${item.tool_name} arguments=${item.arguments} />
+    <div class="decision" aria-live="polite">
+      ${words}
+      ${isOpen &&
+      html`<div hidden=${isSent}>
+        <${Decision} key=${item.digest} item=${item} fate=${fate} isCurrent=${isCurrent && !isSent} since=${since}
+          isChosen=${isChosen} onAside=${onAside} onChoose=${onChoose} />
+      </div>`}
+    </div>
+  </article>`;
+}

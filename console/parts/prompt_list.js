@@ -1,0 +1,142 @@
+// Prompts, one below the other: none moves by itself under the hand or the eye of a person.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { fates } from "../lib/decide.js";
+import { html } from "../lib/html.js";
+import { byAge, nameOf } from "../lib/pending.js";
+import { useShortcuts } from "../lib/shortcuts.js";
+import { tell } from "./notices.js";
+import { Prompt } from "./prompt.js";
+
+/** Prompts that are drawn at first, and with each press of "show more"; most ended ones that keep their place. */
+const DRAWN = 30, MOST_ENDED = 60;
+
+/** Milliseconds for which a person's own decision keeps its place in any case, so that its result can be read. */
+const READ = 10_000;
+
+/** The names of what was set aside, for the session of the browser. */
+const ASIDE = "agent-server-aside", MOST_ASIDE = 500;
+
+function aside() {
+  return JSON.parse(sessionStorage.getItem(ASIDE) ?? "[]");
+}
+
+function setAside(item) {
+  const names = aside().filter((name) => name !== nameOf(item));
+  sessionStorage.setItem(ASIDE, JSON.stringify([...names, nameOf(item)].slice(-MOST_ASIDE)));
+}
+
+let entries = 0;
+
+/** A place in the list. state: "open", "ended", or "aside": the item has a later place now. */
+function entry(item) {
+  return { key: `${nameOf(item)} ${entries++}`, item, state: "open" };
+}
+
+/** The places after a change: none moves, what came stands below, what ended keeps its place while it is held. */
+function merged(places, items, isHeld) {
+  const waiting = new Map(items.map((item) => [nameOf(item), item]));
+  const kept = places.map((place) => {
+    const item = waiting.get(nameOf(place.item));
+    if (place.state === "open" && item) waiting.delete(nameOf(item));
+    return place.state === "open" ? { ...place, item: item ?? place.item, state: item ? "open" : "ended" } : place;
+  });
+  const later = aside(), rank = (item) => later.indexOf(nameOf(item));
+  const fresh = [...waiting.values()].sort((a, b) => rank(a) - rank(b) || byAge(a, b)).map(entry);
+  const held = kept.filter((place) => place.state === "open" || isHeld(place));
+  const surplus = held.filter(({ state }) => state !== "open").slice(0, -MOST_ENDED);
+  return [...held.filter((place) => !surplus.includes(place)), ...fresh];
+}
+
+/** Whether a person decided it here a moment ago. */
+function isOwn({ item }) {
+  return Date.now() - (fates.get().get(nameOf(item))?.at ?? 0) < READ;
+}
+
+/** Whether the pointer rests over an element. A finger rests there until it touches elsewhere. */
+function useHover() {
+  const element = useRef(null);
+  const [isOver, setOver] = useState(false);
+  useEffect(() => {
+    const touch = (event) => event.pointerType === "touch" && setOver(element.current.contains(event.target));
+    addEventListener("pointerdown", touch);
+    return () => removeEventListener("pointerdown", touch);
+  }, []);
+  const move = () => setOver(true);
+  const leave = (event) => event.pointerType !== "touch" && setOver(false);
+  return [element, isOver, { onPointerEnter: move, onPointerMove: move, onPointerLeave: leave }];
+}
+
+/** The prompt that the keyboard means: {key, since}; since: when a key chose it, 0 where it got the focus. */
+function useCurrent() {
+  const [current, set] = useState({ key: null, since: 0 });
+  const choose = (key, since = 0) => key !== current.key && set({ key, since });
+  return [current, choose];
+}
+
+/** Focus a place and bring it into view. */
+function reveal(list, key) {
+  const element = list?.querySelector(`[data-key="${CSS.escape(key)}"] > article`);
+  if (!element) return;
+  element.focus({ preventScroll: true });
+  element.scrollIntoView({ block: element.offsetHeight > innerHeight ? "start" : "nearest" });
+}
+
+/**
+ * Pending actions as prompts. items: oldest first. isHere: they are of the conversation whose view this is.
+ *
+ * chosen: names of those that are chosen; onChoose(item, isChosen): undefined where none can be.
+ */
+export function PromptList({ items, isHere = false, chosen, onChoose }) {
+  const [list, isOver, hover] = useHover();
+  const [current, choose] = useCurrent();
+  const [most, setMost] = useState(DRAWN);
+  const places = useRef([]), [, redraw] = useState(0);
+  places.current = merged(places.current, items, (place) => isOver || place.key === current.key || isOwn(place));
+  const drawn = places.current.slice(0, most), open = drawn.filter(({ state }) => state === "open");
+  const hasEnded = places.current.some(({ state }) => state !== "open");
+  useEffect(() => {
+    const timer = hasEnded && setInterval(() => redraw((number) => number + 1), READ);
+    return () => clearInterval(timer);
+  }, [hasEnded]);
+  const postpone = (place) => {
+    setAside(place.item);
+    places.current = [...places.current.map((one) => (one === place ? { ...one, state: "aside" } : one)),
+      entry(place.item)];
+    redraw((number) => number + 1);
+  };
+  const step = (by) => {
+    const at = drawn.findIndex(({ key }) => key === current.key), isOpen = ({ state }) => state === "open";
+    const next = by > 0 ? drawn.slice(at + 1).find(isOpen) : drawn.slice(0, Math.max(0, at)).findLast(isOpen);
+    if (next) choose(next.key, performance.now());
+    else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
+  };
+  useEffect(() => current.key && reveal(list.current, current.key), [current.key]);
+  const pointless = { label: "", run: () => open.length && tell("Choose a prompt first: press j.") };
+  const isChosenOpen = open.some(({ key }) => key === current.key);
+  useShortcuts({
+    j: { label: "The next prompt", run: () => step(1) },
+    k: { label: "The prompt before", run: () => step(-1) },
+    ...(isChosenOpen ? {} : { a: { ...pointless, label: "Approve the prompt" },
+      r: { ...pointless, label: "Reject it, with a reason" } }),
+  });
+  const hidden = places.current.length - drawn.length;
+  return html`<div class="prompts" ref=${list} ...${hover}>
+    ${drawn.map(
+      (place) => html`<div key=${place.key} data-key=${place.key}>
+        <${Prompt}
+          item=${place.item}
+          ended=${place.state === "open" ? false : place.state}
+          isHere=${isHere}
+          isCurrent=${place.key === current.key}
+          since=${current.since}
+          onFocus=${() => choose(place.key)}
+          onAside=${items.length > 1 ? () => postpone(place) : undefined}
+          isChosen=${chosen?.has(nameOf(place.item)) ?? false}
+          onChoose=${onChoose && ((isChosen) => onChoose(place.item, isChosen))}
+        />
+      </div>`,
+    )}
+    ${hidden > 0 && html`<p class="more"><button type="button" class="secondary" data-testid="show-more"
+      onClick=${() => setMost(most + DRAWN)}>Show ${Math.min(DRAWN, hidden)} more (${hidden} wait below)</button></p>`}
+  </div>`;
+}

@@ -1,0 +1,44 @@
+// What an approval rule matches, in words.
+import { html } from "../lib/html.js";
+import { exact } from "../lib/words.js";
+import { Text } from "./text.js";
+
+/** Most characters of a value in a sentence. */
+const MOST = 2_000;
+
+const HIGHEST = { LOW: "of low risk", MEDIUM: "of low or medium risk", HIGH: "of a known risk" };
+
+function Value({ value }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return html`<code><${Text} text=${text.slice(0, MOST)} /></code>
+    ${text.length > MOST && html` and ${(text.length - MOST).toLocaleString("en")} characters more`}`;
+}
+
+function Test({ name, test }) {
+  const label = html`<code><${Text} text=${name} /></code>`;
+  if ("any" in test) return html`${label} is anything`;
+  if ("pattern" in test) return html`${label} fits <${Value} value=${test.pattern} />`;
+  return html`${label} is ${test.equals === "" ? "empty" : html`exactly <${Value} value=${test.equals} />`}`;
+}
+
+/** What a rule does, and to which tool. */
+export function RuleHead({ rule }) {
+  return html`${rule.decision === "approve" ? "Approves" : "Rejects"} <code><${Text} text=${rule.tool_name} /></code>`;
+}
+
+/** What must hold for a rule, as POST /api/v1/approval-rules takes it and GET has it. */
+export function RuleWords({ rule }) {
+  const tests = rule.arguments && Object.entries(rule.arguments), number = rule.conversation_ids?.length,
+    tags = Object.entries(rule.tags ?? {});
+  const where = number ? (number === 1 ? "in one conversation" : `in ${number} conversations`) : "in all conversations";
+  const often = rule.max_uses ? `at most ${rule.max_uses.toLocaleString("en")} times, ` : "";
+  return html`<ul class="rule-words">
+    ${tests?.map(([name, test]) => html`<li key=${name}><${Test} name=${name} test=${test} /></li>`)}
+    <li>${tests ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`
+      : "whatever the arguments are"}</li>
+    <li>${where}${tags.map(([name, value]) => html` with the tag <code>
+      ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`)}</li>
+    <li>${rule.max_risk ? HIGHEST[rule.max_risk] : "whatever the risk is"}</li>
+    <li>${often}${rule.expires_at ? `until ${exact(rule.expires_at)}` : "until it is revoked"}</li>
+  </ul>`;
+}

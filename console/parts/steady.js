@@ -1,0 +1,94 @@
+// Presses count only where nothing has moved: what came to its place a moment ago is not what the person aimed at.
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { tell } from "./notices.js";
+
+/** Milliseconds that buttons must have stood in their place before a press counts. */
+const MOMENT = 500;
+
+/** Places of the watched elements: element → {left, top, since}. One that is steady bears `data-steady`. */
+const places = new Map();
+
+/** Milliseconds between two looks: what moved between them counts as moved at the later one. */
+const LOOK = 100;
+
+/** Compare the places with those before: an element that has moved begins anew. */
+function look() {
+  const present = performance.now();
+  for (const [element, place] of places) {
+    const { left, top } = element.getBoundingClientRect();
+    const isStill = Math.abs(left - place.left) < 1 && Math.abs(top - place.top) < 1;
+    if (!isStill) places.set(element, { left, top, since: present });
+    element.toggleAttribute("data-steady", isStill && present - place.since >= MOMENT);
+  }
+}
+
+let timer = 0, isAsked = false;
+
+function lookSoon() {
+  if (isAsked || !places.size) return;
+  isAsked = true;
+  requestAnimationFrame(() => {
+    isAsked = false;
+    look();
+  });
+}
+
+addEventListener("scroll", lookSoon, { capture: true, passive: true });
+addEventListener("resize", lookSoon);
+addEventListener("visibilitychange", () => [...places.keys()].forEach(restart));
+
+/** Let an element begin anew. */
+function restart(element) {
+  places.set(element, { left: NaN, top: NaN, since: 0 });
+  look();
+}
+
+function watch(element) {
+  timer ||= setInterval(look, LOOK);
+  restart(element);
+  return () => {
+    places.delete(element);
+    if (places.size) return;
+    clearInterval(timer);
+    timer = 0;
+  };
+}
+
+/** Why a press does not count now, in words; "" where it counts. */
+function refusal(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  if (bottom <= 0 || top >= innerHeight) {
+    element.scrollIntoView({ block: "nearest" });
+    return "Nothing was decided: the prompt was out of sight. Look at it, and press again.";
+  }
+  look();
+  return element.hasAttribute("data-steady") ? ""
+    : "Nothing was decided: the prompt had just come there. Look at it, and press again.";
+}
+
+/**
+ * Buttons whose presses count only where they stood still, in sight. Returns [ref of their element, press].
+ *
+ * cause: a change of it lets the buttons begin anew, such as the time when the keyboard chose their prompt.
+ * press(event, run): calls run, or tells why the press does not count; a key that is held down does nothing.
+ */
+export function useSteady(cause = 0) {
+  const element = useRef(null);
+  useEffect(() => watch(element.current), []);
+  useLayoutEffect(() => {
+    if (cause) restart(element.current);
+  }, [cause]);
+  const press = (event, run) => {
+    event.preventDefault();
+    if (event.repeat) return;
+    const words = refusal(element.current);
+    if (words) tell(words);
+    else run();
+  };
+  return [element, press];
+}
+
+/** For a key that is held down on a button: it presses the button once. */
+export function onceHeld(event) {
+  if (event.repeat && (event.key === "Enter" || event.key === " ")) event.preventDefault();
+}

@@ -1,0 +1,87 @@
+// The audit: who decided what, of all conversations, with filters that the address keeps.
+import { useEffect, useState } from "preact/hooks";
+import { call, download } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { setQuery } from "../lib/router.js";
+import { AuditEntry, Verification } from "../parts/audit_entry.js";
+import { AuditFilters, isFiltered } from "../parts/audit_filters.js";
+import { attempt, Empty, Failure } from "../parts/notices.js";
+
+/** Entries of a page; most that are shown; reads for one page, as the server may end a page early. */
+const PAGE = 50, MOST = 1_000, MOST_READS = 5;
+
+/** Milliseconds without a key of the keyboard after which what was typed is searched. */
+const PAUSE = 250;
+
+/** Entries of the next page, and the cursor after it: {items, next}. */
+async function read(filters, cursor, signal) {
+  const items = [];
+  let next = cursor;
+  for (let reads = 0; reads < MOST_READS && items.length < PAGE; reads++) {
+    const query = { ...filters, sort_order: "TIME_DESC", limit: PAGE - items.length, page_id: next };
+    const page = await call("GET /api/v1/audit", { query, signal });
+    items.push(...page.items);
+    next = page.next_page_id;
+    if (!next) break;
+  }
+  return { items, next };
+}
+
+/** The entries that pass the filters, read by pages: {items, next, error, isReading, more}. */
+function useAudit(filters) {
+  const name = JSON.stringify(filters);
+  const [state, setState] = useState({ items: null });
+  const load = (before, cursor, signal) => {
+    setState((now) => ({ ...now, error: null, isReading: true }));
+    read(filters, cursor, signal).then(
+      ({ items, next }) => signal?.aborted || setState({ name, items: [...before, ...items], next }),
+      (error) => signal?.aborted || setState((now) => ({ ...now, name, error, isReading: false })),
+    );
+  };
+  const begin = () => {
+    const end = new AbortController();
+    const timer = setTimeout(() => load([], null, end.signal), state.items ? PAUSE : 0);
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
+  };
+  useEffect(begin, [name]);
+  const { items, next } = state;
+  return { ...state, isStale: state.name !== name, more: () => load(items ?? [], items ? next : null) };
+}
+
+function Entries({ audit, query }) {
+  const { items, next, error, isReading, isStale, more } = audit;
+  if (!items) return error ? html`<${Failure} error=${error} again=${more} />` : html`<p aria-busy="true">Loading</p>`;
+  const isFull = items.length >= MOST;
+  return html`${!items.length && !next && !isStale && html`<${Empty} title=${isFiltered(query) ? "No decision passes these filters" : "Nothing was decided yet"}>
+      ${isFiltered(query) ? html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>` : "Each decision about a pending action stands here, of people, rules and deadlines."}
+    <//>`}
+    <ol class="rows audit" data-testid="audit-list">
+      ${items.map((entry) => html`<${AuditEntry} key=${`${entry.conversation_id} ${entry.seq}`} entry=${entry} onOnly=${(id) => setQuery({ ...query, conversation_id: id })} />`)}
+    </ol>
+    ${error && html`<${Failure} error=${error} again=${more} />`}
+    ${isFull && next && html`<p class="muted">${MOST.toLocaleString("en")} are shown, and no more at once: filters find the others, and an export has all.</p>`}
+    ${!isFull && next && !error && html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${more}>Show more</button></p>`}`;
+}
+
+export default function View({ place: { query } }) {
+  const audit = useAudit(query);
+  const [isSaving, setSaving] = useState(false);
+  const save = async () => {
+    setSaving(true);
+    const filters = { ...query, format: "jsonl" };
+    await attempt(() => download("GET /api/v1/audit", { query: filters, name: "audit.jsonl" }));
+    setSaving(false);
+  };
+  return html`<section class="audit-view">
+    <div class="view-head">
+      <h1>Audit</h1>
+      <button type="button" class="secondary" data-testid="export" aria-busy=${isSaving} disabled=${isSaving} onClick=${save}>Export as JSON lines</button>
+    </div>
+    <${AuditFilters} query=${query} />
+    ${query.conversation_id && html`<${Verification} key=${query.conversation_id} id=${query.conversation_id} />`}
+    <${Entries} audit=${audit} query=${query} />
+  </section>`;
+}

@@ -1,0 +1,85 @@
+// One conversation: what happened, what waits, and what a person says to the agent.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { connection } from "../lib/live.js";
+import { pending } from "../lib/pending.js";
+import { href, setQuery } from "../lib/router.js";
+import { may } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Empty, Failure, tell } from "../parts/notices.js";
+import { Composer } from "../conversation/composer.js";
+import { Details } from "../conversation/details.js";
+import { Feed } from "../conversation/feed.js";
+import { Filters, filtersOf } from "../conversation/filters.js";
+import { Heading } from "../conversation/heading.js";
+import { Log } from "../conversation/log.js";
+import { Prompts } from "../conversation/prompts.js";
+import { Timeline } from "../conversation/timeline.js";
+
+/** Pixels of width from which the details stand beside the timeline at once. */
+const WIDE = 1_400;
+
+/** The window of the log that passes the filters, once the stream has begun. */
+function useLog(feed, id, query, isBegun) {
+  const filters = filtersOf(query), name = JSON.stringify(filters);
+  const log = useMemo(() => (isBegun ? new Log(id, filters) : null), [id, name, isBegun]);
+  useEffect(() => {
+    if (!log) return undefined;
+    open(log, id, query.event);
+    const ends = [feed.subscribe((event) => log.take(event)), connection.subscribe((state) => state === "live" && log.again())];
+    return () => {
+      for (const end of ends) end();
+      log.close();
+    };
+  }, [log]);
+  return log;
+}
+
+/** Show the end of the log, or the event that the address names. */
+async function open(log, id, eventId) {
+  if (!eventId) return log.newest();
+  const path = { conversation_id: id, event_id: eventId };
+  try {
+    const event = await call("GET /api/conversations/{conversation_id}/events/{event_id}", { path });
+    return log.around(event.timestamp, event.id);
+  } catch {
+    tell("The event of this address is not in this conversation.", "failed");
+    return log.newest();
+  }
+}
+
+const same = (one, other) => one.replaceAll("-", "").toLowerCase() === other.replaceAll("-", "").toLowerCase();
+
+function Gone() {
+  return html`<${Empty} isPage title="This conversation is not here">
+    It was deleted, or its address is wrong. <a href=${href("conversations")}>Show all conversations</a>
+  <//>`;
+}
+
+export default function View({ place: { id, query } }) {
+  const feed = useMemo(() => new Feed(id), [id]);
+  useEffect(() => feed.open(), [feed]);
+  const record = useStore(feed.record), total = useStore(feed.total), fault = useStore(feed.fault), gone = useStore(feed.gone);
+  const writing = useStore(feed.writing), all = useStore(pending);
+  const [isOpen, setOpen] = useState(innerWidth >= WIDE);
+  const log = useLog(feed, id, query, total !== null);
+  const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
+  const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
+  if (gone) return html`<${Gone} />`;
+  if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
+  if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
+  const refresh = () => feed.refresh();
+  const reset = () => setQuery({});
+  const isFiltered = Object.values(filtersOf(query)).some(Boolean);
+  return html`<div class=${`conversation${isOpen ? " detailed" : ""}`}>
+    <${Heading} record=${record} number=${items.length} total=${total} isOpen=${isOpen} onDetails=${() => setOpen(!isOpen)} onDone=${refresh} />
+    <div class="main">
+      <${Filters} id=${id} log=${log} total=${total} query=${query} />
+      <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${isFiltered ? "" : writing} isFiltered=${isFiltered} onReset=${reset} />
+      <${Prompts} items=${items} />
+      ${may("write") && html`<${Composer} key=${id} id=${id} status=${record.execution_status} waiting=${items.length} onDone=${refresh} />`}
+    </div>
+    ${isOpen && html`<${Details} record=${record} total=${total} onDone=${refresh} />`}
+  </div>`;
+}

@@ -1,0 +1,100 @@
+// The inbox: every pending action of every conversation, live.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { setWish, wish } from "../lib/announce.js";
+import { decideAll } from "../lib/decide.js";
+import { html } from "../lib/html.js";
+import { nameOf, pending } from "../lib/pending.js";
+import { href } from "../lib/router.js";
+import { may } from "../lib/session.js";
+import { useShortcuts } from "../lib/shortcuts.js";
+import { useStore } from "../lib/store.js";
+import { Empty } from "../parts/notices.js";
+import { PromptList } from "../parts/prompt_list.js";
+import { onEscape } from "../parts/reject.js";
+import { onceHeld, useSteady } from "../parts/steady.js";
+
+function Wish() {
+  const state = useStore(wish);
+  if (state === "none") return null;
+  if (state === "denied") return html`<span class="muted">The browser refuses notifications of this page.</span>`;
+  const isOn = state === "on";
+  return html`<button type="button" class="quiet" data-testid="notify" aria-pressed=${isOn}
+    onClick=${() => setWish(!isOn)}>${isOn ? "Notifications are on" : "Notify me"}</button>`;
+}
+
+function RejectSeveral({ items, onCancel }) {
+  const [element, press] = useSteady();
+  const [reason, setReason] = useState("");
+  const field = useRef(null);
+  useEffect(() => field.current.focus({ preventScroll: true }), []);
+  const submit = (event) => press(event,
+    () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
+  return html`<form ref=${element} onSubmit=${submit} onKeyDown=${onEscape(onCancel)}>
+    <input type="text" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
+      placeholder="Why? The agents read it." data-testid="reason-for-all" value=${reason}
+        onInput=${(event) => setReason(event.target.value)} onKeyDown=${onceHeld} />
+    <button type="submit" class="danger" data-testid="reject-all">Reject ${items.length}</button>
+    <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>
+  </form>`;
+}
+
+function SeveralButtons({ items, onReject, onClear }) {
+  const [element, press] = useSteady();
+  const approve = (event) => press(event, () => decideAll(items, "approve"));
+  useShortcuts({
+    A: { label: "Approve all that are chosen", run: approve },
+    R: { label: "Reject all that are chosen", run: onReject },
+  });
+  return html`<div ref=${element} onKeyDown=${onceHeld}>
+    <button type="button" data-testid="approve-all" onClick=${approve}>Approve ${items.length}</button>
+    <button type="button" class="secondary" data-testid="reject-chosen" onClick=${onReject}>Reject…</button>
+    <button type="button" class="quiet" onClick=${onClear}>Choose none</button>
+  </div>`;
+}
+
+/** One decision for all that are chosen; those of one conversation go in one request. */
+function Several({ items, onClear }) {
+  const [isRejecting, setRejecting] = useState(false);
+  return html`<div class="several" data-testid="several">
+    <strong>${items.length} chosen</strong>
+    ${isRejecting
+      ? html`<${RejectSeveral} items=${items} onCancel=${() => setRejecting(false)} />`
+      : html`<${SeveralButtons} items=${items} onReject=${() => setRejecting(true)} onClear=${onClear} />`}
+  </div>`;
+}
+
+/** What is chosen: [set of names, choose(item, isChosen), clear()]. What is decided together is chosen together. */
+function useChosen(items) {
+  const [names, setNames] = useState(new Set());
+  const choose = (item, isChosen) => {
+    const group = item.decided_together ? items.filter((one) => one.conversation_id === item.conversation_id) : [item];
+    const changed = new Set(names);
+    for (const one of group) changed[isChosen ? "add" : "delete"](nameOf(one));
+    setNames(changed);
+  };
+  return [names, choose, () => setNames(new Set())];
+}
+
+export default function Inbox() {
+  const items = useStore(pending);
+  const [names, choose, clear] = useChosen(items ?? []);
+  const chosen = (items ?? []).filter((item) => names.has(nameOf(item)));
+  const count = items?.length === 1 ? "1 action waits" : `${items?.length ?? 0} actions wait`;
+  return html`<section class="inbox" data-testid="inbox">
+    <div class="bar">
+      <h1 class="wide">Inbox</h1>
+      <p class="muted" role="status">${items?.length ? `${count} for your decision` : ""}</p>
+      <${Wish} />
+    </div>
+    ${items === null
+      ? html`<p aria-busy="true">Loading</p>`
+      : html`<${PromptList} items=${items} chosen=${names} onChoose=${may("approve") ? choose : undefined} />
+          ${chosen.length > 0 && html`<${Several} items=${chosen} onClear=${clear} />`}
+          ${!items.length &&
+          html`<${Empty} title="Nothing waits for you">
+            An action that needs a decision appears here by itself.
+            ${may("write") ? html` <a href=${href("start")}>Start a conversation</a>, or look at the ` : " See the "}
+            <a href=${href("conversations")}>conversations</a>.
+          <//>`}`}
+  </section>`;
+}

@@ -1,0 +1,131 @@
+// How the server is: its store, its hosts, its notifications, and whether this page is live.
+import { useState } from "preact/hooks";
+import { call } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { connection } from "../lib/live.js";
+import { usePolled } from "../lib/polled.js";
+import { may } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { bytes } from "../lib/words.js";
+import { Failure } from "../parts/notices.js";
+import { NotificationTargets } from "../parts/notification_targets.js";
+import { Text } from "../parts/text.js";
+import { Time } from "../parts/time.js";
+
+/** Seconds between two reads. */
+const EVERY = 5;
+
+const LIVE = { live: "Live: changes show at once", lost: "Not live: the page connects again by itself", offline: "Not live: the browser has no network" };
+
+/** When the store writes what it was told to its disk, by its setting `appendfsync`. */
+const FSYNC = { always: "written before each reply", everysec: "written each second", no: "written when the system does" };
+
+function Fact({ name, look, children }) {
+  return html`<div><dt>${name}</dt><dd class=${look}>${children || children === 0 ? children : "–"}</dd></div>`;
+}
+
+function Card({ title, testid, children }) {
+  return html`<section class="card" data-testid=${testid}><h2>${title}</h2>${children}</section>`;
+}
+
+function Health({ readiness, info }) {
+  const page = useStore(connection);
+  const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
+  const wasUsedAt = info && new Date(Date.now() - info.idle_time * 1000).toISOString();
+  return html`<${Card} title="Health" testid="health">
+    <dl class="facts">
+      <${Fact} name="Server" look=${readiness.isReady ? "low" : "high"}>${readiness.isReady ? "Ready" : readiness.words}<//>
+      <${Fact} name="This page" look=${page === "live" ? "low" : "high"}>${LIVE[page]}<//>
+      <${Fact} name="A worker started">${info && html`<${Time} at=${startedAt} />`}<//>
+      <${Fact} name="A conversation changed">${info && html`<${Time} at=${wasUsedAt} />`}<//>
+      <${Fact} name="Workers of this host">${info?.workers}<//>
+    </dl>
+  <//>`;
+}
+
+function StoreCard({ store }) {
+  if (!store) return html`<${Card} title="Store" testid="store"><p class="high">The store does not answer.</p><//>`;
+  const { kind, version, used_memory_bytes: used, max_memory_bytes: most, policy, durable, fsync } = store;
+  return html`<${Card} title="Store" testid="store">
+    <dl class="facts">
+      <${Fact} name="Kind">${kind} ${version ?? ""}<//>
+      <${Fact} name="Memory">${bytes(used)}${most ? ` of ${bytes(most)}` : ""}<//>
+      <${Fact} name="When memory is full" look=${policy && policy !== "noeviction" ? "high" : ""}>${policy}<//>
+      <${Fact} name="Durable" look=${durable ? "low" : "high"}>${durable ? `Yes${fsync ? `, ${FSYNC[fsync] ?? fsync}` : ""}` : "No: a restart loses everything"}<//>
+    </dl>
+  <//>`;
+}
+
+function Hosts({ info }) {
+  const isolation = new Map((info.isolation ?? []).map((one) => [one.host, one]));
+  const hosts = info.hosts ?? [...isolation.keys()].map((id) => ({ id }));
+  return html`<${Card} title="Hosts" testid="hosts">
+    ${hosts.length === 0 && html`<p class="muted">No supervisor runs: no sandbox can start. <code>SUPERVISOR=1</code> is the default of a server.</p>`}
+    ${hosts.map(({ id, seen_at, sandboxes, version }) => html`<div class="host" key=${id}>
+      <h3><${Text} text=${id} /></h3>
+      <dl class="facts">
+        <${Fact} name="Seen">${seen_at && html`<${Time} at=${seen_at} />`}<//>
+        <${Fact} name="Sandboxes">${sandboxes}<//>
+        <${Fact} name="Release">${version}<//>
+        <${Fact} name="Isolation" look=${isolation.get(id)?.kind === "none" ? "high" : ""}>${isolation.has(id) && `${isolation.get(id).kind}, network: ${isolation.get(id).network}`}<//>
+      </dl>
+      <${Sentences} isolation=${isolation.get(id)} />
+    </div>`)}
+  <//>`;
+}
+
+/** What a sandbox of a host reaches, and what the host lacks. */
+function Sentences({ isolation }) {
+  const sentences = [...(isolation?.lacks ?? []), ...(isolation?.reaches ?? [])];
+  if (!sentences.length) return null;
+  return html`<details class="quiet"><summary>What its sandboxes reach</summary><ul>${sentences.map((one) => html`<li key=${one}>${one}</li>`)}</ul></details>`;
+}
+
+function Releases({ info }) {
+  return html`<${Card} title="Releases" testid="releases">
+    <dl class="facts">
+      <${Fact} name="Server">${info.title} ${info.api_version}<//>
+      <${Fact} name="Wire of the agent server">${info.version}<//>
+      <${Fact} name="Python">${info.python_version}<//>
+    </dl>
+  <//>`;
+}
+
+/** {isReady, words}: whether the server can serve requests. */
+async function readReadiness(signal) {
+  try {
+    await call("GET /ready", { signal });
+    return { isReady: true, words: "" };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return { isReady: false, words: error.message };
+  }
+}
+
+async function read(signal) {
+  const notifications = may("admin") ? call("GET /api/v1/notifications", { signal }) : null;
+  const [readiness, info, outbox] = await Promise.allSettled([readReadiness(signal), call("GET /server_info", { signal }), notifications]);
+  if (info.status === "rejected" && signal.aborted) throw info.reason;
+  return { readiness: readiness.value, info: info.value, fault: info.reason, outbox: outbox.value, outboxFault: outbox.reason };
+}
+
+export default function View() {
+  const [known, setKnown] = useState(null);
+  const { value, again } = usePolled(async (signal) => {
+    const next = await read(signal);
+    setKnown((before) => next.info ?? before);
+    return next;
+  }, EVERY);
+  if (!value) return html`<div class="view-head"><h1>Status</h1></div><p aria-busy="true">Loading</p>`;
+  const info = value.info ?? known;
+  return html`
+    <div class="view-head"><h1>Status</h1><span class="muted">Read every ${EVERY} s</span></div>
+    ${value.fault && html`<${Failure} error=${value.fault} again=${again} />`}
+    ${info?.notice && html`<p class="card notice-of-server" role="note"><${Text} prose text=${info.notice} /></p>`}
+    <div class="cards">
+      <${Health} readiness=${value.readiness} info=${info} />
+      ${info && html`<${StoreCard} store=${info.store} /><${Hosts} info=${info} /><${Releases} info=${info} />`}
+      ${may("admin") && html`<${NotificationTargets} outbox=${value.outbox} error=${value.outboxFault} again=${again} />`}
+    </div>
+  `;
+}
