@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test test-interop lint docs demo agent bench openhands
+.PHONY: help run test test-interop lint docs demo agent bench openhands vendor
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -48,3 +48,6 @@ openhands: ## set up the published OpenHands agent server (Python >= 3.12), and 
 
 bench: .venv/dev ## measure throughput; prints ratios and writes docs/performance.md
 	$(BIN)/python -m bench
+
+vendor: .venv/run ## fetch the files of other projects that the pages load from npm, as docs/vendor.py names them
+	$(BIN)/python -m docs.vendor

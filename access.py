@@ -30,7 +30,7 @@ class Principal:
     scopes: frozenset[str] = frozenset()
     sandbox_id: str | None = None  #: of a hook key: the sandbox whose webhooks bear it
     user_of: str | None = None  #: of a session key: the sandbox whose agent server it opens
-    conversation_id: ConversationId | None = None  #: of a ticket: the one conversation that it opens
+    conversation_id: ConversationId | None = None  #: of a ticket: that it is for; None: for what is about all
 
     def may(self, scope: Scope) -> bool:
         """Whether one of the scopes includes this one."""

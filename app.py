@@ -8,15 +8,23 @@ from flask import Flask, request
 
 from access import SettingsKeys
 from agents.commands import Commands
+from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
 from agents.link import http_client
+from approval_links import Links
 from blueprints import current_store
 from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api
 from blueprints.app_conversations import app_conversations, app_events
 from blueprints.app_folders import app_folders
+from blueprints.approval_links import approval_links
+from blueprints.approval_rules import approval_rules
 from blueprints.audit import register_audit
+from blueprints.audit_trail import audit
+from blueprints.console import Files, console
+from blueprints.conversation_list import conversation_list
 from blueprints.conversations import conversations
+from blueprints.decisions import decisions
 from blueprints.docs_page import docs_page
 from blueprints.downloads import downloads
 from blueprints.errors import register_errors
@@ -24,12 +32,17 @@ from blueprints.events import events
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.headers import register_headers
+from blueprints.inbox_stream import inbox_stream
 from blueprints.keys import keys
+from blueprints.list_stream import list_stream
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
+from blueprints.messages import messages
+from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.operations import operations
 from blueprints.paths import lead_browsers, lead_from_slashes
+from blueprints.pending_actions import pending_actions
 from blueprints.pending_messages import pending_messages
 from blueprints.posture import Posture
 from blueprints.proxies import TrustedProxies
@@ -40,16 +53,24 @@ from blueprints.users import sandbox_settings, users
 from blueprints.web_client import web_client
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
+from notifications.desk import Desk
+from notifications.sending import open_sender
+from notifications.targets import targets_of
 from origins import authority, host_pattern, origin
+from settings import worker_processes
 from specs import Specs
 from store.errors import UNAVAILABLE
 from store.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
+from wire import API_VERSION
 from wiring import open_store_of
 
 BLUEPRINTS = (
     events,
+    messages,
     stream,
     conversations,
+    conversation_list,
+    decisions,
     agent_verbs,
     forwarding,
     app_conversations,
@@ -57,6 +78,9 @@ BLUEPRINTS = (
     app_folders,
     downloads,
     pending_messages,
+    pending_actions,
+    inbox_stream,
+    list_stream,
     sandboxes,
     sandbox_settings,
     users,
@@ -64,11 +88,17 @@ BLUEPRINTS = (
     specs,
     webhooks,
     keys,
+    approval_rules,
+    audit,
+    notifications,
     operations,
 )
 
 #: names of the blueprints whose operations read data
-_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets)} - {operations.name, web_client.name}
+_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_links)} - {
+    operations.name,
+    web_client.name,
+}
 
 
 def create_app(config: Config | None = None) -> Flask:
@@ -93,15 +123,22 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
     )
+    app.extensions["expiry"] = ExpiryDriver(store, app.extensions["commands"])
     app.extensions["forwarding"] = Forwarding(store, wake_seconds=config.wake_seconds)
+    app.extensions["approval_links"] = Links(
+        config.secret_keys, public_url=config.public_url, seconds=config.link_seconds
+    )
+    sender = open_sender(private=bool(config.notify_private))
+    app.extensions["desk"] = Desk(store, targets_of(config), sender)
     app.extensions["posture"] = _posture(config)
+    app.extensions["console"] = Files()
     if config.trusted_proxies:
         app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
     api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
-    app.register_blueprint(sockets)
-    app.register_blueprint(docs_page)
+    for pages in (sockets, docs_page, console, approval_links):
+        app.register_blueprint(pages)
     lead_browsers(app)
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
@@ -120,7 +157,7 @@ def _settings(config: Config) -> dict[str, Any]:
     """What the libraries and the blueprints read by name."""
     return dict(
         API_TITLE="Agent Server",
-        API_VERSION="0.1.0",
+        API_VERSION=API_VERSION,
         OPENAPI_VERSION="3.1.0",
         OPENAPI_URL_PREFIX="/",
         OPENAPI_JSON_PATH="openapi.json",
@@ -131,6 +168,7 @@ def _settings(config: Config) -> dict[str, Any]:
         BODY_BYTES_PER_SECOND=config.body_bytes_per_second,
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
+        WORKERS=worker_processes(config.web_concurrency),
         RATE_LIMIT_WRITES=config.rate_limit_writes,
         RATE_LIMIT_READS=config.rate_limit_reads,
         RATE_LIMIT_STARTS=config.rate_limit_starts,

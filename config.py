@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from environs import Env
 
 from api_keys import check_key, read_keys
+from approval_settings import ApprovalSettings
 from boot.secret_key import kept_key
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
@@ -25,7 +26,7 @@ DATA_DIR = "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(ApprovalSettings):
     """All settings. The name of a setting is its field's name in capitals."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
@@ -236,9 +237,7 @@ class Config:
     max_starts: int = _setting(
         1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
     )
-    graceful_timeout: int = _setting(
-        30, "Seconds that running requests get to end when the server stops.", least=0, most=3600
-    )
+    graceful_timeout: int = _setting(30, "Seconds that running requests get when the server stops.", least=0, most=3600)
     log_level: str = _setting(
         "info",
         "`debug`, `info`, `warning`, `error` or `critical`.",
@@ -247,6 +246,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        self.check_approvals()
         for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
             check_rate(name.upper(), getattr(self, name))
         if self.secret_key and len(self.secret_key) < 16:

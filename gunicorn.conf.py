@@ -8,7 +8,6 @@ themselves when the master is killed.
 
 import json
 import logging
-import multiprocessing
 import os
 import resource
 import socket
@@ -31,6 +30,7 @@ from boot.masking import KeysMasked
 from boot.posture import settle
 from boot.secret_key import make_secret_key
 from config import Config, ConfigError
+from settings import worker_processes
 from specs import Specs, unsupported
 
 try:
@@ -43,7 +43,7 @@ _embedded: EmbeddedStore | None = None
 _keeper: Keeper | None = None
 
 bind = f"[{_config.host}]:{_config.port}" if _config.host.count(":") > 1 else f"{_config.host}:{_config.port}"
-workers = _config.web_concurrency or multiprocessing.cpu_count()
+workers = worker_processes(_config.web_concurrency)
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "boot.worker.Worker"
 worker_connections = _config.max_followers + 1000
@@ -69,14 +69,18 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
 
 
 def post_worker_init(worker: Any) -> None:
-    """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop."""
+    """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop, and
+    another that rejects pending actions whose deadline has passed."""
+    stop = threading.Event()
 
     def watch() -> None:
         while worker.alive:
             time.sleep(0.2)
+        stop.set()
         worker.wsgi.extensions["store"].followers.stop()
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
+    threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()
 
 
 def on_starting(server: Any) -> None:

@@ -17,8 +17,11 @@ def main() -> int:
     """Returns the exit status."""
     logging.basicConfig(level=logging.WARNING, format="[%(process)d] [migrate] %(message)s")
     try:
-        store = open_store_of(Config.from_env())
+        config = Config.from_env()
+        store = open_store_of(config)
         store.data_version.ensure()
+        if config.notifies:
+            store.outboxes.want()  # what the first requests bring is notified of before a supervisor has said so
         if fault := store.seal_check.fault():
             logging.warning(fault)
     except (ConfigError, NewerData, SecretsRefused) as error:

@@ -41,6 +41,21 @@ def without_secrets_of(body: Any, said: Any) -> Any:
     return _without(secrets, said)
 
 
+def without_inputs(detail: Any) -> Any:
+    """The detail of an HTTPValidationError without the inputs that it refuses: one of them may be a secret."""
+    return [_fault(one) for one in detail] if isinstance(detail, list) else detail
+
+
+def _fault(said: Any) -> dict[str, Any]:
+    said = said if isinstance(said, dict) else {}
+    loc = said.get("loc")
+    return {
+        "loc": [one for one in loc if isinstance(one, str | int)] if isinstance(loc, list) else ["body"],
+        "msg": str(said.get("msg", "")),
+        "type": str(said.get("type", "value_error")),
+    }
+
+
 def _is_secret(name: str) -> bool:
     return name.lower().endswith(_SECRET_NAMES)
 

@@ -1,5 +1,6 @@
 """How settings are described, checked and read from the environment; `config.py` has the settings themselves."""
 
+import multiprocessing
 import re
 from collections.abc import Callable
 from dataclasses import field, fields
@@ -50,6 +51,11 @@ def check_each(name: str, values: tuple[str, ...], read: Callable[[str], Any], w
             known = None
         if known is None:
             raise ConfigError(f"{name} must be {words}, not {value!r}")
+
+
+def worker_processes(web_concurrency: int) -> int:
+    """The number of worker processes that WEB_CONCURRENCY asks for; 0 is one per core."""
+    return web_concurrency or multiprocessing.cpu_count()
 
 
 def check_rate(name: str, value: str) -> None:

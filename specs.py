@@ -13,6 +13,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_l
 
 from config import ConfigError
 from settings import variable
+from wire import MOST_CONFIRMATION_SECONDS
 
 #: the specs that come with the server
 BUNDLED = Path(__file__).parent / "specs.toml"
@@ -55,6 +56,7 @@ class Spec:
     processes: int | None
     conversation: Mapping[str, Any] = field(repr=False)
     own_agents: bool = False
+    confirmation_seconds: int | None = None
 
 
 #: stands for a variable of the server's environment, in values that no response shows
@@ -119,6 +121,9 @@ class _Spec(_Strict):
     idle_stop_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
     max_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
     restarts = fields.Integer(strict=True, load_default=3, validate=validate.Range(min=0, max=MOST_RESTARTS))
+    confirmation_seconds = fields.Integer(
+        strict=True, load_default=None, validate=validate.Range(min=0, max=MOST_CONFIRMATION_SECONDS)
+    )
     resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)

@@ -10,6 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
 from uuid import UUID
 
+#: version of the API, and of the servers and supervisors that have it
+API_VERSION = "0.1.0"
+
 ConversationId = NewType("ConversationId", str)  #: dashed, lower-case UUID
 Seq = NewType("Seq", int)  #: 1, 2, 3 … within one conversation, in the order of appending
 Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may be negative
@@ -19,6 +22,12 @@ MAX_DEPTH = 64
 
 #: most characters of a conversation's title; what an agent says beyond it is cut
 MOST_TITLE = 200
+
+#: most seconds after which a pending action expires: a year. Source: docs/approvals.md
+MOST_CONFIRMATION_SECONDS = 31_536_000
+
+#: what an agent may say that it is capable of: most names, and most characters of each. Source: docs/agents.md
+MOST_CAPABILITIES, MOST_CAPABILITY = 16, 64
 
 #: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
 MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
@@ -44,6 +53,7 @@ TOLD_MEMBERS = (
     "client_tools",
     "tool_module_qualnames",
     "runtime_info",
+    "capabilities",
 )
 
 #: every execution status of a conversation. Source: the agent-server wire
@@ -142,10 +152,25 @@ def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> E
     return Event(fields["id"], "MessageEvent", "user", at, fields, json.dumps(fields).encode())
 
 
+def own_event(identity: str, kind: str, at: Micros, source: str = "environment", **members: Any) -> Event:
+    """An event that this server itself makes, as the wire has it."""
+    head = {"id": identity, "timestamp": event_time(at), "source": source}
+    return read_event(json.dumps({**head, **members, "kind": kind}).encode())
+
+
 def read_event(raw: bytes) -> Event:
     """An event of a log, which was checked when it was appended."""
     fields = parse_json(raw)
     return Event(fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw)
+
+
+def are_capabilities(value: Any) -> bool:
+    """Whether a value is what an agent may say of its capabilities: a list of a few short names."""
+    return isinstance(value, list) and len(value) <= MOST_CAPABILITIES and all(map(_is_capability, value))
+
+
+def _is_capability(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(rf"[\w.:-]{{1,{MOST_CAPABILITY}}}", name, re.ASCII) is not None
 
 
 def _refuse_constant(name: str) -> Any:

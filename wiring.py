@@ -30,5 +30,7 @@ def open_store_of(config: Config) -> Store:
             pending_actions=config.max_pending_actions,
             event_kinds=config.max_event_kinds,
             reason_bytes=config.max_reason_bytes,
+            confirmation_seconds=config.confirmation_seconds,
+            audit_days=config.audit_days,
         ),
     )

@@ -44,7 +44,7 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> Conve
             store.places.leave(sandbox_id, target)
             return store.forks.fork(source, **request)
         verbs.close_open_actions(SandboxId(sandbox_id), target)
-        open_actions = {*store.events.open_ids(source), *filter(None, [request.get("from_event_id")])}
+        open_actions = {*store.confirmations.open_ids(source), *filter(None, [request.get("from_event_id")])}
         claims = [reject_claim(action_id) for action_id in open_actions]
         store.forks.fork(source, **request, sandbox_id=sandbox_id, claims=claims)
         store.places.take(sandbox_id, target, made=True)

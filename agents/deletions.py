@@ -20,7 +20,7 @@ def delete(commands: Commands, conversation_id: ConversationId) -> None:
     with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
         if sandbox_id:
             commands.agent_in(SandboxId(sandbox_id)).delete(conversation_id)
-    store.conversations.delete(conversation_id)
+    commands.delete(conversation_id)
     if sandbox_id:
         store.queued_messages.drop(conversation_id)
     if sandbox_id and not store.app_conversations.in_sandbox(SandboxId(sandbox_id)):

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 def relabel(
     commands: Commands, conversation_id: ConversationId, app: Mapping[str, Any] | None = None, **labels: Any
 ) -> None:
-    """Set the title or the tags of a conversation, or members that only app conversations have; tell its agent.
+    """Set labels (title, tags) or confirmation_seconds of a conversation, or members that only app conversations have;
+    tell its agent the labels.
 
     Whatever becomes of the agent, the change has been made. Raises ConversationNotFound; given app, also of a detached
     conversation.

@@ -8,7 +8,7 @@ not repeated: the client cannot know whether the agent received them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -143,10 +143,11 @@ class AgentServer:
         body = {"role": "user", "content": content, "run": run}
         self._call("POST", f"/api/conversations/{conversation_id}/events", json=body)
 
-    def decide(self, conversation_id: ConversationId, accept: bool, reason: str) -> None:
-        """Send the agent a decision about its pending actions."""
+    def decide(self, conversation_id: ConversationId, accept: bool, reason: str, decisions: Sequence[Any] = ()) -> None:
+        """Send the agent a decision about its pending actions, with that of each where it takes them singly."""
         path = f"/api/conversations/{conversation_id}/events/respond_to_confirmation"
-        self._call("POST", path, json={"accept": accept, "reason": reason})
+        each = {"decisions": list(decisions)} if decisions else {}
+        self._call("POST", path, json={"accept": accept, "reason": reason, **each})
 
     def post(self, conversation_id: ConversationId, verb: str, body: dict[str, Any], *, repeatable: bool) -> None:
         """Send a command: `run`, `pause`, `interrupt`, or the name of a setting with its value."""

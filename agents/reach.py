@@ -6,6 +6,7 @@ from collections.abc import Callable
 import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.room import with_room
 from store import Store
 from store.errors import KeyUnreadable, NeedsApproval, SandboxNotFound, SandboxRefuses
 from store.sandbox_record import Sandbox, SandboxId
@@ -41,7 +42,7 @@ class NotReachable(Exception):
 def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
     """Ask for the resume of a sandbox. Raises NotReachable of one that cannot be resumed, and TooManySandboxes."""
     try:
-        store.sandboxes.ask(sandbox_id, "resume")
+        with_room(store, lambda: store.sandboxes.ask(sandbox_id, "resume"))
     except (SandboxNotFound, SandboxRefuses):
         raise NotReachable.of(sandbox_id, store.sandboxes.use(sandbox_id)) from None
 
@@ -83,3 +84,9 @@ def agent_server(client: httpx.Client, url: str, read_key: Callable[[], str]) ->
         return AgentServer(client, url, read_key())
     except KeyUnreadable as error:
         raise AgentUnreachable(str(error)) from None
+
+
+def woken_agent(store: Store, client: httpx.Client, sandbox_id: SandboxId, seconds: float = 0) -> AgentServer:
+    """The agent server of a sandbox, woken in so many seconds; the call counts as a use. Raises NotReachable."""
+    sandbox = wake(store, sandbox_id, seconds)
+    return agent_server(client, sandbox.agent_url, lambda: sandbox.session_api_key)

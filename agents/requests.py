@@ -56,10 +56,9 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
     own = store.start_tasks.bodies.of(conversation_id)
     if own is not None:
         body = own_request(conversation_id, own, working_folder(sandbox, spec))
-        body |= {name: state[name] for name in _CHANGED if state[name]}
     else:
         body = conversation_request(conversation_id, state["app"], spec.conversation, spec.working_dir)
-        body |= {name: state[name] for name in _CHANGED[:2] if state[name]}
+    body |= {name: state[name] for name in _CHANGED if state[name]}
     return body | ({"secrets": secrets} if secrets else {})
 
 

@@ -4,6 +4,7 @@ httpx limits each single read and write; a server that sends one byte a second w
 without a deadline, as one that streams for as long as it takes, may have a pulse instead: it ends when nobody waits.
 """
 
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -49,18 +50,27 @@ def pulse(beat: Callable[[], None]) -> Iterator[None]:
 class Transport(httpx.HTTPTransport):
     """httpx's own transport without proxies, over connections that know the deadline."""
 
-    def __init__(self, limits: httpx.Limits) -> None:
+    def __init__(
+        self,
+        limits: httpx.Limits,
+        backend: httpcore.NetworkBackend | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """backend: what opens the connections, where not every address may be connected to."""
         super().__init__(trust_env=False)
         # httpx has no parameter for the network backend of its pool.
         self._pool = httpcore.ConnectionPool(
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_Backend(),
+            network_backend=backend or Backend(),
+            ssl_context=ssl_context,
         )
 
 
-class _Backend(httpcore.NetworkBackend):
+class Backend(httpcore.NetworkBackend):
+    """Opens connections whose every read and write ends at the deadline."""
+
     def __init__(self) -> None:
         self._backend = httpcore.SyncBackend()
 
@@ -97,6 +107,12 @@ class _Stream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _CHUNK):
             self._stream.write(buffer[start : start + _CHUNK], _left(timeout, httpcore.WriteTimeout))
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left))
 
     def close(self) -> None:
         self._stream.close()

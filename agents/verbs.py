@@ -16,7 +16,7 @@ from typing import Any
 from agents.forwarding import Call, Forwarding
 from agents.link import MOST_BYTES as MOST_REPLY_BYTES
 from agents.link import AgentUnreachable, ResponseTooLong
-from redaction import without_secrets_of
+from redaction import without_inputs, without_secrets_of
 from store import Store, attempts
 from store.claims import message_claim, reject_claim
 from store.errors import IllegalMove
@@ -147,16 +147,5 @@ def _reply(status: int, raw: bytes) -> dict[str, Any]:
         return reply
     detail = reply.get("detail") if isinstance(reply, dict) else None
     if status in _OF_THE_REQUEST and (isinstance(detail, str) or (status == 422 and isinstance(detail, list))):
-        raise VerbRefused(status, detail if isinstance(detail, str) else [_fault(one) for one in detail])
+        raise VerbRefused(status, without_inputs(detail))
     raise AgentUnreachable(f"The agent server answered {status}, and not as its wire says")
-
-
-def _fault(said: Any) -> dict[str, Any]:
-    """A refusal of a part of a request as its wire has it, without the input that it refuses: that may be a secret."""
-    said = said if isinstance(said, dict) else {}
-    loc = said.get("loc")
-    return {
-        "loc": [one for one in loc if isinstance(one, str | int)] if isinstance(loc, list) else ["body"],
-        "msg": str(said.get("msg", "")),
-        "type": str(said.get("type", "value_error")),
-    }

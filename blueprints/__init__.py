@@ -1,25 +1,36 @@
 """HTTP only: paths, statuses, headers, documentation. No Redis command and no rule stands here.
 
-A handler calls one of three, by what its operation needs:
+A handler calls one of four, by what its operation needs:
 
 * `current_store`, where Redis alone decides: every read, and every write that no agent receives.
 * `current_commands`, where the agent of a conversation must receive it too: messages, run, pause, interrupt, decisions,
   policies, analyzers, secrets, deletions. Of a detached conversation these are the store's.
 * `current_specs`, for the sandbox specs, which no Redis holds.
+* `current_desk`, for the targets of notifications, which the settings name.
 """
 
 from typing import cast
 
-from flask import current_app, g
+from flask import current_app, g, request
 from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
+from notifications.desk import Desk
 from specs import Specs
 from store import Store
+from store.audit import Actor
 
 #: the store of the running app; valid while a request is handled
 current_store = cast(Store, LocalProxy(lambda: current_app.extensions["store"]))
 
 #: the specs of the running app's sandboxes, and the commands to agents of the one who asks
 current_specs = cast(Specs, LocalProxy(lambda: current_app.extensions["specs"]))
-current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"].of(g.principal)))
+current_commands = cast(Commands, LocalProxy(lambda: current_app.extensions["commands"].of(current_actor())))
+
+#: the notifications of the running app
+current_desk = cast(Desk, LocalProxy(lambda: current_app.extensions["desk"]))
+
+
+def current_actor() -> Actor:
+    """The one who asks, as the audit names them."""
+    return Actor("key", g.principal.name, request.remote_addr or "", g.principal.may("approve"))

@@ -33,14 +33,15 @@ _KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}]
 class Needs(NamedTuple):
     """Who may call an operation."""
 
-    scope: Scope | Literal["open", "hook"]  #: what a key must be for; `open`: no key is needed, `hook`: a sandbox alone
+    #: what a key must be for; `open`: no key is needed, `hook`: a sandbox alone, `link`: the path's token is the key
+    scope: Scope | Literal["open", "hook", "link"]
     hook: bool = False  #: whether a sandbox may call it with its hook key
     ticket: bool = False  #: whether a ticket may stand for a key
     session: bool = False  #: whether the session key of a sandbox opens it, for that sandbox
 
 
 def needs(
-    scope: Scope | Literal["open", "hook"], *, hook: bool = False, ticket: bool = False, session: bool = False
+    scope: Scope | Literal["open", "hook", "link"], *, hook: bool = False, ticket: bool = False, session: bool = False
 ) -> Callable[[View], View]:
     """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` sees to it."""
 

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from flask import Response, current_app, g, jsonify, request
 
+from agents.deadlines import with_deadline
 from agents.deletions import delete_with_children
 from agents.labels import relabel
-from blueprints import current_commands, current_store
+from blueprints import current_commands, current_specs, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -44,9 +45,11 @@ from schemas.conversations import read_conversation_ids
 from schemas.cursors import page_id
 from schemas.events import EventPage, read_some_ids
 from schemas.fields import Fault
+from schemas.histogram import Histogram, HistogramQuery
 from store import Store
 from store.app_conversations import app_filter
 from store.errors import EventsTooLong
+from store.histogram import Histogram as EventHistogram
 from store.start_tasks import FINISHED, StartTask
 from wire import ConversationId
 
@@ -194,7 +197,8 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 @app_conversations.response(200, AppConversation)
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Change an app conversation."""
-    own = {name: changes.pop(name) for name in ("title", "tags") if name in changes}
+    changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
+    own = {name: changes.pop(name) for name in ("title", "tags", "confirmation_seconds") if name in changes}
     relabel(current_commands, conversation_id, app=changes, **own)
     return current_store.app_conversations.get(conversation_id)
 
@@ -238,6 +242,16 @@ def search_app_conversation_events(search: dict[str, Any], conversation_id: Conv
 def count_app_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Count the events of a conversation."""
     return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
+
+
+@app_events.get("/<conversation_id:conversation_id>/events/histogram")
+@needs("read")
+@app_events.fails(404, 414)
+@app_events.arguments(HistogramQuery(), location="query")
+@app_events.response(200, Histogram)
+def get_app_conversation_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
+    """Count the events of a conversation over time, by kind or by source, in equal buckets."""
+    return current_store.histograms.of(conversation_id, **query)
 
 
 @app_events.get("/<conversation_id:conversation_id>/events")

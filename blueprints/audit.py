@@ -81,8 +81,8 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
 def _path(status: int | str) -> str | None:
     """The rule of the request's URL with its ids; None where no rule matches.
 
-    A conversation's id is a UUID. Any other part is text that the client chose, perhaps a secret in the wrong place: a
-    line has it where the response confirms that it names something.
+    A conversation's id is a UUID. The token of a link is a key: no line has it. Any other part is text that the client
+    chose, perhaps a secret in the wrong place: a line has it where the response confirms that it names something.
     """
     if request.url_rule is None:
         return None
@@ -90,6 +90,6 @@ def _path(status: int | str) -> str | None:
     ids = {
         name: str(value)[:_MOST]
         for name, value in (request.view_args or {}).items()
-        if is_confirmed or name == "conversation_id"
+        if name != "token" and (is_confirmed or name == "conversation_id")
     }
     return _PART.sub(lambda part: ids.get(part[1], f"<{part[1]}>"), request.url_rule.rule)

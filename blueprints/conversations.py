@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from flask import Response, jsonify
+from flask import Response, g, jsonify
 from flask import request as flask_request
 
 from agents.copies import fork
+from agents.deadlines import with_deadline
 from agents.deletions import delete
 from agents.labels import relabel
 from agents.starts import started
@@ -142,7 +143,8 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 @conversations.arguments(UpdateConversationRequest())
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Change a conversation's title or tags."""
+    """Change a conversation's title, tags or deadline of decisions."""
+    changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
     relabel(current_commands, conversation_id, **changes)
     return _DONE
 

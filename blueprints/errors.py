@@ -12,12 +12,17 @@
 | TooManyIdempotencyKeys, QuotaExceeded             | 429                                 |
 | RateLimitExceeded; IdempotencyKeyBusy             | 429; 409, both with `Retry-After`   |
 | IdempotencyKeyReused                              | 422, which names the header         |
-| OutcomeUnknown, ResponseNotKept                   | 409                                 |
+| OutcomeUnknown, ResponseNotKept, NoTargets        | 409                                 |
+| UnknownTarget                                     | 422, which names the body           |
 | ArchiveUnreadable, ArchiveTooLarge                | 400, 413                            |
 | ArchiveRefused                                    | 422, which names the body           |
+| StaleDecision                                     | 409 with `problems`                 |
 | NotItsSandbox                                     | 401                                 |
 | NeedsApproval                                     | 403                                 |
 | KeyNotFound, KeyWouldBePast, TooManyKeys          | 404, 422, 409                       |
+| RuleNotFound, RuleWouldBePast, RuleTooLong        | 404, 422, 422                       |
+| RuleRefused                                       | 422, which names the member         |
+| TooManyRules, RuleWasRevoked                      | 409                                 |
 | Detached, SandboxNotNamed                         | 409                                 |
 | ActionsWait, HoldsBack                            | 409                                 |
 | VerbRefused: the agent server says no             | as it says                          |
@@ -52,17 +57,20 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unauthoriz
 from agents.forwarding import ClientGone, Detached, SandboxNotNamed, TooManyForwarded
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import WAKING, NotReachable
+from agents.standing_decisions import RuleRefused
 from agents.starts import StartFailed, StartNotDone
 from agents.verbs import ActionsWait, HoldsBack, VerbRefused
 from blueprints.api import InvalidInput
 from blueprints.audit import request_id
 from blueprints.rates import as_too_many
 from boot.body import BodyTooSlow
+from notifications.desk import NoTargets, UnknownTarget
 from schemas.errors import validation_errors
 from schemas.fields import Fault
 from specs import SpecNotFound
 from store.access_keys import KeyNotFound, KeyWouldBePast, TooManyKeys
 from store.attempts import OutcomeUnknown
+from store.decisions import StaleDecision
 from store.errors import (
     UNAVAILABLE,
     ArchiveFailed,
@@ -95,8 +103,10 @@ from store.errors import (
     UnknownCursor,
 )
 from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
+from store.inbox import TooManyToCount
 from store.queued_messages import NobodyReceives, StartTaskNotFound, TooManyQueued
 from store.quotas import QuotaExceeded
+from store.rules import RuleNotFound, RuleTooLong, RuleWasRevoked, RuleWouldBePast, TooManyRules
 from store.sandbox_files import FileNotKept, FileTooLong, FileUnreadable
 from wire import InvalidJson
 
@@ -110,12 +120,29 @@ _REFUSED_MEMBERS: dict[type[Exception], tuple[str, str]] = {
     SecretsRefused: ("body", "secrets"),
     ReasonTooLong: ("body", "reason"),
     KeyWouldBePast: ("body", "expires_at"),
+    RuleWouldBePast: ("body", "expires_at"),
+    RuleTooLong: ("body", "arguments"),
+    RuleRefused: ("body", "always"),
     IdempotencyKeyReused: ("header", "Idempotency-Key"),
+    UnknownTarget: ("body", "target"),
 }
 
 
 #: bounds of the settings that are reached
 _FULL = (TooManySandboxes, TooManyStopped, TooManyConversations, TooManyStarts, TooManyIdempotencyKeys)
+
+
+#: what there is not
+_MISSING = (
+    ConversationNotFound,
+    EventNotFound,
+    SandboxNotFound,
+    SpecNotFound,
+    KeyNotFound,
+    RuleNotFound,
+    StartTaskNotFound,
+    FileNotKept,
+)
 
 
 #: what the present state refuses
@@ -129,9 +156,12 @@ _CONFLICTS = (
     SandboxRefuses,
     TooManyPending,
     TooManyKeys,
+    TooManyRules,
+    RuleWasRevoked,
     OutcomeUnknown,
     ResponseNotKept,
     NobodyReceives,
+    NoTargets,
 )
 
 
@@ -154,21 +184,15 @@ def register_errors(app: Flask) -> None:
         app.register_error_handler(kind, _refuser(place, member))
     app.register_error_handler(TooManyKinds, lambda error: _refused("body", [Fault(str(error), "too_long")]))
     app.register_error_handler(ArchiveRefused, lambda error: _refused("body", [Fault(str(error), "value_error")]))
+    app.register_error_handler(TooManyToCount, lambda error: _refuser("query", error.member)(error))
     app.register_error_handler(ArchiveUnreadable, lambda error: _detail(str(error), 400))
     for too_long in (ArchiveTooLarge, FileTooLong):
         app.register_error_handler(too_long, lambda error: _detail(str(error), 413))
-    for missing in (
-        ConversationNotFound,
-        EventNotFound,
-        SandboxNotFound,
-        SpecNotFound,
-        KeyNotFound,
-        StartTaskNotFound,
-        FileNotKept,
-    ):
+    for missing in _MISSING:
         app.register_error_handler(missing, lambda error: _detail(str(error), 404))
     for conflict in _CONFLICTS:
         app.register_error_handler(conflict, lambda error: _detail(str(error), 409))
+    app.register_error_handler(StaleDecision, lambda error: _detail(str(error), 409, problems=error.problems))
     for full in (*_FULL, QuotaExceeded, TooManyQueued):
         app.register_error_handler(full, lambda error: _detail(str(error), 429))
     app.register_error_handler(RateLimitExceeded, lambda error: _http(as_too_many(error)))

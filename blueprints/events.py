@@ -12,7 +12,9 @@ from blueprints.api import Blueprint, InvalidInput, json_body, json_response, ne
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
 from schemas.fields import Fault
+from schemas.histogram import Histogram, HistogramQuery
 from store.errors import EventsTooLong
+from store.histogram import Histogram as EventHistogram
 from wire import ConversationId, parse_json
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
@@ -29,6 +31,16 @@ _SEQ = {"schema": {"type": "integer", "minimum": 0}}
 def count_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Count local events matching the given filters."""
     return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
+
+
+@events.get("/events/histogram")
+@needs("read")
+@events.fails(404, 414)
+@events.arguments(HistogramQuery(), location="query")
+@events.response(200, Histogram)
+def get_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
+    """Count events over time, by kind or by source, in equal buckets."""
+    return current_store.histograms.of(conversation_id, **query)
 
 
 @events.get("/events/search")

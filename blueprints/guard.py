@@ -15,7 +15,6 @@ from blueprints.posture import admit
 from blueprints.rates import count_failure
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
-from wire import ConversationId
 
 #: the rules that other packages add: pages and assets, which hold no data
 _OF_PACKAGES = {"static", "api-docs.openapi_json"}
@@ -56,7 +55,7 @@ class Guard:
             if isinstance(request.routing_exception, InvalidInput) and not self._is_open:
                 self._require(Needs("read"))
             return None
-        if (needs := self._declared[rule.endpoint]).scope != "open":
+        if (needs := self._declared[rule.endpoint]).scope not in ("open", "link"):
             if self._asks_store:
                 self._ask_store()
             try:
@@ -128,8 +127,9 @@ class Guard:
         principal = self._store.tickets.take(request.args["ticket"][:_LONGEST])
         if principal is None or not self.following.are_live(principal):
             raise Unauthorized("The ticket is unknown, too old, or was used before: POST /api/v1/tickets makes another")
-        if principal.conversation_id != ConversationId((request.view_args or {}).get("conversation_id", "")):
-            raise Forbidden("The ticket is for another conversation")
+        if principal.conversation_id != (request.view_args or {}).get("conversation_id"):
+            about = f"the conversation {principal.conversation_id}" if principal.conversation_id else "no conversation"
+            raise Forbidden(f"The ticket is for {about}")
         return principal
 
 

@@ -52,12 +52,12 @@ def revoke_key(key_id: str) -> dict[str, bool]:
 @keys.arguments(TicketRequest())
 @keys.response(201, Ticket)
 def make_ticket(wanted: dict[str, Any]) -> Response:
-    """Make a ticket, by which one socket or stream of one conversation is opened within 30 seconds."""
+    """Make a ticket: it opens one socket or stream of a conversation, or one stream of all, within 30 seconds."""
     scopes = wanted.get("scopes") or g.principal.scopes
     for scope in scopes:
         if not g.principal.may(scope):
             raise Forbidden(f"A ticket has no scope that its asker lacks: {scope}")
-    ticket = current_store.tickets.make(g.principal, wanted["conversation_id"], scopes)
+    ticket = current_store.tickets.make(g.principal, wanted.get("conversation_id"), scopes)
     return _only_now({"ticket": ticket, "expires_in": TICKET_SECONDS})
 
 

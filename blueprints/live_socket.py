@@ -33,7 +33,7 @@ from access import NOBODY, Principal
 from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
-from blueprints import current_commands
+from blueprints import current_actor, current_commands
 from blueprints.api import InvalidInput, needs
 from blueprints.audit import note
 from blueprints.guard import Guard
@@ -100,7 +100,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
         if g.principal is NOBODY:
             g.principal = _first_frame(socket, guard)
         with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED)):
-            Session(current_commands.of(g.principal), g.principal, conversation_id, socket, **cursor).serve()
+            Session(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
     except SocketClosed:
         pass
     except StoreError as refusal:

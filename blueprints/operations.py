@@ -89,9 +89,10 @@ def server_info() -> dict[str, object]:
 def _info() -> dict[str, object]:
     uptime = time.monotonic() - _STARTED
     state = current_store.health.state()
-    hosts = current_store.hosts.isolation() if state else None
+    hosts = current_store.hosts.all() if state else None
+    isolation = None if hosts is None else [{"host": host.id, **host.said} for host in hosts if host.said]
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
-    notices = (of_store, _seal_fault(), unsupported("process"), *map(_weakness, hosts or ()))
+    notices = (of_store, _seal_fault(), unsupported("process"), *map(_weakness, isolation or ()))
     return {
         "title": current_app.config["API_TITLE"],
         "version": WIRE_VERSION,
@@ -106,7 +107,9 @@ def _info() -> dict[str, object]:
         "usable_tools": USABLE_TOOLS,
         "store": state,
         "notice": " ".join(filter(None, notices)) or None,
-        "isolation": hosts,
+        "workers": current_app.config["WORKERS"],
+        "hosts": hosts,
+        "isolation": isolation,
         "docs": "/docs",
         "redoc": "/docs",
     }

@@ -12,12 +12,12 @@ from blueprints.api import InvalidInput
 from blueprints.posture import admit
 
 #: where a browser is led from `/`
-_DOCS = "/docs"
+_CONSOLE = "/console/"
 
 
 def lead_browsers(app: Flask) -> None:
-    """Lead browsers from `/` to the docs, which are open to all. Goes before the guard, which would ask for a key."""
-    app.before_request(_to_docs)
+    """Lead browsers from `/` to the console, which is open to all. Goes before the guard, which would ask for a key."""
+    app.before_request(_to_console)
 
 
 def lead_from_slashes(app: Flask) -> None:
@@ -25,10 +25,10 @@ def lead_from_slashes(app: Flask) -> None:
     app.after_request(_without_slashes)
 
 
-def _to_docs() -> Response | None:
+def _to_console() -> Response | None:
     if request.path != "/" or request.method not in ("GET", "HEAD") or not _is_browser():
         return None
-    return admit() or Response(status=302, headers={"Location": _DOCS, "Vary": "Accept"})
+    return admit() or Response(status=302, headers={"Location": _CONSOLE, "Vary": "Accept"})
 
 
 def _is_browser() -> bool:

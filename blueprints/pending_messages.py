@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from flask import g
 from marshmallow import ValidationError
 
-from blueprints import current_store
+from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, InvalidInput, needs
 from schemas.pending_messages import PendingMessage, QueuedPendingMessage, read_receiver
 from wire import ConversationId
@@ -34,9 +33,9 @@ def queue_pending_message(message: dict[str, Any], receiver_id: str) -> dict[str
     except ValidationError as fault:
         raise InvalidInput("path", {"receiver_id": fault.messages}) from None
     queue, words = current_store.queued_messages, {"content": message["content"]}
-    may_decide = g.principal.may("approve")
+    actor = current_actor()
     if start_id:
-        identity, position = queue.put_for_start(start_id, may_decide=may_decide, **words)
+        identity, position = queue.put_for_start(start_id, actor=actor, **words)
     else:
-        identity, position = queue.put(ConversationId(conversation_id or ""), may_decide=may_decide, **words)
+        identity, position = queue.put(ConversationId(conversation_id or ""), actor=actor, **words)
     return {"id": identity, "queued": True, "position": position}

@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import Response, jsonify, request
 
+from agents.room import with_room
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
 from blueprints.archives import MEDIA_TYPES, ArchiveBody, start_from_archive
@@ -72,7 +73,8 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
     """Start a sandbox, which is STARTING until its agent server answers; without files, or with those of another."""
     source, spec_id = query.get("source"), query.get("sandbox_spec_id")
     if source is None:
-        return current_store.sandboxes.start(current_specs.get(spec_id).id)
+        spec = current_specs.get(spec_id)
+        return with_room(current_store, lambda: current_store.sandboxes.start(spec.id))
     if source == "archive":
         return start_from_archive(current_specs.get(spec_id).id)
     copied = current_store.sandboxes.get(_checked(source))
@@ -82,7 +84,8 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
         raise InvalidInput("query", {"sandbox_spec_id": [fault]})
     if not copied.host or copied.wanted == "deleted":
         raise SandboxRefuses("copy", "being deleted" if copied.host else copied.status)
-    return current_store.sandboxes.start(spec.id, source={"sandbox": copied.id}, host=copied.host)
+    origin = {"sandbox": copied.id}
+    return with_room(current_store, lambda: current_store.sandboxes.start(spec.id, source=origin, host=copied.host))
 
 
 @sandboxes.post("/<sandbox_id>/pause")
@@ -102,7 +105,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
     """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
-    current_store.sandboxes.ask(_checked(sandbox_id), "resume")
+    with_room(current_store, lambda: current_store.sandboxes.ask(_checked(sandbox_id), "resume"))
     return _DONE
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from flask import Response, g, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
+from access import SCOPES
 from agents.models import model_of
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, needs
@@ -31,12 +32,13 @@ _HEADER = "X-Session-API-Key"
 @users.arguments(UserQuery(), location="query")
 @users.response(200, User)
 def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
-    """Tell who asks, and the model of their agents; with `expose_secrets` also the key of that model."""
+    """Tell who asks, what they may do, and the model of their agents; with `expose_secrets` also its key."""
     spec = _shown_spec() if query["expose_secrets"] else current_specs.get(None)
     model = model_of(spec) if spec else None
     return {
         "id": g.principal.key_id or g.principal.name,
         "name": g.principal.name,
+        "scopes": [scope for scope in SCOPES if g.principal.may(scope)],
         "llm_model": model and model.model,
         "llm_base_url": model and model.base_url,
         "llm_api_key": model.api_key if model and query["expose_secrets"] else None,

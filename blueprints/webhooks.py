@@ -8,7 +8,7 @@ from typing import Any
 from flask import current_app, g, request
 from marshmallow import ValidationError
 
-from blueprints import current_store
+from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, needs
 from schemas.confirmations import Success
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
@@ -80,7 +80,8 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
         batch = read_batch(raw)
     except ValidationError as fault:
         raise InvalidInput("body", fault.normalized_messages()) from None
-    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=g.principal.sandbox_id)
+    sandbox_id = g.principal.sandbox_id
+    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=sandbox_id, actor=current_actor())
     return {"success": True, "appended": appended, "seq": seq}
 
 

@@ -42,24 +42,28 @@ def settle(
     exposed = [address for address in addresses if not _is_of_this_machine(address)]
     with contextlib.suppress(OSError):  # there is none, or it is mounted read-only
         key_file.chmod(0o600)
+    outcome: Literal["auto", "keys", "open"] = "open"
     if auth == "open" and exposed:
         log.warning(
             "AUTH=open: NO KEY IS NEEDED, AND EVERYONE WHO REACHES %s MAY DO EVERYTHING, run commands in sandboxes "
             "too. Set SESSION_API_KEY and unset AUTH.",
             " ".join(map(_named, exposed)),
         )
-        return "open"
-    if auth == "auto" and not exposed and is_keyed is None:
+    elif auth == "auto" and not exposed and is_keyed is None:
         log.warning("The store does not answer: whether it has keys, and so one is needed, is asked when it does.")
-        return "auto"
-    if auth == "open" or (auth == "auto" and not exposed and not is_keyed):
+        outcome = "auto"
+    elif auth == "open" or (auth == "auto" and not exposed and not is_keyed):
         log.info("No key is needed: the server listens on this machine alone. Set SESSION_API_KEY to need one.")
-        return "open"
-    if is_keyed:
-        log.info("A key is needed.")
-    elif make_key(key_file):
-        _show(key_file, addresses)
-    return "keys"
+    else:
+        outcome = "keys"
+        if is_keyed:
+            log.info("A key is needed.")
+        elif make_key(key_file):
+            _show(key_file, addresses)
+            return outcome
+    if url := _url(addresses):
+        print(f"agent-server: open {url}/", file=sys.stderr, flush=True)
+    return outcome
 
 
 def make_key(path: Path) -> bool:
@@ -84,14 +88,22 @@ def make_key(path: Path) -> bool:
 
 def _show(key_file: Path, addresses: Sequence[Address]) -> None:
     """Print the key with the link that uses it. A browser sends the part after `#` to no server, so no log has it."""
-    host, port = next((address for address in addresses if isinstance(address, tuple)), ("127.0.0.1", 8000))
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    url = _url(addresses) or "http://127.0.0.1:8000"
     print(
         f"agent-server: A key is needed and none is set: one was made in {key_file}. This link is shown this once:\n"
-        f"agent-server:   http://{host}:{port}/docs#key={key_file.read_text().strip()}",
+        f"agent-server: open {url}/console/#key={key_file.read_text().strip()}",
         file=sys.stderr,
         flush=True,
     )
+
+
+def _url(addresses: Sequence[Address]) -> str:
+    """Where a browser of this machine reaches the server; "" if it listens on no port that is known."""
+    for address in addresses:
+        if isinstance(address, tuple):
+            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])
+            return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
+    return ""
 
 
 def _is_of_this_machine(address: Address) -> bool:

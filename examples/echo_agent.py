@@ -3,11 +3,14 @@
     python examples/echo_agent.py CONVERSATION_ID [BASE_URL]
 
 The agent proposes each `run: CMD` line of a user's message as an action. It executes the action at once, or after a
-person has accepted it, as the conversation's policy says, and posts the output. It replies to other messages with text.
+person has approved it, as the conversation's policy says, and posts the output. It replies to other messages with text.
+
+The agent tells the server that it takes single decisions and edits. Of the actions that have waited, it executes those
+that the server names as approved, with the arguments as a person has edited them.
 
 Guarantee: the agent and the server may be stopped and restarted at any time. The agent reads its whole state from the
-log, and the log keeps an event that is posted twice once. Limitation: a command during which the agent is killed is
-executed again.
+log and the approvals from the server, and the log keeps an event that is posted twice once. Limitation: a command
+during which the agent is killed is executed again.
 
 A key comes from SESSION_API_KEY, else from the file `key` in DATA_DIR; a server on loopback needs none.
 """
@@ -41,14 +44,21 @@ class EchoAgent:
 
     def __init__(self, conversation_id: str, base_url: str) -> None:
         self.webhook = f"/api/v1/webhooks/events/{conversation_id}"
-        self.resource = f"/api/conversations/{conversation_id}"
+        self.decisions = f"/api/v1/conversation/{conversation_id}/pending-actions/decisions"
         self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
         self.http = httpx.Client(base_url=base_url, timeout=30, headers=HEADERS)
         self.seq = self.known = 0  # of the last event received, and of the last event known to be in the log
         self.status = "idle"
         self.message: Event = {}
         self.actions: dict[str, Event] = {}
+        self.held: set[str] = set()  # actions that have waited for a decision
         self.observed: set[str] = set()
+        self.capabilities = event(
+            "ConversationStateUpdateEvent",
+            id=str(uuid5(NAMESPACE_URL, f"{conversation_id} capabilities")),
+            key="full_state",  # which the log does not keep
+            value={"capabilities": ["decide_each", "edit"]},
+        )
 
     def follow(self) -> None:
         """Follow without end; after a lost connection continue after the last event received."""
@@ -57,7 +67,7 @@ class EchoAgent:
                 with connect(
                     f"{self.socket}?after_seq={self.seq}", max_size=None, additional_headers=HEADERS
                 ) as socket:
-                    self.known = self.http.get(f"{self.resource}/events/count").raise_for_status().json()
+                    self.post(self.capabilities)
                     self.act()
                     for text in socket:
                         self.receive(**json.loads(text))
@@ -79,17 +89,28 @@ class EchoAgent:
             self.observed.add(event["action_id"])
         elif event.get("key") == "execution_status":
             self.status = event["value"]
+            if self.status == "waiting_for_confirmation":
+                self.held |= self.actions.keys() - self.observed
 
     def act(self) -> None:
         """Execute, propose or reply, a step at a time, while the conversation runs and the whole log was received."""
         while self.status == "running" and self.seq >= self.known:
-            if open_actions := [one for one in self.actions.values() if one["id"] not in self.observed]:
-                self.execute(open_actions[0])
+            if approved := self.approved():
+                self.execute(*approved[0])
             elif commands := self.new_commands():
                 self.post(*(action(self.message, number, command) for number, command in enumerate(commands)))
             else:
                 finished = event("ConversationStateUpdateEvent", key="execution_status", value="finished")
                 self.post(*self.reply(), finished)
+
+    def approved(self) -> list[tuple[Event, Event]]:
+        """The actions to execute, each with the decision about it: nothing for one that never waited."""
+        open_ids = [one for one in self.actions if one not in self.observed]
+        decisions: dict[str, Event] = {one: {} for one in open_ids if one not in self.held}
+        if len(decisions) < len(open_ids):
+            decided = self.http.get(self.decisions).raise_for_status().json()
+            decisions |= {one["action_id"]: one for one in decided if one["action_id"] in open_ids}
+        return [(self.actions[one], decisions[one]) for one in open_ids if one in decisions]
 
     def new_commands(self) -> list[str]:
         """The commands of the last message, unless they were proposed already."""
@@ -97,8 +118,12 @@ class EchoAgent:
             return []
         return commands_of(self.message)
 
-    def execute(self, action: Event) -> None:
-        command = action["action"]["command"]
+    def execute(self, action: Event, decision: Event) -> None:
+        """Execute an action as it was approved, and post the output."""
+        edited = decision.get("arguments")
+        command = (action["action"] if edited is None else edited).get("command")
+        if not isinstance(command, str):
+            command = "echo the edited arguments have no command; exit 2"
         try:
             done = subprocess.run(
                 ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS
@@ -106,7 +131,9 @@ class EchoAgent:
             output, code = (done.stdout + done.stderr).decode(errors="replace"), done.returncode
         except subprocess.TimeoutExpired:
             output, code = f"not done within {COMMAND_SECONDS} s", -1
-        observation = {"content": [{"type": "text", "text": output}], "is_error": code != 0, "command": command}
+        notice = [] if edited is None else [f"A person has edited the arguments: {json.dumps(edited)}"]
+        content = [{"type": "text", "text": text} for text in (*notice, output)]
+        observation = {"content": content, "is_error": code != 0, "command": command}
         observation |= {"exit_code": code, "kind": "TerminalObservation"}
         about = {"tool_name": "terminal", "tool_call_id": action["tool_call_id"], "action_id": action["id"]}
         self.post(event("ObservationEvent", **about, observation=observation))

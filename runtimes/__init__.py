@@ -54,6 +54,14 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What the processes of a sandbox use; None where the runtime cannot tell."""
+
+    memory_bytes: int | None
+    cpu_seconds: float | None  #: since their start: the difference of two is what was used between them
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """The order to start a sandbox. `{NAME}` in an argument or a variable stands for the port of that name,
     `{WORK}` for the absolute path of the kept working folder, `{WEBHOOKS}` for the URL to post webhooks to, and in a
@@ -110,6 +118,10 @@ class Runtime(Protocol):
 
     def disk_bytes(self, sandbox_id: str) -> int | None:
         """Bytes that the kept files take on the disk; None if that is not known."""
+
+    def usage(self, sandbox_id: str) -> Usage:
+        """What its processes use now."""
+        ...
 
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that the sandbox printed, at most `tail`; empty if there are none."""

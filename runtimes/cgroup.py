@@ -101,6 +101,20 @@ class Cgroup:
             return int(events.get("oom_kill", 0)) > 0
         return False
 
+    def memory_bytes(self) -> int | None:
+        """Memory of all processes without the files that the kernel can drop; None without the memory controller."""
+        with contextlib.suppress(OSError, ValueError):
+            pages = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+            return int((self.folder / "memory.current").read_text()) - int(pages["inactive_file"])
+        return None
+
+    def cpu_seconds(self) -> float | None:
+        """Processor time of all processes so far; None where the kernel does not count it."""
+        with contextlib.suppress(OSError, ValueError):
+            times = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
+            return int(times["usage_usec"]) / 1e6
+        return None
+
     def processes(self) -> list[psutil.Process]:
         """The processes in the cgroup and in cgroups that the sandbox made below it."""
         processes = []

@@ -40,7 +40,7 @@ from typing import Any, Literal
 
 import psutil
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, archive, cgroup, reading, tree
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, archive, cgroup, reading, tree
 from runtimes.endings import ending, fault
 from runtimes.filling import fill
 from runtimes.folder import failing, lock_of, locked, remove, used
@@ -49,6 +49,7 @@ from runtimes.launch import HANDLE, printed, read
 from runtimes.orphans import supervise
 from runtimes.ports import DEFAULT_RANGE
 from runtimes.starts import Starts, described
+from runtimes.usage import usage_of
 
 #: seconds that a launcher may need beyond its grace to end everything
 _END_TIMEOUT = 3.0
@@ -165,6 +166,13 @@ class ProcessRuntime:
     def disk_bytes(self, sandbox_id: str) -> int | None:
         """Bytes of the folder on the disk. Cost: one look at each file."""
         return used(self._folder_of(sandbox_id))
+
+    def usage(self, sandbox_id: str) -> Usage:
+        """What its processes use now. Cost: one file per process, or two of its cgroup."""
+        handle = read(self._folder_of(sandbox_id) / HANDLE)
+        if not handle or tree.found(handle["pid"], handle["started"]) is None:
+            return Usage(None, None)
+        return usage_of(Handle(handle))
 
     def known(self) -> list[Handle]:
         """Every sandbox that has a folder here.

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
+from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
@@ -95,6 +96,7 @@ class AppConversationStartRequest(BaseSchema):
     )
     agent_type = Choice("default", "plan", load_default="default")
     public = StrictBoolean(allow_none=True)
+    confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
     secrets = Secrets(allow_none=True)
 
 
@@ -163,6 +165,7 @@ class UpdateAppConversationRequest(BaseSchema):
     selected_branch = Text(allow_none=True, most=1024)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     tags = Tags(allow_none=True)
+    confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
 
     @post_load
     def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -229,6 +232,8 @@ class AppConversation(BaseSchema):
         lambda state: state["sandbox"].shown_key if state["sandbox"] and SHOWS_KEYS.get() else None,
         metadata={**_NULLABLE, "description": "Null unless the sandbox runs, and for a key that may not approve."},
     )
+    confirmation_seconds = fields.Integer(dump_default=None, allow_none=True)
+    capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
     )

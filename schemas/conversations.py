@@ -7,7 +7,7 @@ from marshmallow import ValidationError, fields, post_load, pre_load
 
 from redaction import REDACTED as REDACTED
 from redaction import redacted
-from schemas.confirmations import ConfirmationPolicy
+from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
 from schemas.fields import (
@@ -86,6 +86,7 @@ class StartConversationRequest(BaseSchema):
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
     title = Text(allow_none=True, least=1, most=MOST_TITLE)
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
+    confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
     tags = Tags()
     initial_message = fields.Nested(
         SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
@@ -119,10 +120,11 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(BaseSchema):
-    """Changes of a conversation; a member that is absent or null stays as it is."""
+    """Changes of a conversation; a title or tags that are absent or null stay as they are."""
 
     title = Text(allow_none=True, least=1, most=MOST_TITLE)
     tags = Tags(allow_none=True, metadata={"description": "Replaces all tags."})
+    confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
 
     @pre_load
     def _stripped(self, request: Any, **_: Any) -> Any:
@@ -132,7 +134,7 @@ class UpdateConversationRequest(BaseSchema):
 
     @post_load
     def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {name: value for name, value in request.items() if value is not None}
+        return {name: value for name, value in request.items() if value is not None or name == "confirmation_seconds"}
 
 
 class SetSecurityAnalyzer(BaseSchema):
@@ -213,6 +215,8 @@ class ConversationInfo(BaseSchema):
     client_tools = fields.List(fields.Raw(), dump_default=list)
     tool_module_qualnames = fields.Raw(dump_default=dict)
     runtime_info = fields.Raw(dump_default=None)
+    confirmation_seconds = fields.Integer(dump_default=None, allow_none=True)
+    capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
     )

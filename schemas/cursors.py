@@ -11,18 +11,25 @@ from schemas.fields import BaseSchema, Choice, Fault, Limit, canonical_id
 #: where a page of a listing begins: the time in µs, or the title, that it is ordered by, and an id
 Place = tuple[Any, str]
 
+#: why a cursor of another search, and what is no cursor, is refused
+FOREIGN_CURSOR = Fault(
+    "Unknown cursor: page_id must be a next_page_id of this search, with the same sort_order", "value_error"
+)
+
 
 class ListingOrder(Choice):
     """An order such as CREATED_AT_DESC; loaded as what a listing is ordered by, `created`, and whether it descends."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, default: str = "CREATED_AT_DESC") -> None:
         orders = [f"{name}{end}" for name in names for end in ("", "_DESC")]
-        metadata = {"default": "CREATED_AT_DESC"}
-        super().__init__(*orders, data_key="sort_order", load_default=("created", True), metadata=metadata)
+        super().__init__(*orders, data_key="sort_order", load_default=_order(default), metadata={"default": default})
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        order = super()._deserialize(value, *args, **kwargs)
-        return order.removesuffix("_DESC").removesuffix("_AT").lower(), order.endswith("_DESC")
+        return _order(super()._deserialize(value, *args, **kwargs))
+
+
+def _order(name: str) -> tuple[str, bool]:
+    return name.removesuffix("_DESC").removesuffix("_AT").lower(), name.endswith("_DESC")
 
 
 class OrderedSearch(BaseSchema):
@@ -62,8 +69,7 @@ def _place(text: str, by: str, descending: bool) -> Place:
             return (_title(match[1]) if by == "title" else int(match[1])), canonical_id(match[2])
     except UnicodeDecodeError:
         pass
-    fault = "Unknown cursor: page_id must be a next_page_id of this search, with the same sort_order"
-    raise ValidationError([Fault(fault, "value_error")], "page_id")
+    raise ValidationError([FOREIGN_CURSOR], "page_id")
 
 
 def _title(digits: str) -> str:

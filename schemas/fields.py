@@ -76,15 +76,18 @@ class StrictBoolean(fields.Boolean):
 class StrictInteger(fields.Integer):
     """A JSON integer within bounds; no text, no fraction, no boolean."""
 
-    def __init__(self, *, least: int, **kwargs: Any) -> None:
-        super().__init__(metadata={"minimum": least}, **kwargs)
-        self._least = least
+    def __init__(self, *, least: int, most: int | None = None, **kwargs: Any) -> None:
+        bounds = {"minimum": least} | ({} if most is None else {"maximum": most})
+        super().__init__(metadata={**bounds, **kwargs.pop("metadata", {})}, **kwargs)
+        self._least, self._most = least, most
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
         if type(value) is not int:
             raise refusal("Input should be a valid integer", "int_type")
         if value < self._least:
             raise refusal(f"Input should be greater than or equal to {self._least}", "greater_than_equal")
+        if self._most is not None and value > self._most:
+            raise refusal(f"Input should be less than or equal to {self._most}", "less_than_equal")
         return value
 
 

@@ -61,7 +61,9 @@ class NewKey(KeyInfo):
 class TicketRequest(BaseSchema):
     """What a ticket is for."""
 
-    conversation_id = Id(required=True)
+    conversation_id = Id(
+        metadata={"description": "The conversation to follow; absent: all pending actions, conversations or sandboxes."}
+    )
     scopes = fields.List(
         Choice(*SCOPES), validate=_SCOPES["validate"], metadata={"description": "Absent: all that the asker has."}
     )

@@ -4,6 +4,7 @@ from marshmallow import fields
 
 from schemas.fields import BaseSchema
 from schemas.sandboxes import Isolation
+from wire import utc_time
 
 
 class Status(BaseSchema):
@@ -13,6 +14,36 @@ class Status(BaseSchema):
 class StoreState(BaseSchema):
     kind = fields.String(required=True, metadata={"enum": ["redis", "valkey", "fakeredis"]})
     durable = fields.Boolean(required=True, metadata={"description": "Whether an append-only file is kept."})
+
+
+class StoreDetails(StoreState):
+    """The store as an operator sees it; null where it does not tell."""
+
+    version = fields.String(required=True, allow_none=True)
+    used_memory_bytes = fields.Integer(required=True, allow_none=True)
+    max_memory_bytes = fields.Integer(
+        required=True, allow_none=True, metadata={"description": "Its own limit; 0: it has none."}
+    )
+    policy = fields.String(
+        required=True, allow_none=True, metadata={"description": "maxmemory-policy: what it does at that limit."}
+    )
+    fsync = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "appendfsync: how often it writes its file through; null unless it is durable."},
+    )
+
+
+class Host(BaseSchema):
+    """A host whose supervisor has a heartbeat, or had one a moment ago."""
+
+    id = fields.String(required=True)
+    seen_at = fields.Function(
+        lambda host: utc_time(host.seen_at),
+        metadata={"type": "string", "format": "date-time", "description": "Its supervisor's last heartbeat."},
+    )
+    sandboxes = fields.Integer(required=True, metadata={"description": "Those that it has, whatever their status."})
+    version = fields.String(required=True, allow_none=True, metadata={"description": "Of its supervisor."})
 
 
 class Readiness(BaseSchema):
@@ -51,7 +82,16 @@ class ServerInfo(BaseSchema):
     app_backend_ingress_url = fields.Constant(None)
     capabilities = fields.List(fields.String(), required=True)
     usable_tools = fields.List(fields.String(), required=True)
-    store = fields.Nested(StoreState, required=True, allow_none=True)
+    store = fields.Nested(StoreDetails, required=True, allow_none=True)
+    workers = fields.Integer(
+        required=True, metadata={"description": "Worker processes of this host, as its settings say."}
+    )
+    hosts = fields.List(
+        fields.Nested(Host),
+        required=True,
+        allow_none=True,
+        metadata={"description": "Each that has a supervisor; null while the store does not answer."},
+    )
     notice = fields.String(
         required=True, allow_none=True, metadata={"description": "What an operator must know, in sentences."}
     )

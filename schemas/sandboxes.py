@@ -143,7 +143,7 @@ class ExposedUrl(BaseSchema):
 
 
 class SandboxInfo(BaseSchema):
-    """A sandbox. Its key and its URLs are null unless it is RUNNING; a key that may not approve is shown no key."""
+    """A sandbox. Key, URLs and what it uses are null unless it is RUNNING; who may not approve is shown no key."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
@@ -156,16 +156,30 @@ class SandboxInfo(BaseSchema):
         lambda sandbox: sandbox.detail or None,
         metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
     )
+    status_since = fields.Function(
+        lambda sandbox: utc_time(sandbox.changed_at),
+        metadata={"type": "string", "description": "When it got its present status."},
+    )
+    host = fields.Function(
+        lambda sandbox: sandbox.host or None,
+        metadata={"type": ["string", "null"], "description": "Id of the host that has it; null: none has taken it."},
+    )
     disk_bytes = fields.Integer(
         allow_none=True, metadata={"description": "What its files take on the disk, as measured last."}
     )
-
+    memory_bytes = fields.Integer(
+        allow_none=True, metadata={"description": "What its processes take now; null unless it is RUNNING."}
+    )
+    cpu_cores = fields.Float(
+        allow_none=True,
+        metadata={"description": "Processor cores that its processes keep busy now; null unless it is RUNNING."},
+    )
     isolation = fields.Nested(Isolation, attribute="isolated_by", allow_none=True, required=True)
 
     @post_dump
     def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:
         if sandbox["status"] != "RUNNING":
-            sandbox |= {"session_api_key": None, "exposed_urls": None}
+            sandbox |= dict.fromkeys(("session_api_key", "exposed_urls", "memory_bytes", "cpu_cores"))
         if not SHOWS_KEYS.get():
             sandbox["session_api_key"] = None
         return sandbox

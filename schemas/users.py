@@ -2,6 +2,7 @@
 
 from marshmallow import fields
 
+from access import SCOPES
 from schemas.fields import BaseSchema
 
 _NO_PROFILES: dict[str, object] = {"profiles": {}, "active": None}
@@ -19,6 +20,11 @@ class User(BaseSchema):
 
     id = fields.String(required=True, metadata={"description": "The id of the key."})
     name = fields.String(required=True)
+    scopes = fields.List(
+        fields.String(metadata={"enum": list(SCOPES)}),
+        required=True,
+        metadata={"description": "What the key may do, with the scopes that another one includes."},
+    )
     llm_model = fields.String(allow_none=True)
     llm_base_url = fields.String(allow_none=True)
     llm_api_key = fields.String(

@@ -8,7 +8,7 @@ from marshmallow import fields, post_load
 from redaction import redacted
 from schemas.conversations import Settings
 from schemas.fields import BaseSchema, Id
-from wire import TOLD_MEMBERS
+from wire import TOLD_MEMBERS, are_capabilities
 
 #: bytes of JSON of one reported member; the agent, which may have its skills in it, may have more
 MOST_TOLD_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
@@ -48,6 +48,7 @@ class ConversationTold(BaseSchema):
     client_tools = fields.List(fields.Raw(), allow_none=True)
     tool_module_qualnames = fields.Dict(allow_none=True)
     runtime_info = fields.Dict(allow_none=True)
+    capabilities = fields.Raw(allow_none=True)
 
     @post_load
     def _bounded(self, told: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -56,6 +57,6 @@ class ConversationTold(BaseSchema):
         kept = {
             name: value if name in _DESCRIPTIONS or name not in TOLD_MEMBERS else redacted(value)
             for name, value in told.items()
-            if name not in too_long
+            if name not in too_long and (name != "capabilities" or are_capabilities(value))
         }
         return {**kept, "too_long": too_long}

@@ -1,14 +1,20 @@
 """Redis, and the rules that must be atomic. No Flask here."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
 
 from store.access_keys import AccessKeys, Tickets
 from store.app_conversations import AppConversations
+from store.approval_checks import ApprovalChecks
 from store.archives import Archives
+from store.audit import Audit
 from store.bounds import Bounds
 from store.checks import Checks
 from store.confirmations import Confirmations
 from store.connection import Clients, connect
+from store.conversation_list import ConversationList
 from store.conversations import Conversations
 from store.data_version import DataVersion
 from store.deliveries import Deliveries
@@ -17,13 +23,23 @@ from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
 from store.health import Health
+from store.histogram import Histograms
 from store.hosts import Hosts
 from store.idempotency import Idempotency
+from store.inbox import Inbox
+from store.inbox_stream import InboxStream
+from store.keys import ListingKeys, SandboxKeys
 from store.labels import Labels
+from store.link_uses import LinkUses
+from store.list_stream import ListStream
 from store.listing import Listing
+from store.message_search import MessageSearch
+from store.outbox import Outboxes
 from store.places import Places
 from store.queued_messages import QueuedMessages
 from store.rates import Counters
+from store.rule_decisions import RuleDecisions
+from store.rules import Rules
 from store.sandbox_files import SandboxFiles
 from store.sandbox_record import Limits
 from store.sandboxes import Sandboxes
@@ -32,6 +48,7 @@ from store.seal_check import SealCheck
 from store.secrets import Sealer
 from store.signals import Signals
 from store.start_tasks import StartTasks
+from store.targets import Targets
 from store.text import MessageText
 from store.wakeups import Wakeups
 
@@ -45,12 +62,17 @@ class Store:
     data_version: DataVersion
     seal_check: SealCheck
     conversations: Conversations
+    conversation_list: ConversationList
+    conversation_stream: ListStream
     echoes: Echoes
     events: EventLog
+    histograms: Histograms
+    message_search: MessageSearch
     confirmations: Confirmations
     deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
+    sandbox_stream: ListStream
     sandbox_files: SandboxFiles
     archives: Archives
     checks: Checks
@@ -61,12 +83,20 @@ class Store:
     forks: Forks
     health: Health
     access_keys: AccessKeys
+    audit: Audit
     tickets: Tickets
+    link_uses: LinkUses
     idempotency: Idempotency
     counters: Counters
     places: Places
     hosts: Hosts
     labels: Labels
+    rules: Rules
+    inbox: Inbox
+    inbox_stream: InboxStream
+    approval_checks: ApprovalChecks
+    outboxes: Outboxes
+    targets: Targets
 
 
 def open_store(
@@ -84,23 +114,19 @@ def open_store(
 ) -> Store:
     """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
     clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
-    scripts = Scripts(clients.commands)
-    listing = Listing(clients.commands, scripts)
-    sealer = Sealer(secret_keys)
-    places = Places(scripts, limits.most_conversations)
-    conversations = Conversations(clients.commands, scripts, listing, sealer, places)
-    confirmations = Confirmations(scripts, listing, bounds)
+    scripts, sealer = Scripts(clients.commands), Sealer(secret_keys)
+    listing, places = Listing(clients.commands, scripts), Places(scripts, limits.most_conversations)
+    conversations = Conversations(clients.commands, scripts, listing, sealer, places, bounds.audit_days)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
     start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
-    text, signals = MessageText(clients.commands, text_cache_bytes), Signals(clients.commands, clients.signals)
+    signals = Signals(clients.commands, clients.signals)
+    deliveries = Deliveries(scripts, listing, bounds, limits, sealer)
+    followers = Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers)
     return Store(
         data_version=DataVersion(clients.commands, clients.health, listing, sealer),
         seal_check=SealCheck(clients.health, sealer),
         conversations=conversations,
         echoes=Echoes(scripts),
-        events=EventLog(clients.commands, scripts, listing, conversations, text, bounds),
-        confirmations=confirmations,
-        deliveries=Deliveries(scripts, bounds, limits, sealer),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
         sandbox_files=SandboxFiles(clients.commands),
@@ -109,14 +135,78 @@ def open_store(
         start_tasks=start_tasks,
         queued_messages=QueuedMessages(scripts, start_tasks, conversations),
         wakeups=Wakeups(clients.signals),
-        followers=Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers),
+        followers=followers,
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health),
         access_keys=AccessKeys(scripts),
         tickets=Tickets(scripts),
+        link_uses=LinkUses(scripts),
         idempotency=Idempotency(scripts, most=most_idempotency_keys),
         counters=Counters(clients.commands, scripts),
         places=places,
         hosts=Hosts(clients.health),
         labels=Labels(scripts),
+        **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds),
+        **_lists(clients.commands, scripts, listing, sandboxes, followers),
+        **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
+
+
+def _events(
+    redis: "Redis",
+    scripts: Scripts,
+    listing: Listing,
+    conversations: Conversations,
+    text_cache_bytes: int,
+    bounds: Bounds,
+) -> dict[str, Any]:
+    """The modules about events, which share a cache of the text of messages."""
+    text = MessageText(redis, text_cache_bytes)
+    return {
+        "events": EventLog(redis, scripts, listing, conversations, text, bounds),
+        "histograms": Histograms(scripts),
+        "message_search": MessageSearch(redis, scripts, listing, text),
+    }
+
+
+def _lists(
+    redis: "Redis", scripts: Scripts, listing: Listing, sandboxes: Sandboxes, followers: Followers
+) -> dict[str, Any]:
+    """The modules about the lists that clients follow."""
+    conversations = ConversationList(redis, listing)
+    return {
+        "conversation_list": conversations,
+        "conversation_stream": ListStream(ListingKeys, scripts, followers, conversations.get_many),
+        "sandbox_stream": ListStream(SandboxKeys, scripts, followers, sandboxes.get_many),
+    }
+
+
+def _approvals(
+    redis: "Redis",
+    scripts: Scripts,
+    listing: Listing,
+    bounds: Bounds,
+    deliveries: Deliveries,
+    followers: Followers,
+    sealer: Sealer,
+) -> dict[str, Any]:
+    """The modules about approvals: what the listing writes, the inbox settles, which asks the rules first."""
+    confirmations, rules, audit = (
+        Confirmations(redis, scripts, listing, bounds),
+        Rules(redis, scripts),
+        Audit(redis, scripts),
+    )
+    inbox = Inbox(redis, scripts, confirmations, audit_days=bounds.audit_days)
+    inbox.apply_rules = RuleDecisions(rules, confirmations, deliveries, audit, bounds).apply
+    listing.on_approvals = inbox.settle
+    return {
+        "confirmations": confirmations,
+        "deliveries": deliveries,
+        "audit": audit,
+        "inbox": inbox,
+        "inbox_stream": InboxStream(redis, scripts, followers, inbox),
+        "rules": rules,
+        "outboxes": Outboxes(redis, scripts),
+        "targets": Targets(redis, scripts, sealer),
+        "approval_checks": ApprovalChecks(redis, scripts, listing, inbox),
+    }

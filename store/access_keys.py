@@ -120,13 +120,16 @@ class AccessKeys:
 
 
 class Tickets:
-    """Tickets: each is good for one request about one conversation, within TICKET_SECONDS."""
+    """Tickets: each is good for one request about one conversation, or about all, within TICKET_SECONDS."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def make(self, principal: Principal, conversation_id: ConversationId, scopes: Collection[str]) -> str:
-        """A ticket by which its bearer is that principal, with these scopes, for one request."""
+    def make(self, principal: Principal, conversation_id: ConversationId | None, scopes: Collection[str]) -> str:
+        """A ticket by which its bearer is that principal, with these scopes, for one request.
+
+        conversation_id: that the request is about; None for the inbox and the lists.
+        """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), conversation_id]
         args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000]
@@ -139,7 +142,7 @@ class Tickets:
         if not content:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)
-        return Principal(name, key_id, frozenset(scopes), conversation_id=ConversationId(conversation_id))
+        return Principal(name, key_id, frozenset(scopes), conversation_id=conversation_id)
 
 
 def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:

@@ -122,7 +122,7 @@ class AppConversations:
 
     def runs_in(self, sandbox_id: SandboxId) -> bool:
         """Whether an agent runs a conversation of a sandbox, among the MOST_SCANNED that changed last."""
-        running = Filter(group=f"in-{sandbox_id}", status="running")
+        running = Filter(group=f"in-{sandbox_id}", statuses=("running",))
         found, _ = self._conversations.page(running, by="updated", descending=True, limit=_PAGE, start=None)
         return bool(found)
 

@@ -2,6 +2,8 @@
 attempts share, so an attempt after a crash finds what an earlier attempt created, instead of creating it twice."""
 
 import string
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from uuid import UUID, uuid4, uuid5
@@ -38,6 +40,16 @@ _present: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 def enter(attempt: Attempt | None) -> None:
     """Make an attempt the present one of this thread; None ends it."""
     _present.set(attempt)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Within the block nothing belongs to the present request: what the server does of its own has ids of its own."""
+    token = _present.set(None)
+    try:
+        yield
+    finally:
+        _present.reset(token)
 
 
 def minted(what: str) -> UUID:

@@ -15,6 +15,8 @@ class Bounds:
     pending_actions: int  #: actions that wait for a decision, and open actions that are remembered
     event_kinds: int  #: pairs of kind and source
     reason_bytes: int  #: of a rejection's reason, UTF-8
+    confirmation_seconds: int = 0  #: until a pending action expires; 0: it does not
+    audit_days: int = 400  #: for which the audit of a deleted conversation is kept
 
     def check_reason(self, reason: str) -> None:
         """Raises ReasonTooLong."""

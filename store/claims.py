@@ -18,8 +18,8 @@ import logging
 from hashlib import sha256
 from typing import Any
 
-from store.confirmations import held_risks
 from store.effects import encodable
+from store.policies import held_risks
 from wire import Event
 
 _log = logging.getLogger("audit")

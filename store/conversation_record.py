@@ -23,6 +23,8 @@ def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[st
     state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
     state["info"] = {**state["info"], **told}
     state["app"] = app
+    seconds = texts.get("confirmation_seconds")
+    state["confirmation_seconds"] = None if seconds is None else int(seconds)
     return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}
 
 
@@ -31,7 +33,15 @@ def _popped(texts: dict[str, str], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): json.loads(texts.pop(name)) for name in [*texts] if name.startswith(prefix)}
 
 
-def groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
+def optional_fields(sandbox_id: str | None, app: dict[str, Any], seconds: int | None) -> dict[str, str]:
+    """The fields that not every conversation has: its place in a sandbox, and its own `confirmation_seconds`."""
+    fields = {} if seconds is None else {"confirmation_seconds": str(seconds)}
+    if sandbox_id:
+        fields |= {"sandbox_id": sandbox_id, "groups": _groups_of(sandbox_id, app), **app_fields(app)}
+    return fields
+
+
+def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
     """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])

@@ -8,14 +8,15 @@ from uuid import uuid4
 from redis import Redis
 
 from store.attempts import is_finished, minted
+from store.audit import SERVER, Actor
 from store.claims import message_claim
-from store.confirmations import held_risks
-from store.conversation_record import app_fields, groups_of, read_state
+from store.conversation_record import app_fields, optional_fields, read_state
 from store.effects import encodable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
 from store.keys import TOLD_FIELD, ConversationKeys, SandboxKeys, pair
 from store.listing import Cursor, Filter, Listing
 from store.places import Places
+from store.policies import held_risks
 from store.scripts import Scripts
 from store.secrets import Sealer
 from store.stamps import Stamp
@@ -32,8 +33,11 @@ MOST_TOMBSTONES = 10_000
 class Conversations:
     """The state of all conversations."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer, places: Places) -> None:
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer, places: Places, audit_days: int
+    ) -> None:
         self._redis = redis
+        self._audit_seconds = audit_days * 86_400
         self._scripts = scripts
         self._listing = listing
         self._sealer = sealer
@@ -51,6 +55,7 @@ class Conversations:
         secrets: Mapping[str, Any] | None = None,
         sandbox_id: str | None = None,
         app: dict[str, Any] | None = None,
+        confirmation_seconds: int | None = None,
         start_body: bytes = b"",
         **info: Any,
     ) -> bool:
@@ -84,8 +89,7 @@ class Conversations:
             "text_chunk": 0,
             "groups": "",
         }
-        if sandbox_id:
-            fields |= {"sandbox_id": sandbox_id, "groups": groups_of(sandbox_id, app or {}), **app_fields(app or {})}
+        fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
         args: list[Any] = [*stamp.args, incarnation, *first, start_body, 2 * len(sealed), *_words(sealed)]
@@ -105,10 +109,11 @@ class Conversations:
         tombstone of it: a late webhook creates nothing that was deleted. Raises TooManyConversations.
         """
         is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
-        parents = [] if parent_id is None else self.get_many([parent_id])
-        if is_gone or [one["sandbox_id"] for one in parents if one and "sandbox_id" in one] != [sandbox_id]:
+        [parent] = [None] if parent_id is None else self.get_many([parent_id])
+        if is_gone or parent is None or parent.get("sandbox_id") != sandbox_id:
             raise NotStartedHere
-        self.create(conversation_id, sandbox_id=sandbox_id, app={"parent_conversation_id": parent_id})
+        inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"]}
+        self.create(conversation_id, app={"parent_conversation_id": parent_id}, **inherited)
 
     def get(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The state of a conversation. Raises ConversationNotFound."""
@@ -139,7 +144,7 @@ class Conversations:
         start: Cursor | None = None,
     ) -> tuple[list[dict[str, Any]], Cursor | None]:
         """One page of all or of a status, by time of creation or last change, and the next page's cursor."""
-        return self.page(Filter(status=status), by=by, descending=descending, limit=limit, start=start)
+        return self.page(Filter(statuses=_one(status)), by=by, descending=descending, limit=limit, start=start)
 
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
@@ -151,19 +156,14 @@ class Conversations:
         entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
         found = []
         for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
-            if state is None:
-                self._listing.forget(entry.id, entry.revision)
-                continue
-            if int(state["revision"]) != entry.revision:  # a worker was killed before it listed its change
-                words = (state[name] for name in ("execution_status", "created_at", "updated_at", "groups", "title"))
-                self._listing.note(entry.id, int(state["revision"]), *words)
-            if filters.passes(state):
+            self._listing.correct(entry, state)
+            if state is not None and filters.passes(state):
                 found.append(state)
         return found, following
 
     def count(self, *, status: str | None = None) -> int:
         """The number of conversations, of a status or in all. One round trip."""
-        return self._listing.count(Filter(status=status))
+        return self._listing.count(Filter(statuses=_one(status)))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
         """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
@@ -173,13 +173,14 @@ class Conversations:
         return stored[1].decode() if stored[1] else None
 
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> bool:
-        """Set a title, tags, a security analyzer, or members that only app conversations have; others stay as they are.
+        """Set a title, tags, a security analyzer, confirmation_seconds, or `app` members; others stay as they are.
 
         True if its agent must be told a title or tags. Two round trips. Raises ConversationNotFound.
         """
         args: list[Any] = [*Stamp.now().args, "-"]
         for name, value in fields.items():
-            args += (name, json.dumps(value), int(name in _ANNOUNCED))
+            text = "" if value is None and name == "confirmation_seconds" else json.dumps(value)
+            args += (name, text, int(name in _ANNOUNCED))
         for name, value in app_fields(app or {}).items():
             args += (name, value, 0)
         [outcome] = self._listing.write(self._scripts.set_fields, conversation_id, args)
@@ -216,12 +217,12 @@ class Conversations:
         if outcome == "foreign":
             raise NotItsSandbox
 
-    def change_status(self, conversation_id: ConversationId, verb: str, *, may_decide: bool = True) -> None:
+    def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
         """Run, pause or interrupt, as `_status.lua` has it.
 
-        may_decide: whether the caller may accept what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval.
+        actor: who may or may not approve what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval.
         """
-        args = [*Stamp.now().args, verb, int(may_decide)]
+        args = [*Stamp.now().args, verb, int(actor.may_decide), actor.by("run").json]
         [outcome] = self._listing.write(self._scripts.change_status, conversation_id, args)
         if outcome == "forbidden":
             raise NeedsApproval
@@ -257,8 +258,8 @@ class Conversations:
         args = [json.dumps(agent_log), json.dumps(interrupted)]
         self._scripts.note_recovery([ConversationKeys(conversation_id).root], args)
 
-    def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation with its events and secrets. Three round trips, in a sandbox four.
+    def delete(self, conversation_id: ConversationId, actor: Actor = SERVER) -> None:
+        """Remove a conversation with its events and secrets. Three round trips, in a sandbox four. Its audit is kept.
 
         The tombstone is written first: after a kill in between the conversation still exists.
         Raises ConversationNotFound.
@@ -266,11 +267,14 @@ class Conversations:
         sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id:
             self._bury(conversation_id, sandbox_id.decode())
-        reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], [str(uuid4())])
+        args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds]
+        reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], args)
         if reply is None:
             raise ConversationNotFound
-        outcome, revision = reply
+        outcome, revision, is_audited = reply
         self._listing.forget(conversation_id, int(revision))
+        if is_audited:
+            self._listing.settle(conversation_id)
         if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
             raise ConversationNotFound
 
@@ -285,6 +289,10 @@ def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_san
         return ("", "", "", "", "" if content is None else f"{message_claim(content)} {uuid4().hex}")
     event = user_message(content, stamp.at, minted("message"))
     return (event.id, pair(event.kind, event.source), event.raw, record(event), "")
+
+
+def _one(status: str | None) -> tuple[str, ...]:
+    return () if status is None else (status,)
 
 
 def _words(pairs: Mapping[str, Any]) -> list[Any]:

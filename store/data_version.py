@@ -7,7 +7,9 @@ A store without the key `data_version` is empty, or of version 0: written before
 | 0       | pending actions and decisions as lines of text, the members of app conversations as one JSON |
 | 1       | sandboxes that end with their processes                                                      |
 | 2       | a sandbox has one key, in plain; fields of a sandbox that version 1 lacks have defaults      |
-| 3       | as `store/keys.py` says                                                                      |
+| 3       | open actions without digests                                                                 |
+| 4       | the listing has the titles of app conversations alone                                        |
+| 5       | as `store/keys.py` and `store/approval_keys.py` say                                          |
 """
 
 from typing import Any
@@ -17,11 +19,11 @@ from redis import Redis
 from store.errors import NewerData
 from store.keys import DATA_VERSION, ListingKeys, SandboxKeys, StartKeys
 from store.listing import Listing
-from store.migration import migrate_to_1, migrate_to_3
+from store.migration import migrate_to_1, migrate_to_3, migrate_to_4, migrate_to_5
 from store.secrets import Sealer
 
 #: of the data that this code reads and writes
-VERSION = 3
+VERSION = 5
 
 
 class DataVersion:
@@ -49,6 +51,10 @@ class DataVersion:
             migrate_to_1(self._redis, self._listing)
         if found < 3:
             migrate_to_3(self._redis, self._sealer)
+        if found < 4:
+            migrate_to_4(self._redis)
+        if found < 5:
+            migrate_to_5(self._redis, self._listing)
         self._redis.set(DATA_VERSION, VERSION)
         self._is_current = True
 

@@ -17,10 +17,13 @@ from uuid import uuid4
 from redis.exceptions import TimeoutError
 
 import wire
+from store.audit import Actor
 from store.bounds import Bounds
 from store.checks import CHECK_SPAN
+from store.decisions import StaleDecision, decision_args
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
+from store.listing import Listing
 from store.sandbox_record import Limits
 from store.scripts import Scripts
 from store.secrets import Sealer
@@ -38,6 +41,7 @@ class Delivery(NamedTuple):
     accept: bool
     reason: str
     actions: list[str]
+    decisions: list[dict[str, Any]]  #: of each action, for an agent that takes them singly; empty: all alike
     age: float  #: seconds since the decision
     awaited: bool  #: whether the conversation waits for a decision, as far as its log says
 
@@ -71,8 +75,9 @@ class Claim(NamedTuple):
 class Deliveries:
     """All deliveries."""
 
-    def __init__(self, scripts: Scripts, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
+    def __init__(self, scripts: Scripts, listing: Listing, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
         self._scripts = scripts
+        self._settle = listing.settle
         self._sealer = sealer
         self._bounds = bounds
         self._spans = limits.spans
@@ -94,15 +99,23 @@ class Deliveries:
         return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
 
     def decide(
-        self, claim: Claim, *, accept: bool, reason: str, may_decide: bool = True, echo: str = ""
-    ) -> Delivery | None:
-        """Accept or reject all pending actions. Returns the outstanding delivery; `claim.is_of` it if this decision
-        took effect.
+        self,
+        claim: Claim,
+        verb: str,
+        *,
+        actor: Actor,
+        reason: str = "",
+        decisions: str = "",
+        echo: str = "",
+    ) -> tuple[bool, Delivery | None]:
+        """Decide pending actions, as `decide_pending.lua` has the verbs. Returns whether this decision took effect, and
+        the outstanding delivery: `claim.is_of` it if all is decided by this call.
 
+        decisions: of single actions, as `Confirmations.words` makes them.
         echo: what the agent is expected to claim after it (see `claims.py`), whether or not anything was pending, until
         `Echoes.forget` with the token of this claim.
         The listing does not change: status and observations come from the agent.
-        may_decide: whether the caller may decide. Raises ReasonTooLong, ConversationNotFound, NeedsApproval, and
+        Raises ReasonTooLong, ConversationNotFound, NeedsApproval of an actor who may not decide, StaleDecision, and
         TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
         """
         try:
@@ -112,17 +125,21 @@ class Deliveries:
             raise
         stamp = Stamp(wire.now(), claim.delivery_id)
         latest = claim.lease_end - round(_MARGIN * 1e6)
-        verb = "accept" if accept else "reject"
-        args = [*stamp.args, verb, json.dumps(reason), claim.sandbox_id, latest, int(may_decide)]
-        args.append(echo and f"{echo} {claim.token}")
+        words = {"reason": reason, "decisions": decisions, "echo": echo and f"{echo} {claim.token}"}
+        args = decision_args(stamp, verb, actor, sandbox_id=claim.sandbox_id, latest=latest, **words)
         reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
-        if reply is None or reply[0] in ("late", "forbidden"):
+        if reply is None:
             self.close(claim)
-            if reply is None:
-                raise ConversationNotFound
-            raise NeedsApproval if reply[0] == "forbidden" else TimeoutError("The lease ended before the decision")
-        _, _, status, _, _, _, _, *outstanding = reply
-        return _delivery(status, outstanding) if outstanding else None
+            raise ConversationNotFound
+        outcome, _, status, _, _, _, _, is_noted, problems, *outstanding = reply
+        if outcome in ("late", "forbidden", "stale"):
+            self.close(claim)
+            if outcome == "stale":
+                raise StaleDecision(json.loads(problems))
+            raise NeedsApproval if outcome == "forbidden" else TimeoutError("The lease ended before the decision")
+        if is_noted:
+            self._settle(claim.conversation_id)
+        return outcome == "won", _delivery(status, outstanding) if outstanding else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:
         """The decision that a conversation's agent may not have received."""
@@ -169,6 +186,8 @@ def _agent(words: list[Any]) -> dict[str, Any]:
 
 
 def _delivery(status: str, words: list[str]) -> Delivery:
-    identity, verb, reason, actions, age = words
-    awaited = status == "waiting_for_confirmation"
-    return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), int(age) / 1e6, awaited)
+    identity, verb, reason, actions, each, age = words
+    awaited, decisions = status == "waiting_for_confirmation", json.loads(each or "[]")
+    return Delivery(
+        identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, int(age) / 1e6, awaited
+    )

@@ -6,7 +6,9 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 |--------------|-----------------------------------------------------------------------------------|
 | `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
-|              | by which an observation names the action, as JSON text without braces)             |
+|              | by which an observation names the action, as JSON text without braces), `name`     |
+|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (see `digests.py`)     |
+|              | and `size` (bytes of the event)                                                   |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
@@ -22,9 +24,10 @@ A text that may hold a lone surrogate stays JSON text inside, because cjson refu
 import json
 from typing import Any
 
-from store.confirmations import RISKS, held_risks
+from digests import action_digest, canonical, shown_arguments
 from store.keys import TOLD_FIELD
-from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, event_time
+from store.policies import RISKS, held_risks
+from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
 
 #: actions without a tool: a lone one never waits
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
@@ -130,6 +133,10 @@ def _opened(event: Event) -> dict[str, Any]:
             "call": json.dumps(call) if isinstance(call, str) else "",
             "time": event_time(event.at),
             "subject": json.dumps(subject)[1:-1],
+            "size": len(event.raw),
+            "name": canonical(event.id).decode(),
+            "tool": json.dumps(subject["tool_name"]),
+            "digest": action_digest(event.fields.get("tool_name"), shown_arguments(action)),
         }
     }
 
@@ -162,6 +169,8 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "stats", dict():
             return {name: json.dumps(value)}
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
+            return {TOLD_FIELD + name: json.dumps(value)}
+        case "capabilities", list() if are_capabilities(value):
             return {TOLD_FIELD + name: json.dumps(value)}
         case "confirmation_policy", dict():
             try:

@@ -8,6 +8,7 @@ from typing import Any
 from redis import Redis
 
 from store.attempts import minted
+from store.audit import SERVER, Actor
 from store.bounds import PAGE_BYTES, Bounds
 from store.claims import claim, disowned, disowned_code, log_unapproved
 from store.confirmations import SUPERSEDED
@@ -60,17 +61,18 @@ class EventLog:
         sandbox_id: str | None = None,
         made_here: bool = False,
         fetched: bool = False,
+        actor: Actor = SERVER,
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
         sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `claims.py`.
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
-        fetched: they come from that log: later ones may have been posted before, whose state stays.
+        fetched: they come from that log: later ones may have been posted before, whose state stays. actor: who posts.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
         TooManyPending, TooManyKinds, and NotStartedHere of a conversation that its sandbox does not have.
         """
         head: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
-        head.append("1" if made_here else "")
+        head += ["1" if made_here else "", actor.by("agent").json, self._bounds.confirmation_seconds]
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
         while True:
             args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
@@ -98,20 +100,27 @@ class EventLog:
         return appended, Seq(last)
 
     def send(
-        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, may_decide: bool = True
+        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, actor: Actor = SERVER
     ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 
-        may_decide: whether the sender may reject them. Raises ConversationNotFound, and NeedsApproval.
+        actor: the sender, who may or may not reject them. Raises ConversationNotFound, and NeedsApproval.
         """
         stamp = Stamp.now()
         at = stamp.at
+        sender = int(actor.may_decide), actor.by("message").json
         while True:
             event = user_message(content, at, minted("message"))
+            written = (event.id, pair(event.kind, event.source), event.raw, record(event))
             args = [
-                *(stamp.id_prefix, event_time(at), at, stamp.utc_time),
-                *(event.id, pair(event.kind, event.source), event.raw, record(event)),
-                *(int(run), json.dumps(SUPERSEDED), int(may_decide)),
+                stamp.id_prefix,
+                event_time(at),
+                at,
+                stamp.utc_time,
+                *written,
+                int(run),
+                json.dumps(SUPERSEDED),
+                *sender,
             ]
             outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
             if outcome == "sent":
@@ -203,28 +212,8 @@ class EventLog:
 
     def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
         """Those of the ids that the log does not have. One round trip, without the events' bytes."""
-        if not event_ids:
-            return set()
-        known: Any = self._redis.hmget(ConversationKeys(conversation_id).ids, list(event_ids))
+        known: Any = self._redis.hmget(ConversationKeys(conversation_id).ids, list(event_ids)) if event_ids else []
         return {event_id for event_id, seq in zip(event_ids, known, strict=True) if seq is None}
-
-    def open_ids(self, conversation_id: ConversationId) -> list[str]:
-        """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
-        stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
-        return [one.decode() for one in stored]
-
-    def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
-        """Close open actions whose ends are in the log."""
-        if action_ids:
-            self._scripts.drop_actions([ConversationKeys(conversation_id).root], list(action_ids))
-
-    def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
-        """Make these actions of the log the open ones, and no other: after a restart the agent says which wait."""
-        args: list[Any] = [Stamp.now().utc_time]
-        for action in actions:
-            if "open" in (found := effect(action)):
-                args += (action.id, action.at, json.dumps(found["open"], ensure_ascii=False))
-        self._scripts.reopen_actions([ConversationKeys(conversation_id).root], args)
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
@@ -296,5 +285,5 @@ def _filter(kind: str | None, source: str | None, since: Micros | None, until: M
 
 
 def _with_body(kind: str | None) -> str:
-    """The kind that remains when only messages have a body: an empty body matches every MessageEvent."""
+    """The kind that remains when only messages have a body."""
     return "MessageEvent" if kind in (None, "MessageEvent") else ""

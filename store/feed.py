@@ -1,14 +1,17 @@
-"""The feed of one conversation in this process, and its followers: each gets every event once, in seq order.
+"""The feed of one log in this process, and its followers: each gets every event once, in seq order.
 
 A follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new events
-from a ring that all followers of the conversation share, and that one of them fills from Redis for all. The ring
+from a ring that all followers of the log share, and that one of them fills from Redis for all. The ring
 holds the events that the slowest follower has not taken, within a bound. A follower is ended when the ring
 no longer reaches back to its cursor; its client resumes from the log.
+
+There are two kinds of logs: the events of a conversation, and the changes of the inbox (`store/inbox_stream.py`).
 """
 
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -49,13 +52,12 @@ class Entry:
         return self._fields
 
 
-class Feed:
-    """One conversation's ring, shared by its followers in this process."""
+class Feed(ABC):
+    """One log's ring, shared by its followers in this process."""
 
-    def __init__(
-        self, conversation_id: ConversationId, incarnation: bytes, last: Seq, scripts: Scripts, ring_bytes: int
-    ) -> None:
-        self.id = conversation_id
+    def __init__(self, channel: str, incarnation: bytes, last: Seq, ring_bytes: int) -> None:
+        """channel: of the log's signals. incarnation: which life of the log it is. last: the seq of its last event."""
+        self.channel = channel
         self.incarnation = incarnation
         self.changed = threading.Condition()
         self.ended: StoreError | None = None
@@ -68,20 +70,23 @@ class Feed:
         self._reading = False
         self._received = 0
         self._size = 0
-        self._scripts = scripts
         self._ring_bytes = ring_bytes
         self._shared: tuple[int, Any] = (-1, None)
         self._sharing = threading.Lock()
 
-    def receive(self, signal: bytes) -> None:
-        """Take a published message: wake a follower to read, or enter an event that the log does not keep."""
+    @abstractmethod
+    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+        """The seq of the log's last event, and the next events after a seq.
+
+        Raises a StoreError where the log does not continue from that seq, or one of UNAVAILABLE.
+        """
+
+    def receive(self, _signal: bytes) -> None:
+        """Take a published message: wake a follower to read."""
         with self.changed:
-            if signal.startswith(b"{") or signal == b"state":
-                self._enter([Entry(Seq(0), b"" if signal == b"state" else signal)])
-            elif signal in (MAYBE_MISSED, b"0") or int(signal) > self.last:
-                self.stale = True
-                self._received += 1
-                self.changed.notify()
+            self.stale = True
+            self._received += 1
+            self.changed.notify()
 
     def end(self, reason: StoreError) -> None:
         """End every follower."""
@@ -101,19 +106,16 @@ class Feed:
         with self.changed:
             received = self._received
         try:
-            incarnation, end, events = self.read_log(self.last)
-            if incarnation != self.incarnation:
-                raise ConversationNotFound
-        except ConversationNotFound as gone:
-            return self.end(gone)
+            end, entries = self.page(self.last)
+        except StoreError as reason:
+            return self.end(reason)
         except BaseException:
             with self.changed:
                 self._reading = False
             raise
         with self.changed:
             self._reading = False
-            entries = [Entry(Seq(seq), raw) for seq, raw in enumerate(events, self.last + 1)]
-            self.last = Seq(self.last + len(entries))
+            self.last = entries[-1].seq if entries else self.last
             self.stale = self.last < end or self._received != received
             self._enter(entries)
 
@@ -138,10 +140,6 @@ class Feed:
     def end_index(self) -> int:
         return self.first + len(self.ring)
 
-    def read_log(self, after: Seq) -> tuple[bytes, Seq, list[bytes]]:
-        """Incarnation, last seq and the next events. Raises ConversationNotFound."""
-        return read_log(self._scripts, self.id, after, PAGE)
-
     def share(self, index: int, load: Callable[[], Shared]) -> Shared:
         """The result of `load`, called once for all followers at this index of the ring."""
         with self._sharing:
@@ -151,8 +149,34 @@ class Feed:
             return shared
 
 
+class ConversationFeed(Feed):
+    """The feed of one conversation's log."""
+
+    def __init__(
+        self, conversation_id: ConversationId, incarnation: bytes, last: Seq, scripts: Scripts, ring_bytes: int
+    ) -> None:
+        super().__init__(ConversationKeys(conversation_id).signal, incarnation, last, ring_bytes)
+        self._id = conversation_id
+        self._scripts = scripts
+
+    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+        """The last seq, and the next events. Raises ConversationNotFound."""
+        incarnation, last, events = read_log(self._scripts, self._id, after, PAGE)
+        if incarnation != self.incarnation:
+            raise ConversationNotFound
+        return last, [Entry(Seq(seq), raw) for seq, raw in enumerate(events, after + 1)]
+
+    def receive(self, signal: bytes) -> None:
+        """Take a published message: wake a follower to read, or enter an event that the log does not keep."""
+        if signal.startswith(b"{") or signal == b"state":
+            with self.changed:
+                self._enter([Entry(Seq(0), b"" if signal == b"state" else signal)])
+        elif signal in (MAYBE_MISSED, b"0") or int(signal) > self.last:
+            super().receive(signal)
+
+
 class Follower:
-    """A cursor in one conversation's log that advances as it is read. Close it, or use it in a `with`."""
+    """A cursor in one log that advances as it is read. Close it, or use it in a `with`."""
 
     def __init__(self, feed: Feed, after: Seq, closed: Callable[["Follower"], None]) -> None:
         self.seq = after  #: of the last event that was taken
@@ -177,7 +201,7 @@ class Follower:
     def next(self, timeout: float) -> list[Entry]:
         """The next events, in order, as soon as there are any; none after `close` or at the timeout.
 
-        timeout is in seconds. Raises ConversationNotFound, FellBehind, Stopping, or one of UNAVAILABLE:
+        timeout is in seconds. Raises FellBehind, Stopping, what the feed's `page` raises, or one of UNAVAILABLE:
         after one of UNAVAILABLE it may be called again.
         """
         deadline = time.monotonic() + timeout
@@ -229,11 +253,8 @@ class Follower:
         return taken
 
     def _replay(self) -> list[Entry]:
-        incarnation, _, events = self.feed.read_log(self.seq)
-        if incarnation != self.feed.incarnation:
-            raise ConversationNotFound
-        entries = [Entry(Seq(seq), raw) for seq, raw in enumerate(events, self.seq + 1)]
-        self.seq = Seq(self.seq + len(entries))
+        _, entries = self.feed.page(self.seq)
+        self.seq = entries[-1].seq if entries else self.seq
         return entries
 
 

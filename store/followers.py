@@ -1,4 +1,4 @@
-"""The followers of this process: one feed per conversation, opened and closed with its followers."""
+"""The followers of this process: one feed per log, opened and closed with its followers."""
 
 import json
 import threading
@@ -9,8 +9,7 @@ from typing import Any
 
 from store.bounds import PAGE_BYTES
 from store.errors import BeyondTheEnd, Stopping, TooManyFollowers
-from store.feed import PAGE, Feed, Follower, read_log
-from store.keys import ConversationKeys
+from store.feed import PAGE, ConversationFeed, Feed, Follower, read_log
 from store.matching import passes
 from store.scripts import Scripts
 from store.signals import Signals
@@ -30,10 +29,10 @@ class Followers:
     def __init__(self, scripts: Scripts, signals: Signals, *, ring_bytes: int, most_followers: int) -> None:
         self._scripts = scripts
         self._signals = signals
-        self._ring_bytes = ring_bytes
+        self.ring_bytes = ring_bytes
         self._most = most_followers
         self._lock = threading.Lock()
-        self._feeds: dict[ConversationId, Feed] = {}
+        self._feeds: dict[str, Feed] = {}  #: channel → the feed that its signals wake
         self._followers = 0
         self._stopping = False
 
@@ -42,6 +41,22 @@ class Followers:
 
         Raises ConversationNotFound, BeyondTheEnd, TooManyFollowers, Stopping.
         """
+
+        def begin() -> tuple[Feed, Seq]:
+            incarnation, last, _ = read_log(self._scripts, conversation_id, Seq(0), 0)
+            if after is not None and after > last:
+                raise BeyondTheEnd(last)
+            feed = ConversationFeed(conversation_id, incarnation, last, self._scripts, self.ring_bytes)
+            return feed, last if after is None else after
+
+        return self.join(begin)
+
+    def join(self, begin: Callable[[], tuple[Feed, Seq]]) -> Follower:
+        """Follow what `begin` returns: a feed that begins now, and the seq to follow it after.
+
+        The feed that this process has of the same log is used in its place. Raises what `begin` raises,
+        TooManyFollowers, Stopping.
+        """
         with self._lock:
             if self._stopping:
                 raise Stopping
@@ -49,26 +64,22 @@ class Followers:
                 raise TooManyFollowers
             self._followers += 1
         try:
-            incarnation, last, _ = read_log(self._scripts, conversation_id, Seq(0), 0)
-            if after is not None and after > last:
-                raise BeyondTheEnd(last)
-            return self._join(conversation_id, incarnation, last, last if after is None else after)
+            return self._join(*begin())
         except BaseException:
             with self._lock:
                 self._followers -= 1
             raise
 
-    def _join(self, conversation_id: ConversationId, incarnation: bytes, last: Seq, after: Seq) -> Follower:
+    def _join(self, begun: Feed, after: Seq) -> Follower:
         with self._lock:
-            feed = self._feeds.get(conversation_id)
-            if feed is None or feed.incarnation != incarnation or feed.ended is not None:
-                feed = Feed(conversation_id, incarnation, last, self._scripts, self._ring_bytes)
-                self._feeds[conversation_id] = feed
+            feed = self._feeds.get(begun.channel)
+            if feed is None or feed.incarnation != begun.incarnation or feed.ended is not None:
+                feed = self._feeds[begun.channel] = begun
             follower = Follower(feed, after, self._leave)
             with feed.changed:
                 feed.followers.add(follower)
-                feed.stale = feed.stale or last > feed.last
-        self._signals.watch(ConversationKeys(conversation_id).signal, feed.receive)
+                feed.stale = feed.stale or begun.last > feed.last
+        self._signals.watch(feed.channel, feed.receive)
         return follower
 
     def _leave(self, follower: Follower) -> None:
@@ -81,9 +92,9 @@ class Followers:
                 feed.changed.notify_all()
             self._followers -= 1
             if not feed.followers:
-                self._signals.unwatch(ConversationKeys(feed.id).signal, feed.receive)
-                if self._feeds.get(feed.id) is feed:
-                    del self._feeds[feed.id]
+                self._signals.unwatch(feed.channel, feed.receive)
+                if self._feeds.get(feed.channel) is feed:
+                    del self._feeds[feed.channel]
 
     def read(
         self,

@@ -7,13 +7,13 @@ from typing import Any
 from redis.exceptions import TimeoutError
 
 from store.attempts import is_finished, minted
-from store.confirmations import held_risks
 from store.conversations import Conversations
 from store.effects import final_effect
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
 from store.keys import APP_FIELD, ConversationKeys, pair
 from store.listing import Listing
+from store.policies import held_risks
 from store.scripts import Scripts
 from store.stamps import Stamp
 from store.text import record
@@ -60,13 +60,14 @@ class Forks:
         stamp = Stamp.now()
         self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
         origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
+        info = {**state["info"], **origin}  # the agent of a copy says itself what it is capable of
         fields = {
             "id": target,
             "revision": str(stamp.at),
             "title": json.dumps(title or state["title"]),
             "tags": json.dumps(state["tags"] if tags is None else tags),
             "stats": json.dumps({} if reset_metrics else state["stats"]),
-            "info": json.dumps({**state["info"], **origin}),
+            "info": json.dumps({name: value for name, value in info.items() if name != "capabilities"}),
             "created_at": stamp.utc_time,
             "updated_at": stamp.utc_time,
             **_inherited(state, sandbox_id),
@@ -118,6 +119,8 @@ def _inherited(state: dict[str, Any], sandbox_id: str | None) -> dict[str, str]:
         "held": held_risks(state["confirmation_policy"]),
         "security_analyzer": json.dumps(state["security_analyzer"]),
     }
+    if (seconds := state["confirmation_seconds"]) is not None:
+        fields["confirmation_seconds"] = str(seconds)
     if sandbox_id is None:
         return fields
     app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}

@@ -1,18 +1,17 @@
-"""The data in Redis: every key with its type, content and bound. No other module joins a key.
+"""The data in Redis: every key with its type, content and bound. Those of approvals are in `approval_keys.py`.
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 59 fields            |
+| conv:{ID}                | hash       | the conversation's state; see below               | 64 fields            |
 | conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
 | conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | MAX_EVENT_KINDS + 5  |
 | conv:{ID}:peaks          | sorted set | member N, score greatest time in µs of the first  | one per 1,000 events |
 |                          |            | N * 1,000 + 1,000 events                          |                      |
-| conv:{ID}:pending        | hash       | id of an open, unanswered action → JSON object;   | MAX_PENDING_ACTIONS  |
-|                          |            | see `store/scripts/_actions.lua`                  |                      |
+| conv:{ID}:pending        | hash       | id of an open action → JSON: scripts/_actions.lua | MAX_PENDING_ACTIONS  |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `store/text.py` | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
 | conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
@@ -31,13 +30,12 @@
 |   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
 |                          |            | conversations, `top` those without a parent,      | conversation each    |
 |                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
-|   …:title:GROUP, …       | sorted set | folded title NUL id, all of score 0: in the order | one per app          |
-|                          |            | of the title's code points                        | conversation each    |
-|   …:titles               | hash       | id → folded title                                 | as `app` has         |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 25 fields            |
+|   …:title, …:title:GROUP | sorted set | folded title NUL id, all of score 0: in the order | one per conversation |
+|                          |            | of the title's code points                        | each                 |
+|   …:titles               | hash       | id → folded title                                 | one per conversation |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 27 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
-| {sandboxes}:created      | sorted set | id, score time in µs; also …:STATUS, …:*:SPEC and | one per sandbox each |
-|                          |            | …:STATUS:SPEC                                     |                      |
+| {sandboxes}:created      | sorted set | id, score µs; also :STATUS, :*:SPEC, :STATUS:SPEC | one per sandbox each |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
 | {sandboxes}:keys         | hash       | SHA-256 of a hook key, `session ` and that of a   | two per sandbox      |
 |                          |            | session key → id, until its processes end         |                      |
@@ -48,9 +46,8 @@
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
 | {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those deleted while it was lost   | one per such         |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
-| {sandboxes}:supervisors  | hash       | host → identity of its supervisor, until the host | one per host         |
-|                          |            | is lost                                           |                      |
-| {sandboxes}:isolation    | hash       | host → what isolates its process sandboxes, JSON  | one per host         |
+| {sandboxes}:supervisors  | hash       | host → identity of its supervisor that is alive   | one per host         |
+| {sandboxes}:isolation    | hash       | host → isolation, its supervisor's version; JSON  | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when due   |                      |
 | {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
@@ -96,11 +93,10 @@ conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected
 `git_provider`, `trigger`, `pr_number`, `public`), `agent` and `told.NAME` (JSON, as its agent server reported them
 last; `wire.TOLD_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that it may
 not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
-`delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). And what the recovery after a restart
-needs: `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how far both logs were compared,
-see `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent server ended or froze),
-`state_at` (µs of the newest event of the agent that set a state); and `unapproved_resumes` (how often its agent has
-gone on without a decision of this server).
+`delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). For the recovery after a restart:
+`posted` (number of the log's events that the agent has too), `agent_log` (JSON: how far both logs were compared, see
+`supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent server ended or froze),
+`state_at` (µs of the agent's newest event that set a state). And `unapproved_resumes` (runs that nobody decided).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
 """
@@ -211,6 +207,10 @@ class SandboxKeys:
     @classmethod
     def gone(cls, sandbox_id: str) -> str:
         return f"{cls.root}:gone:{sandbox_id}"
+
+    @classmethod
+    def of_host(cls, host: str) -> str:
+        return f"{cls.root}:host:{host}"
 
     @classmethod
     def removals(cls, host: str) -> str:

@@ -6,7 +6,7 @@ killed worker did not list was not acknowledged: the client's repeat lists it. A
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,38 +39,45 @@ class Entry(NamedTuple):
 class Filter:
     """A filter of conversations; each absent member lets all pass.
 
-    The narrowest list is read, that of the group or else of the status; the listing's index decides the other members.
+    The narrowest list is read, that of the group or else of the one status; the listing's index decides the other
+    members, but `tag`: who reads the conversations asks `passes`.
     """
 
     group: str | None = None  #: see `store/keys.py`
-    status: str | None = None
+    statuses: tuple[str, ...] = ()  #: one of these
     title: str | None = None  #: a part of the title, whatever its case
     top: bool = False  #: only those without a parent
     created_since: Micros | None = None
     created_until: Micros | None = None
     updated_since: Micros | None = None
     updated_until: Micros | None = None
+    tag: tuple[str, str | None] | None = None  #: name and value of a tag; None: any value
 
-    @property
-    def among(self) -> str | None:
-        """The list that has them all."""
-        return self.group or self.status
+    def among(self, by: str) -> str | None:
+        """The list that has them all in an order; no status has one by title."""
+        return self.group or (self.statuses[0] if len(self.statuses) == 1 and by != "title" else None)
 
-    def words(self) -> list[Any]:
+    def words(self, by: str) -> list[Any]:
         """The filters as `page_conversations.lua` takes them; all are "" when the list has no other conversations."""
         times = (self.created_since, self.created_until, self.updated_since, self.updated_until)
-        status, title = self.status if self.group else None, folded(self.title)
-        return [status or "", title, "top" if self.top else "", *("" if time is None else time for time in times)]
+        statuses = "" if self.among(by) in self.statuses else ",".join(self.statuses)
+        top = "top" if self.top else ""
+        return [statuses, folded(self.title), top, *("" if time is None else time for time in times)]
 
     def passes(self, state: Mapping[str, Any]) -> bool:
         """Whether a conversation's state passes."""
         return (
-            self.status in (None, state["execution_status"])
+            (not self.statuses or state["execution_status"] in self.statuses)
+            and (self.tag is None or _has(state["tags"], *self.tag))
             and folded(self.title) in folded(state["title"])
             and (not self.top or not state["app"].get("parent_conversation_id"))
             and _within(state["created_at"], self.created_since, self.created_until)
             and _within(state["updated_at"], self.updated_since, self.updated_until)
         )
+
+
+def _has(tags: Mapping[str, str], name: str, value: str | None) -> bool:
+    return name in tags and value in (None, tags[name])
 
 
 def _within(time: str, since: Micros | None, until: Micros | None) -> bool:
@@ -83,22 +90,31 @@ def folded(title: str | None) -> str:
 
 
 class Listing:
-    """Every conversation by time of creation and of last change, also by status and by group; groups also by title."""
+    """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
 
     def __init__(self, redis: "Redis", scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
+        #: called after a change of a conversation's approvals; `open_store` sets it, whose steps write through here
+        self.on_approvals: Callable[[ConversationId], None] = lambda _: None
+
+    def settle(self, conversation_id: ConversationId) -> None:
+        """Apply the approval rules to what waits in a conversation, and bring the index of approvals up to date."""
+        self.on_approvals(conversation_id)
 
     def write(self, script: DecidingScript, conversation_id: ConversationId, args: list[Any]) -> tuple[Any, ...]:
-        """Run a script that writes a conversation, and list the state that it replies with. Two round trips.
+        """Run a script that writes a conversation, and list the state that it replies with. Two round trips; more where
+        its approvals have changed, or an action waits.
 
         Returns its outcome, and what it replies beyond that state. Raises ConversationNotFound.
         """
         reply = script([ConversationKeys(conversation_id).root], args)
         if reply is None:
             raise ConversationNotFound
-        outcome, revision, status, created_at, updated_at, groups, title, *more = reply
+        outcome, revision, status, created_at, updated_at, groups, title, approvals, *more = reply
         self.note(conversation_id, int(revision), status, created_at, updated_at, groups, json.loads(title))
+        if approvals:
+            self.settle(conversation_id)
         return outcome, *more
 
     def note(
@@ -120,10 +136,21 @@ class Listing:
         """Take a conversation out, unless one of a later revision is there. One round trip."""
         self._scripts.note_conversation([ListingKeys.root], [conversation_id, revision, "", 0, 0, "", ""])
 
+    def correct(self, entry: Entry, state: Mapping[str, Any] | None) -> None:
+        """Bring an entry up to date with the state that was read of its conversation, None where it is gone.
+
+        One round trip, none where they agree. A worker that was killed before it listed its change leaves a wrong one.
+        """
+        if state is None:
+            self.forget(entry.id, entry.revision)
+        elif int(state["revision"]) != entry.revision:
+            words = (state[name] for name in ("execution_status", "created_at", "updated_at", "groups", "title"))
+            self.note(entry.id, int(state["revision"]), *words)
+
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[Entry], Cursor | None]:
-        """Conversations in the order of `created`, `updated` or, of a group, `title`; and the next page's cursor.
+        """Conversations in the order of `created`, `updated` or `title`; and the next page's cursor.
 
         One round trip. With filters at most MOST_SCANNED entries are scanned, in MOST_SCANNED / SCAN_CHUNK round trips
         at most: the page may be shorter than the limit and not the last.
@@ -143,10 +170,10 @@ class Listing:
         read no conversation: one round trip per SCAN_CHUNK.
         """
         others = {name: time for name, time in _ranges(filters).items() if time != (None, None)}
-        if not any(filters.words()[:3]) and len(others) < 2:
+        if not any(filters.words("created")[:3]) and len(others) < 2:
             by, (since, until) = next(iter(others.items()), ("created", (None, None)))
             least, most = "-inf" if since is None else since, "+inf" if until is None else f"({until}"
-            return int(self._redis.zcount(ListingKeys.index(by, filters.among), least, most))
+            return int(self._redis.zcount(ListingKeys.index(by, filters.among(by)), least, most))
         number, start = 0, None
         while True:
             entries, start = self._page(filters, "created", True, SCAN_CHUNK, start)
@@ -166,10 +193,10 @@ class Listing:
         self, filters: Filter, by: str, descending: bool, most: int, start: Cursor | None
     ) -> tuple[list[Entry], Cursor | None]:
         """The entries that one script finds, and the cursor of the next one."""
-        words = filters.words()
+        words = filters.words(by)
         scan = SCAN_CHUNK if any(word != "" for word in words) else most + 1
         at, identity = _entered(filters, by, descending, start) or ("", "")
-        args = [by, filters.among or "", "desc" if descending else "asc", most, scan, at, identity, *words]
+        args = [by, filters.among(by) or "", "desc" if descending else "asc", most, scan, at, identity, *words]
         following, page = self._scripts.page_conversations([ListingKeys.root], args)
         entries = [
             Entry(ConversationId(identity.decode()), _place(by, place), int(revision))

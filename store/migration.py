@@ -12,13 +12,13 @@ from typing import Any
 
 from redis.exceptions import RedisClusterException, ResponseError
 
-from store.effects import finish_message
+from store.effects import effect, finish_message
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
 from store.listing import Listing
 from store.sandbox_record import MOST_DETAIL
 from store.sandboxes import MOST_LOG_BYTES
 from store.secrets import Sealer
-from wire import MOST_TITLE, ConversationId
+from wire import MOST_TITLE, ConversationId, read_event
 
 #: members of a sorted set that are read at once, and conversations between two lines in the log
 _PAGE, _REPORTED = 500, 1000
@@ -68,6 +68,28 @@ def migrate_to_3(redis: Any, sealer: Sealer) -> None:
         redis.bgrewriteaof()  # the append-only file still has the keys in plain
 
 
+def migrate_to_4(redis: Any) -> None:
+    """From version 3 to version 4: open actions have digests, and the inbox finds them. Raises one of UNAVAILABLE."""
+    for root in redis.scan_iter(ConversationKeys.roots, count=1000):
+        keys = ConversationKeys(ConversationId(root.decode().partition("{")[2][:-1]))
+        pending = redis.hgetall(keys.pending)
+        if pending:  # the sweep compares conversations whose approvals have a revision
+            redis.hsetnx(keys.root, "approvals", 1)
+        for action_id, text in pending.items():
+            record = json.loads(text)
+            raw = None if "digest" in record else redis.lindex(keys.log, record["seq"] - 1)
+            if raw is not None:
+                opened = effect(read_event(raw))["open"]
+                record |= {name: opened[name] for name in ("name", "digest", "tool", "risk")}
+                redis.hset(keys.pending, action_id, json.dumps(record))
+
+
+def migrate_to_5(redis: Any, listing: Listing) -> None:
+    """From version 4 to version 5: every conversation is listed by title. Raises one of UNAVAILABLE."""
+    for root in redis.scan_iter(ConversationKeys.roots, count=1000):
+        _list(listing, ConversationId(root.decode().partition("{")[2][:-1]), redis.hgetall(root))
+
+
 def _migrate_conversation(redis: Any, listing: Listing, identity: ConversationId) -> None:
     keys = ConversationKeys(identity)
     state: dict[bytes, bytes] = redis.hgetall(keys.root)
@@ -94,11 +116,20 @@ def _migrate_conversation(redis: Any, listing: Listing, identity: ConversationId
             pipe.zadd(keys.peaks, {str(block): at for block, at in peaks.items()})
         pipe.delete(KeysOfVersion0.calls(keys))
         pipe.execute()
+    _list(listing, identity, state)
+
+
+def _list(listing: Listing, identity: ConversationId, state: dict[bytes, bytes]) -> None:
+    """Enter a conversation into the listing, unless it was deleted since its key was found."""
+    if not state:
+        return
     status, created_at, updated_at = (
         state[name].decode() for name in (b"execution_status", b"created_at", b"updated_at")
     )
-    groups = state.get(b"groups", b"").decode()
-    listing.note(identity, int(state[b"revision"]), status, created_at, updated_at, groups, title)
+    groups, title = state.get(b"groups", b"").decode(), json.loads(state.get(b"title", b"null"))
+    listing.note(
+        identity, int(state[b"revision"]), status, created_at, updated_at, groups, title and title[:MOST_TITLE]
+    )
 
 
 def _action(record: bytes) -> bytes | str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from store.attempts import minted
+from store.audit import Actor
 from store.conversations import Conversations
 from store.errors import ConversationNotFound, StoreError
 from store.keys import StartKeys
@@ -55,6 +56,7 @@ class QueuedMessage(NamedTuple):
     id: str
     conversation_id: ConversationId
     content: list[dict[str, Any]]
+    sender: str  #: name of their key
     may_decide: bool  #: whether its sender may decide the actions that wait when it is delivered
     age: float  #: seconds since its delivery was tried first
     was_sent: bool  #: an agent may have received it
@@ -70,9 +72,7 @@ class QueuedMessages:
         self._start_tasks = start_tasks
         self._conversations = conversations
 
-    def put(
-        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], may_decide: bool
-    ) -> tuple[UUID, int]:
+    def put(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
         """Queue a message for a conversation in a sandbox, or for one that starts. Returns its id and its position.
 
         Raises ConversationNotFound, NobodyReceives, TooManyQueued.
@@ -83,12 +83,12 @@ class QueuedMessages:
             found, _ = self._start_tasks.search(by="created", descending=True, limit=1, conversation_id=conversation_id)
             if not found:
                 raise
-            return self._put_for_start(found[0], content, may_decide)
+            return self._put_for_start(found[0], content, actor)
         if not is_app:
             raise ConversationNotFound
-        return self._put(conversation_id, "", content, may_decide)
+        return self._put(conversation_id, "", content, actor)
 
-    def put_for_start(self, start_id: str, *, content: list[dict[str, Any]], may_decide: bool) -> tuple[UUID, int]:
+    def put_for_start(self, start_id: str, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
         """Queue a message for the conversation of a start task. Returns its id and its position.
 
         Raises StartTaskNotFound, NobodyReceives, TooManyQueued.
@@ -96,18 +96,18 @@ class QueuedMessages:
         [start] = self._start_tasks.get_many([start_id])
         if start is None:
             raise StartTaskNotFound
-        return self._put_for_start(start, content, may_decide)
+        return self._put_for_start(start, content, actor)
 
-    def _put_for_start(self, start: StartTask, content: list[dict[str, Any]], may_decide: bool) -> tuple[UUID, int]:
+    def _put_for_start(self, start: StartTask, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
         if start.status == "ERROR":
             raise NobodyReceives(start.detail)
-        return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, may_decide)
+        return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, actor)
 
     def _put(
-        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, Any]], may_decide: bool
+        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, Any]], actor: Actor
     ) -> tuple[UUID, int]:
         identity = minted("message")
-        message = json.dumps({"content": content, "may_decide": may_decide})
+        message = json.dumps({"content": content, "may_decide": actor.may_decide, "sender": actor.name})
         args = [conversation_id, start_id, str(identity), message, MOST_QUEUED, _KEPT]
         match self._scripts.queue_message([StartKeys.root], args):
             case ("full", number):
@@ -133,7 +133,7 @@ class QueuedMessages:
         return QueuedMessage(
             id=identity,
             conversation_id=ConversationId(conversation_id.decode()),
-            **json.loads(message),
+            **{"sender": "queue", **json.loads(message)},  # an earlier release kept no sender
             age=age / 1e6,
             was_sent=sent.decode() == identity,
             after=after.decode(),

@@ -3,9 +3,9 @@
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
 its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
 (its session key, sealed), `session_hash` (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start`
-(number of its last start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `crashes` (JSON, µs),
-`start_after` (µs), `resumes`, `gives_way` (`1`: see `agents/room.py`), `settled` (the start after which its
-conversations were settled), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
+(number of its last start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`,
+`crashes` (JSON, µs), `start_after` (µs), `resumes`, `gives_way` (`1`: see `agents/room.py`), `settled` (the start after
+which its conversations were settled), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
 """
 
 import json
@@ -73,6 +73,8 @@ class Sandbox:
     urls: list[dict[str, Any]]
     detail: str
     disk_bytes: int | None  #: of its files, as measured last
+    memory_bytes: int | None  #: of its processes, as measured last while it ran
+    cpu_cores: float | None  #: that its processes used, likewise
     crashes: list[Micros]  #: when its processes crashed, as far as its spec's restarts count them
     start_after: Micros  #: its next start waits for that time: the backoff after a crash
     resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
@@ -120,7 +122,8 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
     values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
     values |= {name: int(words.get(name) or 0) for name in ("start", "start_after")}
     values |= {"changed_at": int(words.get("changed_at") or words["created_at"])}
-    values |= {name: json.loads(words.get(name) or "null") for name in ("handle", "disk_bytes", "source")}
+    nullable = ("handle", "source", "disk_bytes", "memory_bytes", "cpu_cores")
+    values |= {name: json.loads(words.get(name) or "null") for name in nullable}
     values |= {name: json.loads(words.get(name) or "[]") for name in ("urls", "crashes")}
     values |= {
         "agent_key": words.get("agent_key", ""),

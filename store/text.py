@@ -116,12 +116,12 @@ class MessageText:
         """The present text of a conversation, a chunk at a time. Raises ConversationNotFound."""
         number = last = 0
         while number <= last:
-            chunk, last = self._chunk(conversation_id, number)
+            chunk, last = self.chunk(conversation_id, number)
             yield chunk
             number += 1
 
-    def _chunk(self, conversation_id: ConversationId, number: int) -> tuple[bytes, int]:
-        """One chunk, and the number of the last one."""
+    def chunk(self, conversation_id: ConversationId, number: int) -> tuple[bytes, int]:
+        """One chunk, empty beyond the last, and the number of the last one. Raises ConversationNotFound."""
         known, kept = self._cached.get((conversation_id, number), (b"", b""))
         incarnation, last, tail = self._read(conversation_id, number, len(kept))
         if incarnation != known:  # nothing cached, or another conversation has the id now

@@ -15,12 +15,17 @@ import threading
 from pathlib import Path
 
 from agents.commands import Commands
+from agents.expiry import ExpiryDriver
 from agents.link import http_client
+from approval_links import Links
 from boot.backoff import Backoff
 from boot.folder import make_private
 from boot.lifeline import parent_is_there
 from boot.secret_key import make_secret_key
 from config import Config, ConfigError
+from notifications.quiet import QuietRules
+from notifications.sending import open_sender
+from notifications.targets import targets_of
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.process import ProcessRuntime
@@ -36,6 +41,8 @@ from supervisor.host_lease import HostLease, HostTaken
 from supervisor.isolation import announce
 from supervisor.log_lines import LogLines
 from supervisor.loop import Loop
+from supervisor.notifications import Notifier
+from supervisor.outbox import OutboxMover
 from supervisor.recovery import Recovery
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
@@ -75,6 +82,8 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     store = open_store_of(config)
     lease = HostLease(store.sandboxes, folder.name, folder)
+    expiry = ExpiryDriver(store, Commands(store, http_client(config.agent_seconds), specs))
+    threading.Thread(target=expiry.run, args=(stop,), name="expiry", daemon=True).start()
     try:
         while _wait_for(store.data_version, lease, stop, stands_by=stands_by):
             _supervise(config, specs, store, lease, folder, stop)
@@ -165,6 +174,13 @@ def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event
     return False
 
 
+def _notifier(config: Config, store: Store) -> Notifier:
+    targets = targets_of(config)
+    links = Links(config.secret_keys, public_url=config.public_url, seconds=config.link_seconds)
+    mover = OutboxMover(store, targets, QuietRules.of(config), links, public_url=config.public_url)
+    return Notifier(store, targets, mover, open_sender(private=bool(config.notify_private)))
+
+
 def _supervise(
     config: Config, specs: Specs, store: Store, lease: HostLease, folder: Path, stop: threading.Event
 ) -> None:
@@ -199,7 +215,8 @@ def _supervise(
         if config.resume_sandboxes:
             upkeep.resume_all()
         checker.adopt()
-        loop.run()
+        with _notifier(config, store).running():
+            loop.run()
         if config.stop_sandboxes:
             endings.end_all()
         lease.release()

@@ -158,7 +158,7 @@ def _append(store: Store, conversation_id: ConversationId, sandbox_id: str, even
 
 def _drop_ended(store: Store, conversation_id: ConversationId) -> None:
     """Close the actions that were fetched after their ends had been posted."""
-    ids = store.events.open_ids(conversation_id)
+    ids = store.confirmations.open_ids(conversation_id)
     open_actions = [read_event(store.events.get(conversation_id, action_id)) for action_id in ids]
     since = min((action.at for action in open_actions), default=None)
     if since is None:
@@ -168,7 +168,7 @@ def _drop_ended(store: Store, conversation_id: ConversationId) -> None:
     for kind in CLOSING_KINDS:
         for event in _each(store, conversation_id, kind, since):
             ended.add(event.fields.get("action_id") or calls.get(str(event.fields.get("tool_call_id"))))
-    store.events.drop(conversation_id, [action_id for action_id in ids if action_id in ended])
+    store.confirmations.drop(conversation_id, [action_id for action_id in ids if action_id in ended])
 
 
 def _each(store: Store, conversation_id: ConversationId, kind: str, since: Micros) -> Iterator[Event]:

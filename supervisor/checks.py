@@ -71,7 +71,10 @@ class Checker:
 
     def _drive(self, check: Check) -> None:
         try:
-            self._store.checks.close(check, again_in=self.check(check))
+            again_in = self.check(check)
+            if again_in is None:
+                self._silent_since.pop(check.entry, None)
+            self._store.checks.close(check, again_in=again_in)
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
         except Exception:

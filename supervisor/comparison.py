@@ -1,6 +1,5 @@
 """One comparison of a conversation with its agent, which lives: what was never posted, and whether it still runs."""
 
-import json
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +8,7 @@ from agents.link import AgentServer
 from store import Store
 from store.checks import Check
 from supervisor.agent_log import Mark, catch_up, posted_of
-from wire import EXECUTION_STATUSES, read_event
+from wire import EXECUTION_STATUSES, own_event
 
 #: pages of an agent's log that one comparison reads; the next one goes on where it ended
 _MOST_PAGES = 50
@@ -111,8 +110,7 @@ class Comparison:
         change: dict[str, Any] = {"key": "execution_status", "value": status}
         if waited:
             change = {"key": "full_state", "value": {"execution_status": status}}
-        head = {"id": str(uuid4()), "timestamp": wire.event_time(wire.now()), "source": "environment"}
-        event = read_event(json.dumps({**head, **change, "kind": "ConversationStateUpdateEvent"}).encode())
+        event = own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **change)
         self._store.events.append(self._id, [event], sandbox_id=self._sandbox_id, made_here=not waited)
 
     def _note(self, mark: Mark, *, ended: bool = False) -> None:

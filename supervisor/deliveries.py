@@ -4,18 +4,18 @@ The driver sends to many agents at once, one thread each: a hung agent takes one
 A delivery that is given up leaves an event in its conversation.
 """
 
-import json
 import logging
 import threading
 
 import wire
-from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands
+from agents.commands import Commands
+from agents.courier import ACCEPTED_SECONDS, RETRY_SECONDS
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import WAKING, NotReachable
 from store import Store
 from store.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
-from wire import read_event
+from wire import own_event
 
 log = logging.getLogger("supervisor")
 
@@ -37,7 +37,9 @@ class DeliveryDriver:
 
     def drive_due(self) -> None:
         """Give each due delivery to a thread, at most MOST_AGENTS at once."""
-        while len(self._driven) < MOST_AGENTS and (claim := self._store.deliveries.claim(self._commands.lease_seconds)):
+        while len(self._driven) < MOST_AGENTS and (
+            claim := self._store.deliveries.claim(self._commands.courier.lease_seconds)
+        ):
             self._driven.add(claim.token)
             threading.Thread(target=self._drive, args=(claim,), name="delivery", daemon=True).start()
 
@@ -58,14 +60,14 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
         return
     again_in, hopeless, waits = RETRY_SECONDS, False, False
     try:
-        if commands.redeliver(claim, delivery):
+        if commands.courier.redeliver(claim, delivery):
             store.deliveries.close(claim)
             return
         again_in, reason = ACCEPTED_SECONDS, "it goes on to wait"
     except NotReachable as error:
         hopeless, waits, reason = error.is_gone, error.status in WAKING, str(error)
         if error.status == "PAUSED":
-            commands.ask_to_wake(claim)
+            commands.courier.ask_to_wake(claim)
     except AgentRefused as error:
         hopeless, reason = error.status < 500, str(error)
     except AgentUnreachable as error:
@@ -84,17 +86,12 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
 def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> None:
     """Append an event that says that the agent never received the decision, and settle the delivery."""
     verb = "accepted" if delivery.accept else "rejected"
-    fields = {
-        "id": f"{delivery.id}{0:012x}",  # a repeat appends nothing; scripts number their events from 1
-        "timestamp": wire.event_time(wire.now()),
-        "source": "environment",
-        "code": "AnswerNotDelivered",  # clients know it by this name. Source: docs/wire.md, 11
-        "detail": f"The pending action was {verb}, but its agent did not receive the decision: {reason}",
-        "kind": "ConversationErrorEvent",
-    }
-    log.warning("conversation %s: %s", claim.conversation_id, fields["detail"])
+    identity = f"{delivery.id}{0:012x}"  # a repeat appends nothing; scripts number their events from 1
+    code = "AnswerNotDelivered"  # clients know it by this name. Source: docs/wire.md, 11
+    detail = f"The pending action was {verb}, but its agent did not receive the decision: {reason}"
+    log.warning("conversation %s: %s", claim.conversation_id, detail)
     try:
-        event = read_event(json.dumps(fields).encode())
+        event = own_event(identity, "ConversationErrorEvent", wire.now(), code=code, detail=detail)
         store.events.append(claim.conversation_id, [event], sandbox_id=claim.sandbox_id, made_here=True)
     except (ConversationNotFound, NotItsSandbox):
         pass

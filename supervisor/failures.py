@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 from agents.link import AgentRefused
-from redaction import without_secrets_of
+from redaction import without_inputs, without_secrets_of
 from store.errors import TooManyConversations, TooManySandboxes, TooManyStopped
 from store.start_tasks import Failure
 
@@ -23,9 +23,6 @@ _PASSED_ON = (404, 422, 429)
 
 #: most bytes of a detail that is passed on
 _MOST_BYTES = 64 * 1024
-
-#: members of one refusal in a detail; others may hold what was refused
-_SHOWN = ("type", "loc", "msg")
 
 
 class CannotStart(Exception):
@@ -64,6 +61,4 @@ def _agents_detail(raw: bytes) -> Any:
         detail = json.loads(raw)["detail"] if len(raw) <= _MOST_BYTES else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if isinstance(detail, list):
-        return [{name: one[name] for name in _SHOWN if name in one} if isinstance(one, dict) else one for one in detail]
-    return detail
+    return without_inputs(detail)

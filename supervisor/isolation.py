@@ -8,6 +8,7 @@ from runtimes.isolation.abilities import abilities
 from specs import unsupported
 from store import Store
 from store.errors import UNAVAILABLE
+from wire import API_VERSION
 
 log = logging.getLogger("supervisor")
 
@@ -29,7 +30,7 @@ def announce(store: Store, host: str) -> None:
 
 def _noted(store: Store, host: str, isolation: Isolation) -> bool:
     try:
-        store.hosts.note_isolation(host, isolation.described())
+        store.hosts.note(host, isolation.described(), API_VERSION)
     except UNAVAILABLE:
         return False
     return True

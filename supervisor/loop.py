@@ -135,6 +135,7 @@ class Loop:
         self._submit("deliveries", self._deliveries.drive_due)
         self._submit("queued messages", self._messages.drive_due)
         self._submit("checks", self._checker.check_due)
+        self._submit("approvals", self._store.approval_checks.sweep)
         return starting > 0
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:

@@ -32,7 +32,10 @@ def new_conversation(
     else:
         new = _of_client(start, request, given, working_folder(sandbox, spec))
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
-    return new._replace(kept={**new.kept, "secrets": secrets, "sandbox_id": sandbox.id})
+    common: dict[str, Any] = {"secrets": secrets, "sandbox_id": sandbox.id}
+    if new.kept.get("confirmation_seconds") is None:
+        common["confirmation_seconds"] = spec.confirmation_seconds
+    return new._replace(kept={**new.kept, **common})
 
 
 def _of_app(start: StartTask, request: Mapping[str, Any], spec: Spec, secrets: dict[str, Any]) -> NewConversation:
@@ -43,6 +46,7 @@ def _of_app(start: StartTask, request: Mapping[str, Any], spec: Spec, secrets: d
         "title": request.get("title") or f"Conversation {identity[:5]}",
         "tags": request.get("tags"),
         "confirmation_policy": body.get("confirmation_policy"),
+        "confirmation_seconds": request.get("confirmation_seconds"),
         "workspace": body["workspace"],
         "app": {"llm_model": _model(body), "start_id": start.id} | app,
         "initial_message": (body.get("initial_message") or {}).get("content"),

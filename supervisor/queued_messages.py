@@ -5,22 +5,22 @@ the message in the agent's own log, and sends it only where the log lacks it. A 
 cannot be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn.
 """
 
-import json
 import logging
 import threading
 
 import wire
-from access import Principal
-from agents.commands import RETRY_SECONDS, Commands
+from agents.commands import Commands
+from agents.courier import RETRY_SECONDS
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.reach import WAKING, NotReachable, ask_to_wake
 from store import Store
+from store.audit import Actor
 from store.claims import message_claim
 from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, NotItsSandbox, TooManySandboxes
 from store.queued_messages import LEASE, QueuedMessage
 from store.sandbox_record import SandboxId
 from supervisor.renewal import renewed
-from wire import read_event
+from wire import own_event
 
 log = logging.getLogger("supervisor")
 
@@ -112,8 +112,7 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         return
     if not store.queued_messages.note_sent(queued, _last_event(agent, queued.conversation_id)):
         raise LeaseLost
-    scopes = frozenset({"write", "approve"} if queued.may_decide else {"write"})
-    sender = commands.of(Principal("queue", scopes=scopes))
+    sender = commands.of(Actor("message", queued.sender, may_decide=queued.may_decide))
     sender.send_to_agent(queued.conversation_id, content=queued.content, run=True)
 
 
@@ -165,17 +164,11 @@ def _wake(store: Store, queued: QueuedMessage) -> None:
 def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
     """Append an event that says that the agent did not receive the message, and take the message off its queue."""
     text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))[:_SHOWN]
-    fields = {
-        "id": queued.id,  # a repeat appends nothing
-        "timestamp": wire.event_time(wire.now()),
-        "source": "environment",
-        "code": "MessageNotDelivered",
-        "detail": f"A message was queued, but its agent did not receive it: {reason}\nThe message: {text}",
-        "kind": "ConversationErrorEvent",
-    }
+    detail = f"A message was queued, but its agent did not receive it: {reason}\nThe message: {text}"
+    members = {"code": "MessageNotDelivered", "detail": detail}
     log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)
     try:
-        event = read_event(json.dumps(fields).encode())
+        event = own_event(queued.id, "ConversationErrorEvent", wire.now(), **members)  # a repeat appends nothing
         sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
         store.events.append(queued.conversation_id, [event], sandbox_id=sandbox_id, made_here=True)
     except (ConversationNotFound, NotItsSandbox):

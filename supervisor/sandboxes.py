@@ -26,6 +26,7 @@ from supervisor.archives import Archives
 from supervisor.endings import KEPT, RESUMABLE, Endings, Host
 from supervisor.launches import files_of, launch
 from supervisor.recovery import Recovery
+from supervisor.usage import UsageMeter
 from wire import one_line
 
 log = logging.getLogger("supervisor")
@@ -72,6 +73,7 @@ class Reconciler:
         self._endings = endings
         self._archives = archives
         self._measured: dict[SandboxId, float] = {}  #: when its files are measured next, by the clock
+        self._usage = UsageMeter(clock)
         self._clock = clock
         self._retries: dict[SandboxId, _Retry] = {}
 
@@ -177,10 +179,12 @@ class Reconciler:
                 self._endings.fail(sandbox, f"Its agent server did not answer within {seconds:g} s. {RESUMABLE}")
         elif _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
-        elif self._is_within_quota(sandbox, spec, runtime) and _is_over(
-            sandbox, sandbox.active_at, _idle_pause(sandbox, spec)
-        ):
-            self._pause_if_idle(sandbox, _idle_pause(sandbox, spec))
+        else:
+            if changed := self._usage.measure(sandbox, runtime):
+                self._report(sandbox, "", **changed)
+            idle_pause = _idle_pause(sandbox, spec)
+            if self._is_within_quota(sandbox, spec, runtime) and _is_over(sandbox, sandbox.active_at, idle_pause):
+                self._pause_if_idle(sandbox, idle_pause)
 
     def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
         """Measure the sandbox's files once a minute; one that has too many is paused."""

@@ -5,7 +5,6 @@ unknown, here and at the agent: no agent repeats an action without being told. A
 forgotten says so.
 """
 
-import json
 import logging
 from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
@@ -19,7 +18,7 @@ from store.errors import SecretsRefused
 from store.sandbox_record import Sandbox
 from store.start_tasks import FINISHED
 from supervisor.agent_log import Mark, catch_up, posted_of
-from wire import EXECUTION_STATUSES, ConversationId, Event, Micros, read_event
+from wire import EXECUTION_STATUSES, ConversationId, Event, own_event, read_event
 
 log = logging.getLogger("supervisor")
 
@@ -114,7 +113,7 @@ class Settlement:
                 status = self._agent.state(self._id).get("execution_status")
         self._say_what_was_in_flight()
         if not waits:
-            self._store.events.reopen(self._id, [])
+            self._store.confirmations.reopen(self._id, [])
         if status in EXECUTION_STATUSES:
             self._set_status(status)
         return mark
@@ -152,7 +151,7 @@ class Settlement:
             return False
         delivery = self._store.deliveries.get(self._id)
         decided = delivery.actions if delivery else []
-        self._store.events.reopen(self._id, [action for action in actions if action.id not in decided])
+        self._store.confirmations.reopen(self._id, [action for action in actions if action.id not in decided])
         return True
 
     def _close_in_flight(self, mark: Mark) -> Mark:
@@ -170,7 +169,7 @@ class Settlement:
             log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
         mark = self._catch_up(mark)
         self._close([one for one in self._unfinished() if not self._agent.has_event(self._id, one.id)], IN_FLIGHT)
-        self._store.events.reopen(self._id, [])
+        self._store.confirmations.reopen(self._id, [])
         return mark
 
     def _say_what_was_in_flight(self) -> None:
@@ -180,7 +179,7 @@ class Settlement:
             tools = ", ".join(str(action.fields.get("tool_name")) for action in closed)
             identity = str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._id} in flight: {closed[0].id}"))
             members = {"code": "ActionInterrupted", "detail": f"{IN_FLIGHT} Tools: {tools}"}
-            self._append(_event(identity, "ConversationErrorEvent", "environment", wire.now(), **members))
+            self._append(own_event(identity, "ConversationErrorEvent", wire.now(), **members))
 
     # an agent server that has forgotten the conversation
 
@@ -199,7 +198,7 @@ class Settlement:
         if not (mark.forgotten and mark.posted == posted):
             self._append(self._error("ConversationForgotten", FORGOTTEN.replace("{id}", self._id)))
         self._close(self._unfinished(), IN_FLIGHT)
-        self._store.events.reopen(self._id, [])
+        self._store.confirmations.reopen(self._id, [])
         if delivery := self._store.deliveries.get(self._id):
             self._store.deliveries.settle(self._id, delivery)
         self._set_status("paused")
@@ -217,7 +216,7 @@ class Settlement:
         group = newest[0].fields.get("llm_response_id") if newest else None
         found = {one.id: one for one in newest[:1]}
         found |= {one.id: one for one in newest if group and one.fields.get("llm_response_id") == group}
-        for event_id in self._store.events.open_ids(self._id):
+        for event_id in self._store.confirmations.open_ids(self._id):
             if event_id not in found:
                 found[event_id] = read_event(self._store.events.get(self._id, event_id))
         return sorted(found.values(), key=lambda one: one.at)
@@ -244,18 +243,18 @@ class Settlement:
             tool = {name: str(action.fields.get(name) or "") for name in ("tool_name", "tool_call_id")}
             identity = self._derived(f"closes {action.id}")
             at = max(wire.now(), action.at)
-            self._append(_event(identity, "AgentErrorEvent", "agent", at, **tool, error=reason))
+            self._append(own_event(identity, "AgentErrorEvent", at, "agent", **tool, error=reason))
 
     def _set_status(self, status: str) -> None:
         """Append a state event, unless the conversation has that status."""
         if self._store.conversations.get(self._id)["execution_status"] != status:
             members = {"key": "execution_status", "value": status}
-            self._append(_event(str(uuid4()), "ConversationStateUpdateEvent", "environment", wire.now(), **members))
+            self._append(own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **members))
 
     def _error(self, code: str, detail: str) -> Event:
         """An event that the conversation gets once per start."""
         members = {"code": code, "detail": detail}
-        return _event(self._derived(code), "ConversationErrorEvent", "environment", wire.now(), **members)
+        return own_event(self._derived(code), "ConversationErrorEvent", wire.now(), **members)
 
     def _derived(self, what: str) -> str:
         return str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._sandbox.start} {self._id} {what}"))
@@ -266,9 +265,3 @@ class Settlement:
 
 def _tells_of_flight(end: Event | None) -> bool:
     return end is not None and IN_FLIGHT in (end.fields.get("rejection_reason"), end.fields.get("error"))
-
-
-def _event(identity: str, kind: str, source: str, at: Micros, **members: str) -> Event:
-    """An event of this server's own, as the wire has it."""
-    fields = {"id": identity, "timestamp": wire.event_time(at), "source": source, **members, "kind": kind}
-    return read_event(json.dumps(fields).encode())

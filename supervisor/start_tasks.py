@@ -148,7 +148,7 @@ class StartDriver:
             if sandbox.status == "RUNNING" and sandbox.wanted == "running":
                 return sandbox
             if sandbox.status == "PAUSED":
-                self._store.sandboxes.ask(identity, "resume")
+                with_room(self._store, lambda: self._store.sandboxes.ask(identity, "resume"))
             if sandbox.status in ("ERROR", "MISSING") or sandbox.wanted == "deleted":
                 raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {sandbox.detail or 'no reason known'}")
             time.sleep(_POLL)

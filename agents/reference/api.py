@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
 
 from agents.reference.conversation import Conversation
+from agents.reference.decisions import Stale, read_decisions
 from agents.reference.events import Event
 from agents.reference.journal import DiskError
 from agents.reference.log import MOST_RESPONSES
@@ -141,7 +142,15 @@ def respond_to_confirmation(identity: str) -> Response:
     reason = given.get("reason", "User rejected the action.")
     if not isinstance(reason, str):
         abort(422, "reason should be a string")
-    found(identity).decide(given.get("accept") is True, reason)
+    if given.get("decisions") is None:
+        found(identity).decide(given.get("accept") is True, reason)
+        return done()
+    try:
+        found(identity).decide_each(read_decisions(given["decisions"], reason))
+    except ValueError as error:
+        abort(422, str(error))
+    except Stale as error:
+        abort(409, str(error))
     return done()
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from agents.reference import events
+from agents.reference.decisions import Decision, as_decided, decided, undecided
 from agents.reference.events import Event
 from agents.reference.files import Files
 from agents.reference.journal import DiskError
@@ -20,6 +21,7 @@ from agents.reference.log import Log, State, moved, usage
 from agents.reference.mind import Mind, Response, Unwanted
 from agents.reference.policy import holds
 from agents.reference.terminal import Terminal
+from agents.reference.tools import BadCall
 
 #: the reason of a rejection by a new message
 SUPERSEDED = "Superseded by a new user message."
@@ -117,6 +119,15 @@ class Conversation:
                 self.run()
             else:
                 self.log.step(*self._rejected(reason))
+                self._work_if_running()
+
+    def decide_each(self, decisions: list[Decision]) -> None:
+        """Take single decisions, all or nothing; the run goes on once the last action is decided. Raises Stale."""
+        with self._lock:
+            state, step = decided(self.log, decisions)
+            if step or state != self.log.state:
+                self.log.step(state, step)
+                self._work_if_running()
 
     def set_policy(self, policy: dict[str, Any]) -> None:
         with self._lock:
@@ -134,11 +145,9 @@ class Conversation:
             self._drop_response()
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
-        """The state after a rejection of the open actions, and the events of that step."""
-        step = list[Event]()
-        state = moved(self.log.state._replace(open=[]), "idle", step)
-        step += [events.rejection(self.log.known(action_id), reason) for action_id in self.log.state.open]
-        return state, step
+        """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
+        rejections = [{"action_id": one, "decision": "reject", "reason": reason} for one in undecided(self.log.state)]
+        return decided(self.log, rejections)
 
     def _move(self, status: str) -> None:
         step = list[Event]()
@@ -218,7 +227,7 @@ class Conversation:
         state, step = self.log.state, [*response.events]
         actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
         unanswered = [message for message in state.unanswered if message not in response.answered]
-        state = state._replace(unanswered=unanswered, open=[action["id"] for action in actions])
+        state = state._replace(unanswered=unanswered, open=[action["id"] for action in actions], decided={})
         if response.stats:
             state = state._replace(stats=response.stats)
             step.append(events.change("stats", usage(response.stats)))
@@ -244,6 +253,10 @@ class Conversation:
         """
         action = self.log.first_open()
         self.log.step(self.log.state._replace(started=True), [])
+        try:
+            action = as_decided(action, self.log.state)
+        except BadCall as error:
+            return partial(self._close, events.failure(action, str(error)))
         if action["action"]["kind"] == "TerminalAction":
             if refused := self._terminal.start(action["action"]["command"], self._secrets):
                 return partial(self._close, events.observation(action, refused))

@@ -1,5 +1,6 @@
 """The events of the reference agent. Source: the agent-server wire."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -51,7 +52,13 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
 
 
 def observation(of: Event, seen: Event) -> Event:
-    """The result of an executed action. seen: `content`, `is_error`, and what the tool adds."""
+    """The result of an executed action. seen: `content`, `is_error`, and what the tool adds.
+
+    An action with `edited` was executed with these arguments instead of its own, which the result says.
+    """
+    if "edited" in of:
+        notice = f"A person has edited the arguments before this was executed: {json.dumps(of['edited'])}"
+        seen = {**seen, "content": [*parts(notice), *seen["content"]]}
     kind = of["action"]["kind"].replace("Action", "Observation")
     return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation={**seen, "kind": kind})
 

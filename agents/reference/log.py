@@ -11,14 +11,15 @@ from agents.reference.webhooks import Webhooks
 #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
 MOST_RESPONSES = 500
 
-#: the agent that clients of the wire can read where the start request names none
-NO_MODEL = {"kind": "Agent", "llm": {"model": "none", "usage_id": "agent"}, "tools": []}
+
+#: what this agent understands of decisions. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit"]
 
 
 class State(NamedTuple):
     """What is left to do after a step. The lists hold ids of events; a list is replaced, never changed.
 
-    The open actions are approved, unless the status is `waiting_for_confirmation`.
+    The open actions are approved, unless the status is `waiting_for_confirmation`: then those in `decided` are.
     """
 
     policy: dict[str, Any]
@@ -26,6 +27,7 @@ class State(NamedTuple):
     unanswered: list[str] = []  # messages
     open: list[str] = []  # actions without a result
     started: bool = False  # the first open action is about to be executed, is, or was cut short
+    decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `decisions.py`
     stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
 
 
@@ -52,11 +54,11 @@ class Log:
         """The ConversationInfo of the agent-server wire."""
         updated_at = self.events[-1]["timestamp"] if self.events else self.start["created_at"]
         return {
-            **{name: self.start[name] for name in ("id", "workspace", "title", "tags")},
-            "agent": {**NO_MODEL, **(self.start["agent"] or {})},
+            **{name: self.start[name] for name in ("id", "agent", "workspace", "title", "tags")},
             "execution_status": self.state.status,
             "confirmation_policy": self.state.policy,
             "max_iterations": self.most_responses,
+            "capabilities": CAPABILITIES,
             "stats": usage(self.state.stats),
             "created_at": f"{self.start['created_at']}Z",
             "updated_at": f"{updated_at}Z",

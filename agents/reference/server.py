@@ -56,8 +56,7 @@ class Server:
             journal = self._journal(identity)
             kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
             make_folder(working_folder(given["workspace"]))
-            agent = described(given["agent"], self._llm.with_given(llm).model)
-            journal.create({"id": str(identity), "created_at": now(), **given, "agent": agent, "llm": kept})
+            journal.create({"id": str(identity), "created_at": now(), **given, "llm": kept})
             try:
                 new = self._load(identity, secrets, llm["api_key"])
             except DiskError:
@@ -83,6 +82,7 @@ class Server:
         given, folder = kept.start.get("llm") or {}, working_folder(kept.start["workspace"])
         llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
         mind: Mind = Model(llm, folder) if llm.model else Rule()
+        kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], llm.model)})
         log, files = Log(kept, journal, self._webhooks), Files(folder, self._folder)
         conversation = Conversation(log, mind, Terminal(folder), files, secrets)
         if kept.state is None:
@@ -105,12 +105,11 @@ def working_folder(workspace: dict[str, Any] | None) -> Path:
     return here / os.path.normpath(f"/{given}").lstrip("/")
 
 
-def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any] | None:
-    """The agent as clients are told of it: as a start request has it, or so that the SDK can read it."""
-    if not model or (agent and agent.get("llm")):
-        return agent
-    tools = [{"name": name} for name in ("terminal", "file_editor")]
-    return {"kind": "Agent", "llm": {"model": model, "usage_id": "agent"}, "tools": tools, **(agent or {})}
+def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:
+    """The agent as clients are told of it: as the start request has it, with what the SDK needs to read it."""
+    tools = [{"name": name} for name in ("terminal", "file_editor")] if model else []
+    llm = {"model": model or "none", "usage_id": "agent"}
+    return {"kind": "Agent", "llm": llm, "tools": tools, **(agent or {})}
 
 
 def make_folder(folder: Path) -> None:

@@ -34,7 +34,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.docker.engine import docker
 from runtimes.docker.files import FILLS, Files, remove_container
 from runtimes.docker.settings import HOST, ISOLATION, SANDBOX, START, arguments, name_of
@@ -141,6 +141,12 @@ class DockerRuntime(Files):
                         raise
                 time.sleep(_CONFLICT_POLL)
 
+    def usage(self, sandbox_id: str) -> Usage:
+        """What the engine measures of the container now; memory is without the files that the kernel can drop."""
+        with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
+            return _usage(engine.containers.get(name_of(sandbox_id)).stats(stream=False, one_shot=True))
+        return Usage(None, None)
+
     def logs(self, handle: Handle, tail: int) -> str:
         """The last lines that the container printed, as far as the engine keeps them."""
         if tail <= 0:
@@ -220,6 +226,16 @@ def _handle(sandbox_id: str, container: str | None = None, ports: dict[str, int]
     """container: its id; None for a volume without a container."""
     words = {"runtime": "docker", "sandbox_id": sandbox_id, "container": container, "ports": ports or {}}
     return Handle({**words, "isolation": ISOLATION})
+
+
+def _usage(stats: Any) -> Usage:
+    """The engine's figures; it leaves out those of a container that does not run."""
+    memory, used = stats.get("memory_stats") or {}, None
+    if "usage" in memory:
+        pages = memory.get("stats") or {}  # of cgroup v2, or of v1
+        used = int(memory["usage"]) - int(pages.get("inactive_file", pages.get("total_inactive_file", 0)))
+    nanoseconds = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
+    return Usage(used, nanoseconds / 1e9 if used is not None and nanoseconds is not None else None)
 
 
 def _last_lines(container: "Container", tail: int) -> str:

@@ -40,10 +40,13 @@ def sources() -> dict[str, str]:
     folder = files(__name__)
     texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
     return {
-        name.removesuffix(".lua"): _INCLUDE.sub(lambda match: texts[match[1]], text)
-        for name, text in texts.items()
-        if not name.startswith("_")
+        name.removesuffix(".lua"): _included(text, texts) for name, text in texts.items() if not name.startswith("_")
     }
+
+
+def _included(text: str, texts: dict[str, str]) -> str:
+    """A text with the texts that it names in their places, and with those that they name."""
+    return _INCLUDE.sub(lambda match: _included(texts[match[1]], texts), text)
 
 
 class Scripts:
@@ -63,13 +66,17 @@ class Scripts:
     note_settled: Script
     send_message: DecidingScript
     count_events: Script
+    count_over_time: Script
     page_events: Script
+    page_audit: Script
     locate_event: DecidingScript
     get_events: Script
     get_final_event: Script
     read_events: Script
     decide_pending: DecidingScript
     list_pending: Script
+    list_decisions: Script
+    read_approvals: Script
     create_conversation: DecidingScript
     change_status: DecidingScript
     set_fields: DecidingScript
@@ -129,13 +136,33 @@ class Scripts:
     live_access_keys: Script
     list_access_keys: Script
     revoke_access_key: Script
+    make_rule: DecidingScript
+    revoke_rule: Script
+    list_rules: Script
+    claim_rule_uses: Script
+    return_rule_uses: Script
     make_ticket: Script
     take_ticket: Script
+    read_link: Script
+    take_link: DecidingScript
     claim_idempotency_key: DecidingScript
     end_idempotency_claim: DecidingScript
     count_hit: Script
     take_place: DecidingScript
     leave_place: Script
+    note_approvals: DecidingScript
+    page_pending_actions: Script
+    read_changes: Script
+    read_list_changes: Script
+    due_approvals: Script
+    claim_sweep: Script
+    empty_outbox: Script
+    open_targets: Script
+    queue_notifications: Script
+    claim_notification: Script
+    renew_notification: Script
+    close_notification: DecidingScript
+    read_targets: Script
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():

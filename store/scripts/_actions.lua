@@ -1,7 +1,10 @@
--- _actions: the open, unanswered actions of a conversation. Needs _log.
--- An action is {id, seq, at = µs as text, time = naive UTC text, since = when it came in, UTC text with Z,
+-- _actions: the open actions of a conversation, and the decisions about them. Needs _log, _audit.
+-- A record is {id, seq, at = µs as text, time = naive UTC text, since = when it came in, UTC text with Z,
 -- group = its response's id as JSON ("" none), call = its tool call's id as JSON ("" none),
--- subject = the members by which an observation names it, as JSON without braces}.
+-- subject = the members by which an observation names it, as JSON without braces, name = its id as canonical JSON,
+-- digest, tool = the tool's name as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline)},
+-- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited ones as JSON,
+-- released = true: the conversation has gone on with it}. A rejected one is kept only until a sandbox's agent is told.
 
 -- In log order.
 local function open_actions()
@@ -15,6 +18,24 @@ local function open_actions()
   return actions
 end
 
+-- Those of them that wait for a decision, while the conversation waits.
+local function undecided(actions)
+  local waiting = {}
+  for _, action in ipairs(actions) do
+    if not action.decided then waiting[#waiting + 1] = action end
+  end
+  return waiting
+end
+
+-- Those that a message overtakes: undecided, or decided and not yet gone on with.
+local function unreleased(actions)
+  local held = {}
+  for _, action in ipairs(actions) do
+    if not action.released then held[#held + 1] = action end
+  end
+  return held
+end
+
 -- The stamp for events about these actions: never earlier than an action, also when the agent's clock is ahead.
 local function not_before(actions, stamp)
   for _, action in ipairs(actions) do
@@ -23,21 +44,52 @@ local function not_before(actions, stamp)
   return stamp
 end
 
--- From now on no open action can be decided.
-local function close_actions()
-  redis.call('DEL', root .. ':pending')
+local function keep_action(action)
+  local id = action.id
+  action.id = nil
+  redis.call('HSET', root .. ':pending', id, cjson.encode(action))
+  action.id = id
 end
 
--- Rejects every given action: status idle, then one UserRejectObservation each, in log order.
-local function reject_actions(actions, reason, stamp)
-  stamp = not_before(actions, stamp)
-  set_status('idle', stamp)
+-- From now on these actions are open no longer.
+local function close_actions(actions)
+  local ids = {}
+  for i, action in ipairs(actions) do ids[i] = action.id end
+  call_with_all('HDEL', root .. ':pending', ids)
+end
+
+-- Approves the given actions, with edited arguments where a record has them: they stay open until they are observed.
+local function release_actions(actions)
+  for _, action in ipairs(actions) do
+    action.released, action.reason = true, nil
+    keep_action(action)
+  end
+end
+
+-- Appends one UserRejectObservation for each of the given actions, in log order, and closes them.
+local function reject_actions(actions, stamp)
   for _, action in ipairs(actions) do
     local id = next_id()
     append_event(id, 'UserRejectObservation:environment', stamp.score,
       '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"environment",' .. action.subject ..
-      ',"rejection_reason":' .. reason .. ',"rejection_source":"user","kind":"UserRejectObservation"}', '')
+      ',"rejection_reason":' .. action.reason .. ',"rejection_source":"user","kind":"UserRejectObservation"}', '')
   end
-  close_actions()
+  close_actions(actions)
+end
+
+-- Decides all given actions alike and audits it. by: {actor, reason = as JSON, said = as canonical JSON, time}.
+-- Returns the stamp of the events.
+local function decide_alike(actions, verb, by, stamp)
+  stamp = not_before(actions, stamp)
+  write_audit(verb, actions, by.actor, by.said, by.time)
+  change_approvals()
+  for _, action in ipairs(actions) do action.decided, action.reason = verb, by.reason end
+  if verb == 'approve' then
+    set_status('running', stamp)
+    release_actions(actions)
+  else
+    set_status('idle', stamp)
+    reject_actions(actions, stamp)
+  end
   return stamp
 end

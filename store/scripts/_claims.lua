@@ -1,5 +1,5 @@
 -- _claims: what a batch of a sandbox claims of people (see `store/claims.py`), and the actions that its agent resumed
--- without a decision of this server. Needs _log, _actions, _batch.
+-- without a decision of this server. Needs _log, _audit, _actions, _batch.
 local WAITING = 'waiting_for_confirmation'
 local expected -- nil until an event of the batch claims something; claim → its members of conv:{id}:echoes
 local spent, unowned, resumed = {}, {}, {}
@@ -24,23 +24,33 @@ local function forget_spent()
   for _, member in ipairs(spent) do redis.call('ZREM', root .. ':echoes', member) end
 end
 
--- The agent closes an action by itself. A decision taken here has closed all open actions before.
+-- The agent closes an action by itself, without a decision taken here.
 local function note_closed(id)
   read_open()
-  if log.status == WAITING and open.by_id[id] then resumed[#resumed + 1] = open.by_id[id] end
+  local action = open.by_id[id]
+  if log.status == WAITING and action and not action.decided then resumed[#resumed + 1] = action end
 end
 
--- The agent sets a status: if it waits no longer, what was open is resumed, and can no longer be decided.
-local function note_left(status)
+-- The agent sets a status: if it waits no longer, what waited is resumed. In a sandbox it can no longer be decided.
+local function note_left(status, in_sandbox)
   if log.status ~= WAITING or status == WAITING then return end
   read_open()
   local left = {}
-  for _, action in pairs(open.by_id) do left[#left + 1] = action end
+  for _, action in pairs(open.by_id) do
+    if not action.released then left[#left + 1] = action end
+  end
   table.sort(left, function(a, b) return a.seq < b.seq end)
   for _, action in ipairs(left) do
-    resumed[#resumed + 1] = action
-    close_action(action.id)
+    if in_sandbox or not action.decided then resumed[#resumed + 1] = action end
+    if in_sandbox then close_action(action.id) end
   end
+end
+
+-- Audits the resumed actions. by: who posts, as canonical JSON. time: UTC text with Z.
+local function audit_resumed(by, time)
+  if #resumed == 0 then return end
+  write_audit('unapproved', resumed, by, '"The agent went on without a decision."', time)
+  change_approvals()
 end
 
 -- Appends an event that names the resumed actions. Returns their ids as a JSON list, '' for none.

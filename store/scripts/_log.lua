@@ -93,7 +93,8 @@ local function write_events()
 end
 
 -- Writes the changes, signals new events to the followers, and returns the reply of every script that writes:
--- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, more…}. now: UTC text with Z.
+-- {outcome, revision, execution_status, created_at, updated_at, groups, title as JSON, "1" where its approvals changed or
+-- may not be indexed yet, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now
@@ -105,6 +106,6 @@ local function close_log(outcome, now, ...)
     call_with_all('HSET', root, fields)
     if #log.events > 0 then redis.call('PUBLISH', root .. ':signal', string.format('%d', log.seq)) end
   end
-  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups,
-    redis.call('HGET', root, 'title') or 'null', ...}
+  return {outcome, log.revision, log.status, log.created_at, log.updated_at, log.groups, redis.call('HGET', root, 'title')
+    or 'null', (log.approvals or log.status == 'waiting_for_confirmation') and '1' or '', ...}
 end

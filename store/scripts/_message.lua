@@ -1,8 +1,8 @@
--- _message: the effect of a user's message on a conversation. Needs _log, _actions, _status.
-local function append_message(stamp, id, pair, bytes, text, run, reason)
-  local actions = log.status == 'waiting_for_confirmation' and open_actions() or {}
-  if #actions > 0 then
-    reject_actions(actions, reason, stamp)
+-- _message: the effect of a user's message on a conversation. Needs _log, _status, _audit, _actions.
+-- by: who sends it, as `decide_alike` takes it. The caller has found out what it rejects.
+local function append_message(stamp, id, pair, bytes, text, run, rejected, by)
+  if #rejected > 0 then
+    decide_alike(rejected, 'reject', by, stamp)
   elseif not run and after('message') ~= log.status then
     set_status(after('message'), stamp)
   end

@@ -1,11 +1,12 @@
 -- _outstanding: the decision that a conversation's agent may not have received. Included, after _clock.lua, where `root` is
 -- the conversation's.
 
--- Returns {id, "accept" | "reject", reason as JSON, ids of the actions as JSON, µs since the decision}, empty if there is none.
+-- Returns {id, "accept" | "reject", reason as JSON, ids of the actions as JSON, the decision of each as JSON ("" alike),
+-- µs since the decision}, empty if there is none.
 local function outstanding()
   local delivery = redis.call('HMGET', root, 'delivery_id', 'delivery_verb', 'delivery_reason', 'delivery_actions',
-    'delivery_at')
+    'delivery_decisions', 'delivery_at')
   if not delivery[1] then return {} end
-  delivery[5] = string.format('%.0f', now - delivery[5])
+  delivery[5], delivery[6] = delivery[5] or '', string.format('%.0f', now - delivery[6])
   return delivery
 end

@@ -1,6 +1,8 @@
 -- _sandbox: the state machine of sandboxes, and the upkeep of their indexes. Included, after _clock.lua, by every
 -- script that reads or writes sandboxes. A sandbox has a status, which a supervisor observes, and a desired state.
+-- include: _outbox.lua
 local root = KEYS[1]
+-- include: _changes.lua
 
 -- The verbs of clients: status → {desired state from now on, status}. A status that is not named refuses.
 local ASKED = {
@@ -33,16 +35,20 @@ local function close_keys(id)
   redis.call('HDEL', root .. ':keys', field(id, 'hook_hash') or '', 'session ' .. (field(id, 'session_hash') or ''))
 end
 
--- Sets a status and moves the sandbox in the indexes.
+-- Sets a status, which is told, and moves the sandbox in the indexes.
 local function set_status(id, status)
   local known, spec, created = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'created_at'))
   if known == status then return end
+  note_change(id)
   if known then
     for _, index in ipairs(indexes(known, spec)) do redis.call('ZREM', root .. index, id) end
   end
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZADD', root .. index, created, id) end
   redis.call('HSET', root .. ':box:' .. id, 'status', status, 'changed_at', now)
-  if status == 'ERROR' then close_keys(id) end
+  if status == 'ERROR' then
+    close_keys(id)
+    push_outbox(root, {id = 'msg_' .. id .. '-' .. now, type = 'sandbox.error', at = now, sandbox_id = id})
+  end
 end
 
 -- Whether a supervisor speaks for the host of a sandbox: nil if it is on another host, false if another one speaks.
@@ -56,6 +62,7 @@ local function remove(id, files)
   local status, spec, host, runtime = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'host',
     'runtime'))
   if not status then return end
+  note_change(id)
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
   redis.call('ZREM', root .. ':created', id)
   redis.call('ZREM', root .. ':unclaimed', id)

@@ -3,7 +3,7 @@
 -- ARGV  1 fork id, which the copy's keys bear and which is its incarnation   2 now, µs
 --       3 number of claims   then "CLAIM TOKEN" of each that its agent is expected to make
 --       then fields of the hash: name, value, …
--- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title} | false: the copy has
+-- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: the copy has
 --          expired
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside five
 -- Idempotent  by fork id: a repeat finds the copy renamed
@@ -30,5 +30,6 @@ for i = 4, 3 + claims do
   expect(claim, token, ARGV[2])
 end
 redis.call('HSET', root, unpack(ARGV, 4 + claims))
+redis.call('PERSIST', root .. ':audit') -- that of an earlier conversation of this id goes on
 open_log('')
 return close_log('adopted', '')

@@ -9,26 +9,32 @@
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox that sends them ("" none), which must be the conversation's
 --       6 most open actions   7 most "KIND:SOURCE" pairs   8 "1" where the server itself made the events, else ""
+--       9 who posts them, as canonical JSON   10 seconds until a pending action expires, where the conversation says
+--       nothing (0: never)
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
 --       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
 -- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "unowned", revision,
---          execution_status, created_at, updated_at, groups, title, number appended, last seq, JSON list: the places of
+--          execution_status, created_at, updated_at, groups, title, whether approvals matter, number appended, last seq, JSON list: the places of
 --          unowned events, from 0, or the ids of actions that the agent resumed; "" none} | false: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: the event of a known id is skipped with its effect
+-- include: _clock.lua
 -- include: _log.lua
+-- include: _sha256.lua
+-- include: _audit.lua
 -- include: _actions.lua
 -- include: _batch.lua
 -- include: _claims.lua
 if not open_log(ARGV[1]) then return false end
 local state = redis.call(
-  'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due')
+  'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
+  'confirmation_seconds')
 local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, STEP = 9, 6
+local FIRST, STEP = 11, 6
 local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, places)
@@ -51,7 +57,7 @@ local function set(fields, snapshot_id, score, fetched)
   log.changed, log.fields.snapshot_id = true, snapshot_id or log.fields.snapshot_id
   for name, value in pairs(fields) do
     if name == 'execution_status' then
-      if by_agent then note_left(value) end
+      if ARGV[8] == '' then note_left(value, by_agent) end
       ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
     elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
@@ -69,7 +75,7 @@ local function apply(effect, id, seq, score)
     if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
   end
   if effect.close then
-    if by_agent and not effect.fetched then note_closed(effect.close) end
+    if ARGV[8] == '' and not effect.fetched then note_closed(effect.close) end
     close_action(effect.close)
   end
   if effect.close_call then close_call(effect.close_call) end
@@ -94,29 +100,27 @@ for i = FIRST, #ARGV, STEP do
 end
 if #unowned > 0 then return refuse('unowned', '[' .. table.concat(unowned, ',') .. ']') end
 
-local names, fresh = {}, 0
-for pair in pairs(log.times) do names[#names + 1] = pair end
-for _, is_known in ipairs(#names > 0 and redis.call('SMISMEMBER', root .. ':pairs', unpack(names)) or {}) do
-  fresh = fresh + 1 - is_known
-end
-if fresh > 0 and redis.call('SCARD', root .. ':pairs') + fresh > most_pairs then return refuse('too_many_pairs') end
+if pairs_after() > most_pairs then return refuse('too_many_pairs') end
 
 local waiting = {}
 for _, action in ipairs(held) do
   if waits(action) then waiting[#waiting + 1] = action end
 end
 local waits_now = #waiting > 0 or log.status == WAITING
-if open and waits_now and sandbox == '' and log.held ~= '' and (waited and open.count or open.fresh) > most_open then
+if open and waits_now and sandbox == '' and log.held ~= '' and (waited and open.undecided or open.fresh) > most_open then
   return refuse('too_many_pending')
 end
 if by_agent and appended > 0 then
   log.fields.posted = string.format('%d', (state[3] or 0) + appended)
 end
 forget_beyond(most_open)
+if waits_now then set_deadlines(tonumber(state[7] or ARGV[10]), not waited) end
 write_open()
+if waits_now ~= waited or (waits_now and open) then change_approvals() end
+audit_resumed(ARGV[9], ARGV[4])
 if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
 forget_spent()
-local told = say_resumed(stamp, state[4])
+local told = by_agent and say_resumed(stamp, state[4]) or ''
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
 if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
 return close_log('appended', ARGV[4], appended, log.seq, told)

@@ -31,6 +31,7 @@ if verb == 'resume' then
   local room, number = make_room(tonumber(cap), policy)
   if not room then return {'full', status, number} end
   redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now, 'start_after', '0', 'detail', '')
+  note_change(id)
   if host == '' then redis.call('ZADD', root .. ':unclaimed', now, id) end
 elseif verb == 'delete' then
   close_keys(id)

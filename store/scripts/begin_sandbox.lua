@@ -20,4 +20,5 @@ redis.call('HINCRBY', root .. ':box:' .. id, 'start', 1)
 redis.call('HSET', root .. ':keys', hash, id, 'session ' .. session_hash, id)
 redis.call('HSET', root .. ':box:' .. id, 'agent_key', agent_key, 'hook_hash', hash, 'session_hash', session_hash, 'starting_at', now, 'handle', '',
   'agent_url', '', 'urls', '[]', 'resumes', '', 'runtime', runtime)
+note_change(id)
 return 'begun'

@@ -13,5 +13,6 @@ if occupied - redis.call('ZCARD', root .. ':unclaimed') >= tonumber(ARGV[2]) the
 redis.call('ZREM', root .. ':unclaimed', id)
 if not field(id, 'status') then return false end
 redis.call('HSET', root .. ':box:' .. id, 'host', ARGV[1])
+note_change(id)
 redis.call('SADD', root .. ':host:' .. ARGV[1], id)
 return id

@@ -5,12 +5,15 @@
 --       10 "CLAIM TOKEN" that its agent is expected to make ("" none)   11 sealed body that started its agent ("" none)
 --       12 words of secrets, twice their number   then name, sealed value, … of each secret
 --       then the fields of the hash: name, value, …
--- Returns  {"created" | "exists", revision, execution_status, created_at, updated_at, groups, title}
+-- Returns  {"created" | "exists", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter}
 -- Cost  O(1)
 -- Idempotent  by incarnation: a repeat of the call that created returns "created" and writes nothing
+-- include: _clock.lua
 -- include: _log.lua
--- include: _actions.lua
 -- include: _status.lua
+-- include: _sha256.lua
+-- include: _audit.lua
+-- include: _actions.lua
 -- include: _message.lua
 -- include: _echoes.lua
 local incarnation = redis.call('HGET', root, 'incarnation')
@@ -19,6 +22,7 @@ if incarnation then
   return close_log(incarnation == ARGV[5] and 'created' or 'exists', ARGV[4])
 end
 
+redis.call('PERSIST', root .. ':audit') -- that of an earlier conversation of this id goes on
 local words = tonumber(ARGV[12])
 redis.call('HSET', root, 'incarnation', ARGV[5], unpack(ARGV, 13 + words))
 if words > 0 then redis.call('HSET', root .. ':secrets', unpack(ARGV, 13, 12 + words)) end
@@ -29,6 +33,6 @@ if ARGV[10] ~= '' then
 end
 open_log(ARGV[1])
 if ARGV[6] ~= '' then
-  append_message({iso = ARGV[2], score = ARGV[3]}, ARGV[6], ARGV[7], ARGV[8], ARGV[9], true, '""')
+  append_message({iso = ARGV[2], score = ARGV[3]}, ARGV[6], ARGV[7], ARGV[8], ARGV[9], true, {})
 end
 return close_log('created', ARGV[4])

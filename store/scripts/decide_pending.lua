@@ -1,54 +1,75 @@
--- decide_pending: accept or reject the pending actions, all at once; the first decision wins.
--- Accept: status running. Reject: status idle, then one UserRejectObservation per action in log order.
--- Either way the actions can no longer be decided. In a sandbox the agent writes status and observations when it receives
--- the decision, which stands in the fields `delivery_…` until then: the caller delivers it, and nothing else changes.
+-- decide_pending: decide pending actions, all alike or each by itself; the first decision of an action wins. Those whose
+-- deadline has passed are rejected first, whoever decides what. Each decision is audited.
+-- When the last pending action is decided, the conversation goes on: running if any was approved, else idle. A rejected
+-- action gets its UserRejectObservation at once; an approved one stays open until it is observed. In a sandbox the agent
+-- writes status and observations when it receives the decisions, which stand in the fields `delivery_…` until then: the
+-- caller delivers them. An agent without the capability `decide_each` takes one decision for all. Where the agent ended
+-- the last undecided action by itself, the decisions of the others take effect here.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per decision; in a sandbox also the delivery's id
 --       2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
---       5 "accept" | "reject"   6 reason as JSON   7 sandbox that the conversation lives in ("" none)
+--       5 "approve" | "reject": what waits; "overtake": reject also what was decided and not gone on with;
+--         "each": as ARGV 13 says; "expire": nothing but what is due
+--       6 reason as JSON   7 sandbox that the conversation lives in ("" none)
 --       8 latest time of the decision by Redis' clock, µs ("" no matter): a later decision might stay undelivered
 --       9 "1": the caller may decide, else "0"   10 "CLAIM TOKEN" that the agent will make after this ("" none)
--- Returns  {"won" | "nothing_pending" | "late" | "forbidden", revision, execution_status, created_at, updated_at, groups, title, then in a sandbox
+--       11 actor as canonical JSON   12 reason as canonical JSON
+--       13 JSON list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
+--          digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest}
+-- Returns  {"won" | "nothing_pending" | "late" | "forbidden" | "stale", revision, execution_status, created_at, updated_at,
+--          groups, title, whether approvals matter, JSON list of {action_id, problem} of the stale ones, then in a sandbox
 --          what _outstanding.lua returns} | false: no such conversation in that sandbox
--- Cost  O(p log n): p pending actions, n events of the conversation
--- Idempotent  by id prefix: a repeat of the decision that won finds its own event, or its delivery, and returns "won"
+-- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
+-- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- include: _clock.lua
 -- include: _log.lua
+-- include: _sha256.lua
+-- include: _audit.lua
 -- include: _actions.lua
--- include: _status.lua
 -- include: _outstanding.lua
 -- include: _echoes.lua
+-- include: _decisions.lua
+-- include: _single.lua
 if not open_log(ARGV[1]) then return false end
-local sandbox_id = redis.call('HGET', root, 'sandbox_id') or ''
+local state = redis.call('HMGET', root, 'sandbox_id', 'decision_id', 'delivery_id', 'told.capabilities')
+local sandbox_id, capabilities = state[1] or '', state[4] or ''
 if sandbox_id ~= ARGV[7] then return false end
 
-local function close(outcome) return close_log(outcome, ARGV[4], unpack(outstanding())) end
+local function close(outcome, problems) return close_log(outcome, ARGV[4], problems or '', unpack(outstanding())) end
 
 if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close('won') end
-if redis.call('HGET', root, 'delivery_id') == ARGV[1] then return close('won') end
+if state[2] == ARGV[1] or state[3] == ARGV[1] then return close('won') end
 if ARGV[8] ~= '' and tonumber(now) > tonumber(ARGV[8]) then return close('late') end
-local actions = after(ARGV[5]) and open_actions() or {}
-if #actions > 0 and ARGV[9] ~= '1' then return close('forbidden') end
+local open = log.status == 'waiting_for_confirmation' and open_actions() or {}
+local waiting = undecided(open)
+if #waiting > 0 and ARGV[9] ~= '1' then return close('forbidden') end
 if ARGV[10] ~= '' then
   local claim, token = string.match(ARGV[10], '^(.*) (%S+)$')
   expect(claim, token, now)
 end
-if #actions == 0 then return close('nothing_pending') end
 
-local stamp = {iso = ARGV[2], score = ARGV[3]}
-if sandbox_id ~= '' then
-  local ids = {}
-  for _, action in ipairs(actions) do
-    ids[#ids + 1] = action.id
-    if ARGV[5] == 'reject' then expect('reject ' .. action.id, ARGV[1], now) end
-  end
-  redis.call('HSET', root, 'delivery_id', ARGV[1], 'delivery_verb', ARGV[5], 'delivery_reason', ARGV[6],
-    'delivery_actions', cjson.encode(ids), 'delivery_at', now)
-  close_actions()
-elseif ARGV[5] == 'accept' then
-  set_status(after('accept'), not_before(actions, stamp))
-  close_actions()
+local verb, by = ARGV[5], {actor = ARGV[11], reason = ARGV[6], said = ARGV[12], time = ARGV[4]}
+local together = sandbox_id ~= '' and not string.find(capabilities, '"decide_each"', 1, true)
+local due, fresh = split_due(waiting, together)
+if verb == 'each' then
+  local given = cjson.decode(ARGV[13])
+  local problems = problems_of(given, fresh, due, together, string.find(capabilities, '"edit"', 1, true))
+  if #problems > 0 then return close('stale', cjson.encode(problems)) end
+  choose_each(given, fresh, by)
+elseif verb == 'overtake' then
+  due, fresh = {}, unreleased(open)
+  choose(fresh, 'reject', by)
+elseif verb == 'expire' then
+  fresh = {}
 else
-  reject_actions(actions, ARGV[6], stamp)
+  choose(fresh, verb, by)
 end
-return close('won')
+if #waiting > 0 then choose(due, 'reject', expired(ARGV[4])) end
+local is_left = #waiting == 0 and verb ~= 'each' and #unreleased(open) > 0
+if #chosen == 0 and not is_left then return close('nothing_pending') end
+
+if #chosen > 0 then audit_chosen() else change_approvals() end
+redis.call('HSET', root, 'decision_id', ARGV[1])
+local stamp = not_before(open, {iso = ARGV[2], score = ARGV[3]})
+if sandbox_id == '' then go_on(open, stamp) else hand_over(open, stamp, together, ARGV[1]) end
+return close((#fresh > 0 or verb == 'expire') and 'won' or 'nothing_pending')

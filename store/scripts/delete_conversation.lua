@@ -1,20 +1,29 @@
--- delete_conversation: remove a conversation with all its keys; memory is freed in the background.
+-- delete_conversation: remove a conversation with all its keys but its audit; memory is freed in the background. What
+-- waited is audited as deleted.
 -- KEYS  1 conversation root, conv:{id}
--- ARGV  1 deletion id, one per request
--- Returns  {"deleted" | "gone": another request deleted it, less than a minute ago, its last revision}
+-- ARGV  1 deletion id, one per request   2 now, UTC text with Z   3 who deletes, as canonical JSON
+--       4 seconds for which the audit is kept
+-- Returns  {"deleted" | "gone": another request deleted it, less than a minute ago, its last revision, 1 if it has an audit}
 --          | false: no such conversation
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside nine
 -- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and touches nothing
-local root = KEYS[1]
-local state = redis.call('HMGET', root, 'text_chunk', 'revision')
+-- include: _clock.lua
+-- include: _log.lua
+-- include: _sha256.lua
+-- include: _audit.lua
+-- include: _actions.lua
+local state = redis.call('HMGET', root, 'text_chunk', 'revision', 'execution_status')
 if not state[1] then
   local id, revision = string.match(redis.call('GET', root .. ':deleted') or '', '^(%S+) (%S+)$')
-  return id and {id == ARGV[1] and 'deleted' or 'gone', revision}
+  return id and {id == ARGV[1] and 'deleted' or 'gone', revision, redis.call('EXISTS', root .. ':audit')}
 end
+local waiting = state[3] == 'waiting_for_confirmation' and unreleased(open_actions()) or {}
+if #waiting > 0 then write_audit('deleted', waiting, ARGV[3], '""', ARGV[2]) end
+redis.call('EXPIRE', root .. ':audit', ARGV[4])
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
 redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':pairs', root .. ':pending', root .. ':peaks',
   root .. ':secrets', root .. ':echoes', root .. ':start')
 redis.call('SET', root .. ':deleted', ARGV[1] .. ' ' .. state[2], 'EX', 60)
 redis.call('PUBLISH', root .. ':signal', '0')
-return {'deleted', state[2]}
+return {'deleted', state[2], redis.call('EXISTS', root .. ':audit')}

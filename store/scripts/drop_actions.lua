@@ -4,5 +4,9 @@
 -- Returns  number of actions that were open
 -- Cost  O(a): a actions
 -- Idempotent  a repeat finds none open
-local root = KEYS[1]
-return redis.call('HDEL', root .. ':pending', unpack(ARGV))
+-- include: _clock.lua
+-- include: _log.lua
+-- include: _audit.lua
+local dropped = redis.call('HDEL', root .. ':pending', unpack(ARGV))
+if dropped > 0 and redis.call('EXISTS', root) == 1 then change_approvals() end
+return dropped

@@ -4,7 +4,7 @@
 -- ARGV  1 id prefix of minted events, one per end of an agent server   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox   6 members of a ConversationErrorEvent, as JSON without braces ("" no such event)
 -- Returns  {"noted" | "foreign": the conversation is in another sandbox or in none, revision, execution_status, created_at,
---          updated_at, groups, title} | false: no such conversation
+--          updated_at, groups, title, whether approvals matter} | false: no such conversation
 -- Cost  O(log n): n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its event, and the conversation paused
 -- include: _log.lua

@@ -4,11 +4,14 @@
 -- Returns  {seq, since, event bytes, seq, since, event bytes, …} | false: no such conversation
 -- Cost  O(p log p): p open actions; replies with ARGV 2 bytes and one event at most
 -- Idempotent  reads only
+-- include: _clock.lua
 -- include: _log.lua
+-- include: _sha256.lua
+-- include: _audit.lua
 -- include: _actions.lua
 if not open_log('') then return false end
 local page, size = {}, 0
-for _, action in ipairs(log.status == 'waiting_for_confirmation' and open_actions() or {}) do
+for _, action in ipairs(log.status == 'waiting_for_confirmation' and undecided(open_actions()) or {}) do
   if action.seq > tonumber(ARGV[1]) then
     if size >= tonumber(ARGV[2]) then break end
     local bytes = redis.call('LINDEX', root .. ':log', action.seq - 1)

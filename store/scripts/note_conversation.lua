@@ -1,21 +1,24 @@
 -- note_conversation: enter a conversation into the listing, move it, or take it out; a note of an older revision is ignored.
+-- A change to `finished` or `error` is notified of; every one is told to those who follow the list.
 -- KEYS  1 listing root, conversations:{all}
 -- ARGV  1 conversation id   2 its revision   3 its execution_status ("" it is gone)
 --       4 time of its creation, µs   5 time of its last change, µs   6 groups that it is listed in, joined by commas
---       7 its title, folded; only members of a group are listed by title
+--       7 its title, folded; all and each group are listed by title, no status is
 -- Returns  "noted" | "late"
 -- Cost  O(g log c): c conversations, g groups
--- Idempotent  a repeat writes the same
+-- Idempotent  a repeat writes the same, and is told once more
+-- include: _clock.lua
+-- include: _outbox.lua
 local root = KEYS[1]
+-- include: _changes.lua
 local id, revision, status, created, updated, groups, title = unpack(ARGV)
 local known = redis.call('HGET', root .. ':revisions', id)
 local known_revision, known_status, known_groups = string.match(known or '', '^(%S+) (%S+) (.*)$')
 if known and tonumber(known_revision) > tonumber(revision) then return 'late' end
 local known_title = redis.call('HGET', root .. ':titles', id)
-title = groups ~= '' and title
 
 local function for_each_list(status, groups, act)
-  act('')
+  act('', true)
   act(':' .. status)
   for group in string.gmatch(groups, '[^,]+') do act(':' .. group, true) end
 end
@@ -30,16 +33,21 @@ if known and moves then
     if known_title then redis.call('ZREM', root .. ':title' .. list, known_title .. '\0' .. id) end
   end)
 end
+note_change(id)
 if status == '' then
   redis.call('HDEL', root .. ':revisions', id)
   redis.call('HDEL', root .. ':titles', id)
   return 'noted'
 end
 redis.call('HSET', root .. ':revisions', id, revision .. ' ' .. status .. ' ' .. groups)
-if title then redis.call('HSET', root .. ':titles', id, title) else redis.call('HDEL', root .. ':titles', id) end
-for_each_list(status, groups, function(list, is_group)
+if known and known_status ~= status and (status == 'finished' or status == 'error') then
+  push_outbox(root, {id = 'msg_' .. id .. '-' .. revision, type = 'conversation.' .. status, at = updated,
+    conversation_id = id})
+end
+redis.call('HSET', root .. ':titles', id, title)
+for_each_list(status, groups, function(list, by_title)
   if moves then redis.call('ZADD', root .. ':created' .. list, created, id) end
-  if moves and is_group then redis.call('ZADD', root .. ':title' .. list, 0, title .. '\0' .. id) end
+  if moves and by_title then redis.call('ZADD', root .. ':title' .. list, 0, title .. '\0' .. id) end
   redis.call('ZADD', root .. ':updated' .. list, updated, id)
 end)
 return 'noted'

@@ -1,9 +1,9 @@
 -- page_conversations: one page of the listing, from a cursor on. The listing alone decides which entries pass the filters.
 -- KEYS  1 listing root, conversations:{all}
--- ARGV  1 "created" | "updated" | "title", which only a group has   2 execution_status or group ("" all)
+-- ARGV  1 "created" | "updated" | "title", which no status has   2 execution_status or group ("" all)
 --       3 "asc" | "desc"   4 most entries to return   5 entries to scan, at most 1,000, with the next page's first
 --       6 cursor: time in µs or folded title   7 cursor: id ("" from the end of the order)
---       then the filters, "" for none: 8 execution_status   9 part of the folded title   10 "top": those without a parent
+--       then the filters, "" for none: 8 execution_statuses, joined by commas   9 part of the folded title   10 "top": those without a parent
 --       11 created since   12 created before   13 updated since   14 updated before, µs
 -- Returns  {cursor of the next page: {time or title, id}, empty where there is none,
 --          {id, time in µs or folded title, revision, …}}
@@ -11,7 +11,7 @@
 -- Idempotent  reads only
 -- include: _rank.lua
 local root = KEYS[1]
-local by, among, order, most, scan, cursor, cursor_id, status, part, top = unpack(ARGV, 1, 10)
+local by, among, order, most, scan, cursor, cursor_id, statuses, part, top = unpack(ARGV, 1, 10)
 local key = root .. ':' .. by .. (among == '' and '' or ':' .. among)
 local ascending = order == 'asc'
 most, scan = tonumber(most), tonumber(scan)
@@ -38,7 +38,7 @@ if #ids == 0 then return {{}, {}} end
 
 local titles, entries = places, nil
 if part ~= '' and by ~= 'title' then titles = redis.call('HMGET', root .. ':titles', unpack(ids)) end
-if status ~= '' or top ~= '' then entries = redis.call('HMGET', root .. ':revisions', unpack(ids)) end
+if statuses ~= '' or top ~= '' then entries = redis.call('HMGET', root .. ':revisions', unpack(ids)) end
 local times = {[by] = places}
 for name in pairs(since) do
   if not times[name] and (since[name] > -math.huge or before[name] < math.huge) then
@@ -55,7 +55,7 @@ end
 local function is_listed_so(i)
   if not entries then return true end
   local known_status, groups = string.match(entries[i] or '', '^%S+ (%S+) (.*)$')
-  return (status == '' or status == known_status)
+  return (statuses == '' or string.find(',' .. statuses .. ',', ',' .. (known_status or '') .. ',', 1, true) ~= nil)
     and (top == '' or string.find(',' .. (groups or '') .. ',', ',top,', 1, true) ~= nil)
 end
 

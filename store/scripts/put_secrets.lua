@@ -1,7 +1,7 @@
 -- put_secrets: keep secrets beside a conversation, sealed by the caller; a name that is there is overwritten.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 now, UTC text with Z   then name, sealed value, …
--- Returns  {"put", revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
+-- Returns  {"put", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: no such conversation
 -- Cost  O(s): s secrets
 -- Idempotent  a repeat writes the same
 -- include: _log.lua

@@ -1,8 +1,8 @@
 -- read_delivery: the decision that a conversation's agent may not have received.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  (none)
--- Returns  {execution_status, delivery id, "accept" | "reject", reason as JSON, ids of the actions as JSON, µs since the
---          decision} | false: there is none, or no such conversation
+-- Returns  {execution_status, delivery id, "accept" | "reject", reason as JSON, ids of the actions as JSON, the
+--          decision of each as JSON ("" alike), µs since the decision} | false: there is none, or no such conversation
 -- Cost  O(1)
 -- Idempotent  reads only
 -- include: _clock.lua

@@ -5,7 +5,7 @@
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox that reports, which must be the conversation's
 --       6 title as JSON ("" none)   7 tags as a JSON object of texts ("" none)   then fields of the hash: name, value, …
--- Returns  {"reported" | "foreign": another sandbox reports, revision, execution_status, created_at, updated_at, groups, title}
+-- Returns  {"reported" | "foreign": another sandbox reports, revision, execution_status, created_at, updated_at, groups, title, whether approvals matter}
 --          | false: no such conversation
 -- Cost  O(t): t tags
 -- Idempotent  a repeat finds the fields set

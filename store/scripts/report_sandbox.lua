@@ -33,5 +33,8 @@ if status ~= '' and status ~= present then
   end
 end
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
-if #ARGV > 5 then redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 6)) end
+if #ARGV > 5 then
+  redis.call('HSET', root .. ':box:' .. id, unpack(ARGV, 6))
+  note_change(id)
+end
 return 'noted'

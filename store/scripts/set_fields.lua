@@ -3,8 +3,8 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per request   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 the risks that a new policy holds, joined by commas ("-" no new policy)
---       then three per field: name, value as JSON, "1" for an event, else "0"
--- Returns  {"set" | "due": set, and its agent is to be told, revision, execution_status, created_at, updated_at, groups, title} | false: no such conversation
+--       then three per field: name, value as JSON ("" removes the field), "1" for an event, else "0"
+-- Returns  {"set" | "due": set, and its agent is to be told, revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
 -- include: _log.lua
@@ -15,8 +15,8 @@ local stamp = {iso = ARGV[2], score = ARGV[3]}
 if ARGV[5] ~= '-' then log.held = ARGV[5] end
 for i = 6, #ARGV, 3 do
   local name, value, event = unpack(ARGV, i, i + 2)
-  if redis.call('HGET', root, name) ~= value then
-    redis.call('HSET', root, name, value)
+  if (redis.call('HGET', root, name) or '') ~= value then
+    if value == '' then redis.call('HDEL', root, name) else redis.call('HSET', root, name, value) end
     log.changed = true
     if name == 'title' then tell_title(value, stamp.iso) end
     if event == '1' and not in_sandbox then state_event(name, value, stamp) end

@@ -6,5 +6,6 @@
 -- Idempotent  by delivery id
 local root = KEYS[1]
 if redis.call('HGET', root, 'delivery_id') ~= ARGV[1] then return 0 end
-redis.call('HDEL', root, 'delivery_id', 'delivery_verb', 'delivery_reason', 'delivery_actions', 'delivery_at')
+redis.call('HDEL', root, 'delivery_id', 'delivery_verb', 'delivery_reason', 'delivery_actions',
+  'delivery_decisions', 'delivery_at')
 return 1

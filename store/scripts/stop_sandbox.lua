@@ -16,6 +16,7 @@ local wanted = field(id, 'wanted')
 close_keys(id)
 redis.call('HSET', root .. ':box:' .. id, 'handle', '', 'agent_url', '', 'urls', '[]', 'detail', detail, 'resumes',
   resumes == '1' and '1' or '')
+note_change(id)
 if log ~= '' then redis.call('SET', root .. ':log:' .. id, log) end
 if wanted == 'running' and seen == 'paused' and field(id, 'status') ~= 'ERROR' then
   set_status(id, 'STARTING')

@@ -1,0 +1,64 @@
+"""Decisions that hold from now on: the decision of an action, and a rule that decides the next ones like it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents.commands import Commands
+from approval_rules import Rule, rule_of
+from store.decisions import Decision, StaleDecision
+from store.errors import EventNotFound, StoreError
+from wire import ConversationId
+
+
+class RuleRefused(StoreError):
+    """An action whose decision is to hold always has no rule."""
+
+
+def decide_each(
+    commands: Commands,
+    conversation_id: ConversationId,
+    decisions: Sequence[Decision],
+    always: Mapping[str, Any],
+    created_by: str,
+) -> list[dict[str, Any]]:
+    """Decide single pending actions, all or none, then make the rules.
+
+    always: by action id, what `approval_rules.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail says
+    why a rule could not be made, and the decisions hold all the same.
+    Raises RuleRefused before anything is decided, and what `Commands.decide_each` raises.
+    """
+    rules = _rules_of(commands, conversation_id, decisions, always, created_by)
+    commands.decide_each(conversation_id, decisions)
+    made = []
+    for action_id, rule in rules.items():
+        try:
+            rule_id, detail = commands.store.rules.make(rule, f"rule {action_id}").rule.id, None
+        except StoreError as error:
+            rule_id, detail = None, str(error)
+        made.append({"action_id": action_id, "rule_id": rule_id, "detail": detail})
+    return made
+
+
+def _rules_of(
+    commands: Commands,
+    conversation_id: ConversationId,
+    decisions: Sequence[Decision],
+    always: Mapping[str, Any],
+    created_by: str,
+) -> dict[str, Rule]:
+    verbs = {one.action_id: one.verb for one in decisions}
+    rules = {}
+    for action_id, wanted in always.items():
+        try:
+            event = json.loads(commands.store.events.get(conversation_id, action_id))
+        except EventNotFound:
+            raise StaleDecision([{"action_id": action_id, "problem": "not_pending"}]) from None
+        verb = verbs[action_id]
+        if verb == "edit" or not isinstance(event.get("action"), dict):
+            raise RuleRefused("A decision that edits, or about an action without arguments, cannot hold always")
+        try:
+            rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by)
+        except ValueError as error:
+            raise RuleRefused(str(error)) from None
+    return rules

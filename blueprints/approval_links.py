@@ -1,0 +1,183 @@
+"""The page of a one-time link: it shows one action, and asks. A GET never decides. Source: docs/approvals.md.
+
+The token in the path is the key, and opens nothing but this action's decision. No script runs on the page, nothing is
+loaded from elsewhere, and what an agent wrote is shown as it is: an escape for whatever would not show as itself.
+"""
+
+import base64
+import json
+from functools import cache
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from flask import Blueprint, Response, current_app, g, render_template, request
+from markupsafe import Markup, escape
+from werkzeug.exceptions import HTTPException
+
+from access import Principal
+from agents.linked_decisions import (
+    ActionDecided,
+    ConversationGone,
+    LinkExpired,
+    LinkRefused,
+    LinkUsed,
+    Shown,
+    decide,
+    show,
+)
+from approval_links import PATH, Link, LinkForged, Links
+from blueprints import current_store
+from blueprints.api import needs
+from blueprints.rates import count_failure
+from store.errors import UNAVAILABLE, ReasonTooLong
+from visible import is_seen, visible
+from wire import Micros, utc_time
+
+_PAGES = Path(__file__).parent / "pages"
+
+approval_links = Blueprint("approval_links", __name__, template_folder=str(_PAGES))
+
+_STYLE = Markup((_PAGES / "approval.css").read_text())
+_STYLE_HASH = base64.b64encode(sha256(_STYLE.encode()).digest()).decode()
+
+_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+#: most bytes of the form's body, and the reason that a rejection without one has
+_MOST_BODY, _NO_REASON = 256 * 1024, "User rejected the action."
+
+#: most characters that the field for the reason takes: as many as MAX_REASON_BYTES may be
+_MOST_REASON = 32_768
+
+_VERBS: dict[str, Literal["approve", "reject"]] = {"approve": "approve", "reject": "reject"}
+
+_STATUSES: dict[type[LinkRefused], tuple[int, str]] = {
+    LinkExpired: (410, "Too late"),
+    LinkUsed: (409, "This link was used"),
+    ActionDecided: (409, "Nothing to decide"),
+    ConversationGone: (404, "Nothing to decide"),
+}
+
+
+@approval_links.get(f"{PATH}/<token>")
+@needs("link")
+def show_action(token: str) -> Response:
+    """Show the action, and a form to decide it."""
+    link = _link(token)
+    return _page(200, "May the agent do this?", shown=show(current_store, link), link=link)
+
+
+@approval_links.post(f"{PATH}/<token>")
+@needs("link")
+def decide_action(token: str) -> Response:
+    """Take the decision of the form."""
+    link = _link(token)
+    request.max_content_length = _MOST_BODY
+    verb = _VERBS.get(request.form.get("decision", ""))
+    reason = "\n".join(request.form.get("reason", "").splitlines()).strip()
+    if verb is None:
+        sentence = "The form lacks a decision: approve or reject. Nothing was decided."
+        return _page(422, "May the agent do this?", sentence, shown=show(current_store, link), link=link)
+    words = (reason or _NO_REASON) if verb == "reject" else ""
+    try:
+        decide(current_app.extensions["commands"], link, verb, words, request.remote_addr or "")
+    except ReasonTooLong as error:
+        sentence = f"{error}. Nothing was decided."
+        shown = show(current_store, link)
+        return _page(422, "May the agent do this?", sentence, shown=shown, link=link, reason=reason)
+    if verb == "approve":
+        return _page(200, "Approved", "The action is approved. You can close this page.")
+    return _page(200, "Rejected", f"The action is rejected, and the agent is told: {words} You can close this page.")
+
+
+def _link(token: str) -> Link:
+    """The link of a token. Raises LinkForged, and TooManyRequests for an address that has shown too many wrong ones."""
+    links: Links = current_app.extensions["approval_links"]
+    try:
+        link = links.read(token)
+    except LinkForged:
+        count_failure()
+        raise
+    g.principal = Principal(f"link of {link.target}")
+    return link
+
+
+@approval_links.errorhandler(LinkForged)
+def _forged(error: LinkForged) -> Response:
+    return _page(403, "No such link", str(error))
+
+
+@approval_links.errorhandler(LinkRefused)
+def _refused(error: LinkRefused) -> Response:
+    return _page(*_STATUSES[type(error)], str(error))
+
+
+@approval_links.errorhandler(HTTPException)
+def _failed(error: HTTPException) -> Response:
+    page = _page(error.code or 500, error.name, error.description or error.name)
+    if isinstance(seconds := getattr(error, "retry_after", None), int):
+        page.headers["Retry-After"] = str(seconds)
+    return page
+
+
+def _unavailable(error: Exception) -> Response:
+    current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
+    sentence = "The server's store does not answer. If you have sent a decision, it may have been taken: try again."
+    page = _page(503, "Try again shortly", sentence)
+    page.headers["Retry-After"] = "1"
+    return page
+
+
+for _kind in UNAVAILABLE:
+    approval_links.register_error_handler(_kind, _unavailable)
+
+
+def _page(
+    status: int,
+    heading: str,
+    sentence: str = "",
+    *,
+    shown: Shown | None = None,
+    link: Link | None = None,
+    reason: str = "",
+) -> Response:
+    about = {"shown": shown, "digest": link.digest, "ends": link.ends} if shown and link else {}
+    text = render_template(
+        "approval.html",
+        heading=heading,
+        sentence=sentence,
+        style=_STYLE,
+        reason=reason,
+        most_reason=_MOST_REASON,
+        **about,
+    )
+    response = Response(text, status, mimetype="text/html")
+    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["X-Robots-Tag"] = "noindex, nofollow"
+    response.headers["Cache-Control"] = "no-store"
+    # Under no-referrer a browser would send the form with `Origin: null`, which is what a page elsewhere may send.
+    response.headers["Referrer-Policy"] = "same-origin" if shown else "no-referrer"
+    return response
+
+
+@approval_links.app_template_filter("marked")
+def _marked(text: str) -> Markup:
+    """A text as HTML, with marked escapes for what would not show as itself."""
+    parts = (("".join(group), seen) for seen, group in groupby(text, cache(is_seen)))
+    return Markup("").join(
+        escape(part) if seen else Markup("<mark>{}</mark>").format(visible(part)) for part, seen in parts
+    )
+
+
+@approval_links.app_template_filter("exact")
+def _exact(value: Any) -> Markup:
+    """An argument as HTML: a text as it is, anything else as JSON."""
+    return _marked(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
+
+
+@approval_links.app_template_filter("instant")
+def _instant(at: Micros) -> str:
+    return utc_time(at).partition(".")[0].replace("T", " ") + " UTC"

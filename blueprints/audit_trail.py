@@ -1,0 +1,103 @@
+"""The audit: who decided what about pending actions, as pages or as JSON lines. Source: docs/approvals.md."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from flask import Response, current_app, g, request
+
+from blueprints import current_store
+from blueprints.api import Blueprint, json_response, needs
+from schemas.audit import AuditPage, AuditSearch, ConversationAuditSearch, place_id
+from store.audit import AuditFilter, Place
+from wire import ConversationId
+
+audit = Blueprint("Audit", __name__, url_prefix="/api/v1")
+
+JSON_LINES = "application/x-ndjson"
+
+#: entries of one read of a stream
+_PAGE = 100
+
+Cursor = TypeVar("Cursor")
+
+_FORMS = {
+    "description": "A page; with `format=jsonl` a stream of all entries, one to a line. One that fails breaks off.",
+    "content": {"application/json": {"schema": AuditPage}, JSON_LINES: {"schema": {"type": "string"}}},
+}
+
+
+@audit.get("/conversation/<conversation_id:conversation_id>/audit")
+@needs("admin")
+@audit.fails(404)
+@audit.arguments(ConversationAuditSearch(), location="query")
+@audit.doc(responses={"200": _FORMS})
+@audit.response(200, AuditPage)
+def get_conversation_audit(search: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Read the audit of a conversation, the oldest entry first, also after the conversation was deleted."""
+    trail = current_store.audit
+
+    def read(after: int, limit: int) -> tuple[list[bytes], int | None]:
+        return trail.page(conversation_id, after=after, limit=limit)
+
+    if search["format"] == "jsonl":
+        return _lines(read, search["after"], f"audit_{conversation_id}")
+    entries, following = read(search["after"], search["limit"])
+    return _page(entries, None if following is None else str(following))
+
+
+@audit.get("/audit")
+@needs("admin")
+@audit.fails()
+@audit.arguments(AuditSearch(), location="query")
+@audit.doc(responses={"200": _FORMS})
+@audit.response(200, AuditPage)
+def search_audit(search: dict[str, Any]) -> Response:
+    """Search the audit of all conversations, oldest or newest first; a page may be shorter than the limit."""
+    trail, form, limit = current_store.audit, search.pop("format"), search.pop("limit")
+    descending, start = search.pop("descending"), search.pop("start")
+    filters = AuditFilter(**search)
+
+    def read(start: Place | None, limit: int) -> tuple[list[bytes], Place | None]:
+        return trail.search(filters, descending=descending, limit=limit, start=start)
+
+    start = None if start is None else Place(*start)
+    if form == "jsonl":
+        return _lines(read, start, "audit")
+    entries, following = read(start, limit)
+    return _page(entries, place_id(descending, following))
+
+
+def _page(entries: list[bytes], following: str | None) -> Response:
+    """A page with the bytes of each entry as they are stored, which its hash is of."""
+    response = json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(entries), json.dumps(following).encode()))
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], start: Cursor, name: str) -> Response:
+    """All entries from a cursor on, one to a line. The first read is done before the response begins."""
+    first = read(start, _PAGE)
+    may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
+    lines = _streamed(read, first, may_go_on) if request.method == "GET" else ()
+    response = Response(lines, mimetype=JSON_LINES)
+    response.headers.set("Content-Disposition", "attachment", filename=f"{name}.jsonl")
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _streamed(
+    read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]],
+    page: tuple[list[bytes], Cursor | None],
+    may_go_on: Callable[[], bool],
+) -> Iterator[bytes]:
+    """One page in memory at a time. Nothing is held between two, so a client that hangs up leaves nothing behind."""
+    while True:
+        entries, following = page
+        yield b"".join(entry + b"\n" for entry in entries)
+        if following is None:
+            return
+        if not may_go_on():
+            raise PermissionError("The key of this export was revoked or has expired")
+        page = read(following, _PAGE)

@@ -1,0 +1,138 @@
+"""The console: a web page over the public API alone, at `/console/`. Source: docs/console.md.
+
+Its files stand under the hash of all of them, `/console/HASH/…`: a browser keeps them for a year, and asks for the page
+alone each time. A page of an older release that still loads a part finds none, says so, and asks to be loaded again.
+"""
+
+import gzip
+import hashlib
+import json
+import posixpath
+import re
+from base64 import b64encode
+from pathlib import Path
+from typing import NamedTuple
+
+from flask import Blueprint, Response, current_app, request
+from werkzeug.exceptions import NotFound
+
+from blueprints.api import needs
+
+console = Blueprint("console", __name__)
+
+_PROJECT = Path(__file__).parent.parent
+
+#: folders of the files, and where they stand under the hash
+_FOLDERS = {"": "console", "preact/": "assets/preact", "htm/": "assets/htm", "pico/": "assets/pico"}
+_FOLDERS |= {"uplot/": "assets/uplot", "ansi_up/": "assets/ansi_up"}
+
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+#: the page, which is a template; its first script, and the view that most people see first
+_PAGE, _MAIN, _VIEW = "index.html", "main.js", "views/inbox.js"
+
+#: names of modules that the scripts import
+_IMPORTS = {"preact": "preact/preact.mjs", "preact/hooks": "preact/hooks.mjs", "htm": "htm/htm.module.js"}
+
+#: what a script imports before it runs; `import()` loads later
+_IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;'"(]*\bfrom)?\s*["']([^"']+)["']""", re.MULTILINE)
+
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'sha256-{digest}'; img-src 'self' data:; connect-src 'self'; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+_YEAR = "public, max-age=31536000, immutable"
+
+
+class File(NamedTuple):
+    """A file as it is sent."""
+
+    raw: bytes
+    zipped: bytes
+    mimetype: str
+
+
+class Files:
+    """All files of the console, read once: the page, and the others by their path under the hash."""
+
+    def __init__(self) -> None:
+        found = {
+            prefix + path.relative_to(_PROJECT / folder).as_posix(): path
+            for prefix, folder in _FOLDERS.items()
+            for path in sorted((_PROJECT / folder).rglob("*"))
+            if path.suffix in _TYPES
+        }
+        self._files = {name: _file(path.read_bytes(), _TYPES[path.suffix]) for name, path in found.items()}
+        template = (_PROJECT / "console" / _PAGE).read_text()
+        digest = hashlib.sha256(template.encode())
+        for name, file in self._files.items():
+            digest.update(f"\n{name} {hashlib.sha256(file.raw).hexdigest()}".encode())
+        self.release = digest.hexdigest()[:16]
+        root = f"/console/{self.release}/"
+        imports = json.dumps({"imports": {name: root + path for name, path in _IMPORTS.items()}})
+        page = template.replace("{{root}}", root).replace("{{imports}}", imports)
+        preloads = "".join(f'<link rel="modulepreload" href="{root}{name}">' for name in self.first_modules())
+        self.page = _file(page.replace("{{preloads}}", preloads).encode(), "text/html")
+        self.policy = _POLICY.format(digest=b64encode(hashlib.sha256(imports.encode()).digest()).decode())
+
+    def get(self, name: str) -> File:
+        """A file by its path. Raises NotFound."""
+        if name not in self._files:
+            raise NotFound("The console has no such file")
+        return self._files[name]
+
+    def first_modules(self) -> list[str]:
+        """The scripts that are loaded before the inbox shows, the first one first."""
+        found, open_names = [_MAIN, _VIEW], [_VIEW, _MAIN]
+        while open_names:
+            name = open_names.pop()
+            for imported in _IMPORT.findall(self._files[name].raw.decode()):
+                path = _IMPORTS.get(imported) or _path(name, imported)
+                if path not in found:
+                    found.append(path)
+                    open_names.append(path)
+        return found
+
+
+def _path(name: str, imported: str) -> str:
+    """The path of what the script `name` imports."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), imported))
+
+
+def _file(raw: bytes, mimetype: str) -> File:
+    return File(raw, gzip.compress(raw, mtime=0), f"{mimetype}; charset=utf-8")
+
+
+@console.get("/console/", strict_slashes=False)
+@needs("open")
+def show_console() -> Response:
+    """Show the page, which is open to all: it holds no data."""
+    files: Files = current_app.extensions["console"]
+    response = _sent(files.page, "no-cache")
+    response.headers["Content-Security-Policy"] = files.policy
+    return response
+
+
+@console.get("/console/<release>/<path:name>")
+@needs("open")
+def show_console_file(release: str, name: str) -> Response:
+    """Show a file of the page. Those of an earlier release are gone."""
+    files: Files = current_app.extensions["console"]
+    if release != files.release:
+        raise NotFound("The console was updated: load the page again")
+    return _sent(files.get(name), _YEAR)
+
+
+def _sent(file: File, kept: str) -> Response:
+    """A file, compressed where the client takes that; 304 where the client has it."""
+    is_zipped = request.accept_encodings["gzip"] > 0
+    response = Response(file.zipped if is_zipped else file.raw, content_type=file.mimetype)
+    response.headers["Cache-Control"] = kept
+    response.vary.add("Accept-Encoding")
+    if is_zipped:
+        response.headers["Content-Encoding"] = "gzip"
+    response.add_etag()
+    response.make_conditional(request)
+    return response

@@ -1,0 +1,109 @@
+"""The words of notifications: a payload after Standard Webhooks, and its text for people.
+
+A payload is `{"type", "timestamp", "data"}`; the members of `data` are in docs/approvals.md. It has no secret of its
+conversation that this server knows, and of an action's arguments the beginning alone.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from digests import canonical
+from redaction import redacted, without_secrets_of
+from visible import visible
+
+#: most characters of a text in a payload
+MOST_TEXT = 300
+
+#: members of an entry that its payload repeats
+_REPEATED = ("conversation_id", "action_id", "sandbox_id", "tool", "risk", "decision", "actor")
+
+_TITLES = {
+    "action.pending": "An action waits for a decision",
+    "action.decided": "An action was decided",
+    "action.expired": "An action expired and was rejected",
+    "conversation.finished": "A conversation has finished",
+    "conversation.error": "A conversation has failed",
+    "sandbox.error": "A sandbox has failed",
+    "notification.test": "A test of notifications",
+}
+
+
+class Subject(NamedTuple):
+    """What is known of the subject of an entry beyond the entry itself. An absent fact is empty."""
+
+    title: str = ""  #: of the conversation
+    summary: str = ""  #: of the action, by the agent
+    arguments: Any = None  #: of the action, as people are shown them
+    since: str = ""
+    expires_at: str = ""
+    digest: str = ""
+    detail: str = ""
+    secrets: Mapping[str, Any] = {}  #: of the conversation: no text shows one
+
+
+def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, approval_link: str | None) -> str:
+    """The payload about an entry of an outbox, as JSON. approval_link: a one-time link."""
+    said = {
+        "title": subject.title,
+        "summary": subject.summary,
+        "arguments": redacted(subject.arguments),
+        "detail": subject.detail or str(entry.get("detail") or ""),
+    }
+    said = without_secrets_of({"secrets": subject.secrets}, said)
+    texts = {**said, "arguments": canonical(said["arguments"]).decode() if said["arguments"] else ""}
+    facts = {"since": subject.since, "expires_at": subject.expires_at, "digest": subject.digest}
+    data = {name: entry[name] for name in _REPEATED if entry.get(name)}
+    data |= {name: shortened(text) for name, text in texts.items() if text}
+    data |= {name: text for name, text in facts.items() if text}
+    if public_url:
+        data["link"] = _link(public_url, entry)
+    if approval_link:
+        data["approval_link"] = approval_link
+    return json.dumps({"type": entry["type"], "timestamp": entry["time"], "data": data}, ensure_ascii=False)
+
+
+def body_of_test(time: str) -> str:
+    """A payload that is about nothing."""
+    data = {"detail": "Somebody tests whether notifications of the agent server arrive here."}
+    return json.dumps({"type": "notification.test", "timestamp": time, "data": data})
+
+
+def text_of(body: str) -> tuple[str, str]:
+    """The title and the text of a payload, for services whose readers are people."""
+    payload = json.loads(body)
+    data = payload["data"]
+    tool, risk = data.get("tool"), data.get("risk")
+    about = f": {tool}" + (f" ({risk})" if risk else "") if tool else ""
+    words = {
+        "Conversation": data.get("title") or data.get("conversation_id"),
+        "Sandbox": data.get("sandbox_id"),
+        "Summary": data.get("summary"),
+        "Arguments": data.get("arguments"),
+        "Decision": data.get("decision"),
+        "By": _name_of(data.get("actor")),
+        "Detail": data.get("detail"),
+        "Expires": data.get("expires_at"),
+        "Decide": data.get("approval_link"),
+        "See": data.get("link"),
+    }
+    lines = [f"{name}: {value}" for name, value in words.items() if value]
+    return _TITLES.get(payload["type"], payload["type"]) + about, "\n".join(lines)
+
+
+def shortened(text: str) -> str:
+    """A text as one line of at most MOST_TEXT characters, an escape for each that would not show as itself."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"
+
+
+def _name_of(actor: Any) -> str:
+    return str(actor.get("name") or actor.get("kind") or "") if isinstance(actor, dict) else str(actor or "")
+
+
+def _link(public_url: str, entry: Mapping[str, Any]) -> str:
+    """The place of the console that shows the subject of an entry."""
+    room = "sandboxes" if entry.get("sandbox_id") and not entry.get("conversation_id") else "conversations"
+    identity = quote(entry.get("conversation_id") or entry.get("sandbox_id") or "", safe="")
+    return f"{public_url.rstrip('/')}/console/#/{room}/{identity}"

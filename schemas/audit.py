@@ -1,0 +1,133 @@
+"""The audit: pages of entries, of one conversation and of all, and their cursors. Source: docs/approvals.md."""
+
+import re
+from typing import Any
+
+from marshmallow import ValidationError, fields, post_load, validates_schema
+
+from schemas.cursors import FOREIGN_CURSOR
+from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, canonical_id, refusal
+
+#: kinds of actors, and decisions, that an entry can have; `store/audit.py` has what they mean
+ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server")
+DECISIONS = ("approve", "reject", "edit", "deleted", "unapproved")
+
+#: most characters of an actor's name
+_MOST_NAME = 256
+
+
+class SeqCursor(fields.String):
+    """The cursor of one conversation's audit: the seq that its page follows."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if not re.fullmatch("[1-9][0-9]{0,9}", value):
+            raise refusal("Unknown cursor: page_id must be a next_page_id of this audit", "value_error")
+        return int(value)
+
+
+class PlaceCursor(fields.String):
+    """The cursor of the audit of all conversations: whether its order descends, and a time in µs, an id and a seq."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        match = re.fullmatch("(asc|desc)\\.([0-9]{1,16})-([0-9a-f-]{36})-([1-9][0-9]{0,9})", value)
+        if match is None:
+            raise ValidationError([FOREIGN_CURSOR])
+        return match[1] == "desc", (int(match[2]), canonical_id(match[3]), int(match[4]))
+
+
+class AuditOrder(Choice):
+    """By time, or its reverse; loaded as whether the order descends."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("TIME", "TIME_DESC", metadata={"default": "TIME"}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return super()._deserialize(value, *args, **kwargs) == "TIME_DESC"
+
+
+class _Pages(BaseSchema):
+    """A page, or a stream of all entries."""
+
+    limit = Limit(100)
+    format = Choice(
+        "json",
+        "jsonl",
+        load_default="json",
+        metadata={"default": "json", "description": "`jsonl`: every entry that follows `page_id`, one to a line."},
+    )
+
+    @validates_schema(pass_original=True)
+    def _one_form(self, search: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
+        if search.get("format") == "jsonl" and "limit" in original:
+            fault = Fault("limit goes with format json alone: jsonl has every entry", "value_error")
+            raise ValidationError([fault], field_name="limit")
+
+
+class ConversationAuditSearch(_Pages):
+    after = SeqCursor(
+        data_key="page_id", load_default=0, metadata={"description": "`next_page_id` of the page before."}
+    )
+
+
+class AuditSearch(_Pages):
+    """The filters of the audit of all conversations; an entry must pass all that are given."""
+
+    since = Instant(data_key="time__gte", metadata={"description": "Keep entries with time >= this; naive is UTC."})
+    until = Instant(data_key="time__lt", metadata={"description": "Keep entries with time < this; naive is UTC."})
+    actor = Text(least=1, most=_MOST_NAME, metadata={"description": "The whole name of the actor."})
+    actor_kind = Choice(*ACTOR_KINDS)
+    decision = Choice(*DECISIONS)
+    conversation_id = Id()
+    descending = AuditOrder(data_key="sort_order", load_default=False)
+    start = PlaceCursor(
+        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
+    )
+
+    @post_load
+    def _of_this_search(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if search["start"] is not None:
+            descending, place = search["start"]
+            wanted = search.get("conversation_id", place[1])
+            if descending != search["descending"] or place[1] != wanted:
+                raise ValidationError([FOREIGN_CURSOR], field_name="page_id")
+            search["start"] = place
+        return search
+
+
+def place_id(descending: bool, place: tuple[int, str, int] | None) -> str | None:
+    """The cursor of a place; None, where no page follows."""
+    if place is None:
+        return None
+    at, conversation_id, seq = place
+    return f"{'desc' if descending else 'asc'}.{at}-{conversation_id}-{seq}"
+
+
+class Actor(BaseSchema):
+    """Who decided."""
+
+    kind = fields.String(required=True, metadata={"enum": list(ACTOR_KINDS)})
+    name = fields.String(required=True, metadata={"description": "Of its key, or of the rule."})
+    address = fields.String(required=True, metadata={"description": "From which it asked; empty where nobody did."})
+
+
+class AuditEntry(BaseSchema):
+    """One decision. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry without `hash`."""
+
+    conversation_id = fields.String(required=True, metadata={"format": "uuid"})
+    seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "1, 2, 3 … within a conversation."})
+    time = fields.String(required=True, metadata={"format": "date-time"})
+    actor = fields.Nested(Actor, required=True)
+    decision = fields.String(required=True, metadata={"enum": list(DECISIONS)})
+    action_ids = fields.List(fields.String(), required=True)
+    digests = fields.List(fields.String(), required=True, metadata={"description": "Of each action, as it was shown."})
+    edited = fields.List(
+        fields.String(), metadata={"description": "Of each action, as it was edited; absent: nothing was edited."}
+    )
+    reason = fields.String(required=True)
+    previous = fields.String(required=True, metadata={"description": "`hash` of the entry before; empty in the first."})
+    hash = fields.String(required=True)
+
+
+class AuditPage(BaseSchema):
+    items = fields.List(fields.Nested(AuditEntry), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)

@@ -1,0 +1,114 @@
+"""The inbox: the pending actions of all conversations."""
+
+import re
+from typing import Any
+
+from marshmallow import ValidationError, fields, post_load
+
+from schemas.cursors import FOREIGN_CURSOR
+from schemas.events import SortOrder
+from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, Text, canonical_id, refusal
+
+#: most characters of a filter
+_LONGEST = 256
+
+_NULLABLE = {"type": ["string", "null"]}
+
+
+class TagFilter(Text):
+    """A tag's name, or NAME=VALUE; loaded as both, the value None where there is none."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        name, separator, tag = super()._deserialize(value, *args, **kwargs).partition("=")
+        if not name:
+            raise refusal("Input should be the name of a tag, or NAME=VALUE", "value_error")
+        return name, tag if separator else None
+
+
+class PendingActionFilter(BaseSchema):
+    """The filters of pending actions; all that are given must pass."""
+
+    conversation_id = Id()
+    tool = Text(data_key="tool_name", most=_LONGEST)
+    risk = Choice("UNKNOWN", "LOW", "MEDIUM", "HIGH", data_key="security_risk")
+    tag = TagFilter(most=2 * _LONGEST, metadata={"description": "A tag of the conversation: `NAME` or `NAME=VALUE`."})
+    since = Instant(data_key="since__gte")
+    until = Instant(data_key="since__lt")
+    text = Text(
+        most=_LONGEST,
+        metadata={"description": "A part of tool, summary, thought, arguments or title, whatever its case."},
+    )
+
+
+class PendingActionSearch(PendingActionFilter):
+    """The filters, an order and a page; the order is by when the actions began to wait."""
+
+    descending = SortOrder(data_key="sort_order", load_default=False)
+    limit = Limit(100)
+    start = fields.String(
+        data_key="page_id", load_default=None, metadata={"description": "`next_page_id` of the page before."}
+    )
+
+    @post_load
+    def _read_cursor(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:
+        start = search["start"]
+        return {**search, "start": None if start is None else _cursor(start, search["descending"])}
+
+
+class WaitingAction(BaseSchema):
+    """An action that waits for a decision, with what a person needs for it."""
+
+    conversation_id = fields.String(required=True)
+    conversation_title = fields.String(required=True, allow_none=True)
+    action_id = fields.String(required=True, metadata={"description": "Id of the ActionEvent."})
+    tool_name = fields.String(required=True)
+    summary = fields.Raw(required=True, metadata=_NULLABLE)
+    thought = fields.String(required=True, metadata={"description": "What the agent said about it."})
+    security_risk = fields.String(required=True, metadata={"enum": ["UNKNOWN", "LOW", "MEDIUM", "HIGH"]})
+    arguments = fields.Raw(required=True, metadata={"description": "The arguments that the tool would get."})
+    since = fields.String(required=True, metadata={"format": "date-time"})
+    expires_at = fields.String(
+        required=True, allow_none=True, metadata={"description": "When it is rejected; null: it waits without end."}
+    )
+    digest = fields.String(
+        required=True, metadata={"description": "Binds a decision to this tool and these arguments."}
+    )
+    sandbox_id = fields.String(required=True, allow_none=True)
+    can = fields.List(
+        fields.String(metadata={"enum": ["approve", "reject", "edit"]}),
+        required=True,
+        metadata={"description": "The decisions that the conversation's agent understands."},
+    )
+    decided_together = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether all pending actions of the conversation must be decided at once and alike."},
+    )
+
+
+class WaitingActionPage(BaseSchema):
+    items = fields.List(fields.Nested(WaitingAction), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+def page_id(descending: bool, cursor: tuple[int, str] | None) -> str | None:
+    """The cursor of a page as clients get it; None where no page follows."""
+    if cursor is None:
+        return None
+    at, member = cursor
+    conversation_id, _, action_id = member.partition(" ")
+    return f"{_prefix(descending)}{at}-{conversation_id.replace('-', '')}-{action_id.encode().hex()}"
+
+
+def _prefix(descending: bool) -> str:
+    return f"since.{'desc' if descending else 'asc'}."
+
+
+def _cursor(text: str, descending: bool) -> tuple[int, str]:
+    """Raises ValidationError for the cursor of another order, and for what is no cursor."""
+    match = re.fullmatch(f"{re.escape(_prefix(descending))}([0-9]{{1,16}})-([0-9a-f]{{32}})-((?:[0-9a-f]{{2}})*)", text)
+    try:
+        if match is not None:
+            return int(match[1]), f"{canonical_id(match[2])} {bytes.fromhex(match[3]).decode()}"
+    except UnicodeDecodeError:
+        pass
+    raise ValidationError([FOREIGN_CURSOR], "page_id")

@@ -1,0 +1,189 @@
+"""The audit of a conversation: who decided what, when and why, each entry chained to the one before by its hash.
+
+The script that decides writes the entry, in the conversation's slot: `scripts/_audit.lua`. Nobody who appends events
+can write one. Entry: {action_ids, actor: {kind, name, address}, conversation_id, decision, digests, hash, previous,
+reason, seq, time}, and `edited` (digests) where arguments were edited. `hash` is the hex SHA-256 of the canonical JSON
+(RFC 8785) of the entry without `hash`; `previous` is the hash of the entry before, "" in the first.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from redis import Redis
+
+from digests import canonical
+from store.approval_keys import ApprovalKeys, audit_key, audit_member
+from store.errors import ConversationNotFound
+from store.keys import ConversationKeys
+from store.listing import MOST_SCANNED, SCAN_CHUNK
+from store.scripts import Scripts
+from wire import ConversationId, Micros, micros
+
+#: what an actor can be: who decided, or what did. Source: docs/approvals.md
+ActorKind = Literal["key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server"]
+ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
+
+#: longest name and address of an actor, in characters
+_LONGEST = 256
+
+
+class Actor(NamedTuple):
+    """Who decides: a person by a key, or by a link, a message or a run; a rule; a deadline; an agent that goes on."""
+
+    kind: ActorKind
+    name: str
+    address: str = ""
+    may_decide: bool = True
+
+    def by(self, kind: ActorKind) -> "Actor":
+        """The same one, who decides by other means."""
+        return self._replace(kind=kind)
+
+    @property
+    def json(self) -> str:
+        """Its canonical JSON, as the scripts take it."""
+        name, address = said(self.name[:_LONGEST]).decode(), said(self.address[:_LONGEST]).decode()
+        return f'{{"address":{address},"kind":"{self.kind}","name":{name}}}'
+
+
+#: this server itself, where nobody asked
+SERVER = Actor("server", "server")
+
+
+def said(text: str) -> bytes:
+    """A text as canonical JSON; RFC 8785 has no lone surrogates: replacement characters take their place."""
+    return canonical(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+class Place(NamedTuple):
+    """Where an entry stands in the order of all audits: a page follows the place of its cursor."""
+
+    at: Micros
+    conversation_id: ConversationId
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """A filter of entries; each absent member lets all pass."""
+
+    since: Micros | None = None
+    until: Micros | None = None
+    conversation_id: ConversationId | None = None
+    actor: str | None = None  #: its name, whole
+    actor_kind: str | None = None
+    decision: str | None = None
+
+    @property
+    def reads_entries(self) -> bool:
+        """Whether the time and the conversation of an entry do not tell alone if it passes."""
+        return any((self.actor, self.actor_kind, self.decision))
+
+    def passes(self, place: Place, raw: bytes) -> bool:
+        """Whether an entry passes."""
+        if not (self.since is None or place.at >= self.since) or not (self.until is None or place.at < self.until):
+            return False
+        if not self.reads_entries:
+            return True
+        entry = json.loads(raw)
+        actor = entry["actor"]
+        found = (actor["name"], actor["kind"], entry["decision"])
+        wanted = (self.actor, self.actor_kind, self.decision)
+        return all(wish in (None, one) for wish, one in zip(wanted, found, strict=True))
+
+
+class Audit:
+    """The audits of all conversations. The list of a conversation is the record; the index of all is written after it.
+
+    A deleted conversation keeps its list for AUDIT_DAYS, and the index has the entries of the last AUDIT_DAYS.
+    """
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
+        self._scripts = scripts
+
+    def of(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> list[bytes]:
+        """The entries that follow a seq, as JSON. Empty of a conversation that never waited. One round trip."""
+        entries: Any = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
+        return list(entries)
+
+    def page(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> tuple[list[bytes], int | None]:
+        """The entries of one conversation that follow a seq, oldest first, as stored; and the next page's `after`.
+
+        One round trip. Raises ConversationNotFound where there is neither the conversation nor an entry.
+        """
+        keys = ConversationKeys(conversation_id)
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.lrange(audit_key(keys), after, after + limit)
+            pipe.exists(keys.root, audit_key(keys))
+            entries, exists = pipe.execute()
+        if not exists:
+            raise ConversationNotFound
+        return entries[:limit], after + limit if len(entries) > limit else None
+
+    def search(
+        self, filters: AuditFilter, *, descending: bool, limit: int, start: Place | None
+    ) -> tuple[list[bytes], Place | None]:
+        """One page of the entries of all conversations in the order of their times, and the next page's cursor.
+
+        At most MOST_SCANNED entries are read, in two round trips per SCAN_CHUNK: the page may be shorter than the limit
+        and not the last. With a conversation_id its own list is read, whose order is that of its seqs.
+        """
+        found: list[bytes] = []
+        chunk, scanned, more = SCAN_CHUNK if filters.reads_entries else min(limit, SCAN_CHUNK), 0, True
+        while more and scanned < MOST_SCANNED:
+            entries = self._following(filters, descending, chunk + 1, start)
+            more = len(entries) > chunk
+            for start, raw in entries[:chunk]:
+                scanned += 1
+                if raw and filters.passes(start, raw):
+                    found.append(raw)
+                if len(found) == limit:
+                    return found, start if more or start != entries[-1][0] else None
+        return found, start if more else None
+
+    def _following(
+        self, filters: AuditFilter, descending: bool, most: int, start: Place | None
+    ) -> list[tuple[Place, bytes | None]]:
+        """The entries that follow a place; None for one that is no longer kept."""
+        if filters.conversation_id is not None:
+            return self._following_in(filters.conversation_id, descending, most, start)
+        times = [
+            "-inf" if filters.since is None else filters.since,
+            "+inf" if filters.until is None else filters.until,
+        ]
+        cursor = ["", ""] if start is None else [start.at, audit_member(start.conversation_id, start.seq)]
+        args = ["desc" if descending else "asc", most, *times, *cursor]
+        reply = self._scripts.page_audit([ApprovalKeys.root], args)
+        places = [_place(member, score) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+        with self._redis.pipeline(transaction=False) as pipe:
+            for place in places:
+                pipe.lindex(audit_key(ConversationKeys(place.conversation_id)), place.seq - 1)
+            return list(zip(places, pipe.execute() if places else [], strict=True))
+
+    def _following_in(
+        self, conversation_id: ConversationId, descending: bool, most: int, start: Place | None
+    ) -> list[tuple[Place, bytes | None]]:
+        """The same within one conversation."""
+        if not descending:
+            first, last = (0 if start is None else start.seq), (0 if start is None else start.seq) + most - 1
+        elif start is None:
+            first, last = -most, -1
+        elif start.seq == 1:
+            return []
+        else:
+            first, last = max(0, start.seq - 1 - most), start.seq - 2
+        entries: Any = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), first, last)
+        found = [(_place_of(raw), raw) for raw in entries]
+        return found[::-1] if descending else found
+
+
+def _place(member: bytes, score: bytes) -> Place:
+    conversation_id, _, seq = member.decode().partition(" ")
+    return Place(Micros(int(float(score))), ConversationId(conversation_id), int(seq))
+
+
+def _place_of(raw: bytes) -> Place:
+    entry = json.loads(raw)
+    return Place(micros(entry["time"]), ConversationId(entry["conversation_id"]), entry["seq"])

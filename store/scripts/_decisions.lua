@@ -1,0 +1,72 @@
+-- _decisions: the decisions that one call takes. Needs _log, _audit, _actions.
+local EXPIRY = '{"address":"","kind":"expiry","name":""}'
+local EXPIRED = '"No decision came before the deadline."'
+local chosen = {} -- {action, verb, by}
+
+-- Who decides at a deadline.
+local function expired(time) return {actor = EXPIRY, reason = EXPIRED, said = EXPIRED, time = time} end
+
+-- The actions whose deadline has passed, and the others; those that are decided together are due together.
+local function split_due(actions, together)
+  local due, fresh = {}, {}
+  for _, action in ipairs(actions) do
+    local is_due = action.expires and tonumber(action.expires) <= tonumber(now)
+    table.insert(is_due and due or fresh, action)
+  end
+  if together and #due > 0 then return actions, {} end
+  return due, fresh
+end
+
+local function choose(actions, verb, by)
+  for _, action in ipairs(actions) do
+    action.decided, action.reason, action.arguments, action.edited = verb, by.reason, nil, nil
+    chosen[#chosen + 1] = {action = action, verb = verb, by = by}
+  end
+end
+
+-- Audits what was chosen: one entry for all that one actor decides alike and for one reason; an edit has its own.
+local function audit_chosen()
+  local groups, by_words = {}, {}
+  for _, one in ipairs(chosen) do
+    local words = table.concat({one.verb, one.by.actor, one.by.said, one.action.edited and one.action.id or ''}, '\0')
+    if not by_words[words] then
+      by_words[words] = {verb = one.verb, by = one.by, edited = one.action.edited, actions = {}}
+      groups[#groups + 1] = by_words[words]
+    end
+    table.insert(by_words[words].actions, one.action)
+  end
+  for _, group in ipairs(groups) do
+    write_audit(group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited)
+  end
+  change_approvals()
+end
+
+-- The decided actions that the conversation has not gone on with, by what was decided; and whether all are decided.
+local function decisions(open)
+  local rejected, approved, is_whole = {}, {}, #undecided(open) == 0
+  for _, action in ipairs(unreleased(open)) do
+    if action.decided == 'reject' then rejected[#rejected + 1] = action
+    elseif action.decided then approved[#approved + 1] = action end
+  end
+  return rejected, approved, is_whole
+end
+
+local function say_edited(stamp)
+  for _, one in ipairs(chosen) do
+    if one.verb == 'edit' then
+      state_event('edited_action',
+        '{"action_id":' .. one.action.name .. ',"arguments":' .. one.action.arguments .. '}', stamp)
+    end
+  end
+end
+
+-- Detached: the conversation goes on when all are decided.
+local function go_on(open, stamp)
+  local rejected, approved, is_whole = decisions(open)
+  if is_whole then set_status(#approved > 0 and 'running' or 'idle', stamp) end
+  reject_actions(rejected, stamp)
+  say_edited(stamp)
+  if is_whole then release_actions(approved) else
+    for _, action in ipairs(approved) do keep_action(action) end
+  end
+end

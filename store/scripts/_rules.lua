@@ -1,0 +1,30 @@
+-- _rules: the approval rules. Included after _clock.lua.
+-- The use of a rule is {uses, last_used_at = µs ("" none), expires_at = µs ("" never), max_uses ("" no matter)}, all of
+-- them text: cjson rounds numbers to 14 digits. A rule without one was revoked.
+local root = KEYS[1]
+local DAY = 86400000
+
+local function use_of(id)
+  local stored = redis.call('HGET', root .. ':uses', id)
+  return stored and cjson.decode(stored)
+end
+
+local function has_expired(use)
+  return use.expires_at ~= '' and tonumber(use.expires_at) <= tonumber(now)
+end
+
+local function set_use(id, use)
+  redis.call('HSET', root .. ':uses', id, cjson.encode(use))
+end
+
+local function forget(id)
+  redis.call('HDEL', root .. ':all', id)
+  redis.call('HDEL', root .. ':uses', id)
+end
+
+-- Also a Redis that was emptied gives no version that it gave before.
+local function note_change()
+  local version = redis.call('GET', root .. ':version')
+  local later = version and tonumber(version) >= tonumber(now)
+  redis.call('SET', root .. ':version', later and string.format('%.0f', version + 1) or now)
+end

@@ -1,0 +1,18 @@
+-- claim_notification: take the lease of a target whose oldest message is due.
+-- KEYS  1 root of the notifications
+-- ARGV  1 id of the target   2 token of the lease   3 its length, ms
+-- Returns  {place of the message in the queue, its id, its body, sealed, now in µs, failed tries before}
+--          | false: none is due, another supervisor has the lease, or the target wants no more
+-- Cost  O(1)
+-- Idempotent  by the token
+-- include: _clock.lua
+local root = KEYS[1]
+local target, token, span = unpack(ARGV)
+local holder, lease, due, disabled, tries = unpack(redis.call('HMGET', root .. ':state:' .. target, 'token', 'lease',
+  'next_at', 'disabled_at', 'tries'))
+if disabled or (due and tonumber(due) > tonumber(now)) then return false end
+if holder and holder ~= token and tonumber(lease) > tonumber(now) then return false end
+local oldest = redis.call('XRANGE', root .. ':queue:' .. target, '-', '+', 'COUNT', 1)[1]
+if not oldest then return false end
+redis.call('HSET', root .. ':state:' .. target, 'token', token, 'lease', string.format('%.0f', now + span * 1000))
+return {oldest[1], oldest[2][2], oldest[2][4], now, tries or '0'}

@@ -1,0 +1,24 @@
+-- claim_rule_uses: count a use of a rule for each action that it is about to decide: all of them, or none.
+-- A revoked or expired rule grants nothing, also no repeat; one that has all its uses grants repeats alone.
+-- KEYS  1 root of the rules
+-- ARGV  rule and claim of each action
+-- Returns  0 | the number of the first pair that is refused: then nothing is counted
+-- Cost  O(a): a actions
+-- Idempotent  by claim, for a day
+-- include: _clock.lua
+-- include: _rules.lua
+local uses, claims, number = {}, {}, 0
+for i = 1, #ARGV, 2 do
+  number = number + 1
+  local id, claim = ARGV[i], ARGV[i + 1]
+  local use = uses[id] or use_of(id)
+  if not use or has_expired(use) then return number end
+  if redis.call('GET', root .. ':use:' .. claim) ~= id then
+    if use.max_uses ~= '' and tonumber(use.uses) >= tonumber(use.max_uses) then return number end
+    use.uses, use.last_used_at = string.format('%.0f', use.uses + 1), now
+    uses[id], claims[claim] = use, id
+  end
+end
+for claim, id in pairs(claims) do redis.call('SET', root .. ':use:' .. claim, id, 'PX', DAY) end
+for id, use in pairs(uses) do set_use(id, use) end
+return 0

@@ -1,0 +1,35 @@
+-- close_notification: note the outcome of a try, and end the lease of its target. A message that was sent, or given up,
+-- leaves the queue.
+-- KEYS  1 root of the notifications
+-- ARGV  1 id of the target   2 token of the lease   3 place of the message in the queue
+--       4 sent | failed | gone: the target wants no more | lost: nobody can read the message
+--       5 why it failed   6 ms until the next try   7 ms after which a message is given up
+-- Returns  "sent" | "failed" | "given up" | "gone" | "late": the lease is another supervisor's, or was closed
+-- Cost  O(1)
+-- Idempotent  by the token: the first call ends the lease
+-- include: _clock.lua
+local root = KEYS[1]
+local target, token, place, outcome, reason, again, kept = unpack(ARGV)
+if redis.call('HGET', root .. ':state:' .. target, 'token') ~= token then return 'late' end
+redis.call('HDEL', root .. ':state:' .. target, 'token', 'lease')
+if outcome == 'sent' then
+  redis.call('XDEL', root .. ':queue:' .. target, place)
+  redis.call('HINCRBY', root .. ':state:' .. target, 'sent', 1)
+  redis.call('HSET', root .. ':state:' .. target, 'sent_at', now)
+  redis.call('HDEL', root .. ':state:' .. target, 'tries', 'next_at')
+  return 'sent'
+end
+redis.call('HSET', root .. ':state:' .. target, 'failed_at', now, 'failure', reason)
+if outcome == 'gone' then
+  redis.call('HSET', root .. ':state:' .. target, 'disabled_at', now)
+  return 'gone'
+end
+if outcome == 'lost' or string.match(place, '^%d+') + kept <= now / 1000 then
+  redis.call('XDEL', root .. ':queue:' .. target, place)
+  redis.call('HINCRBY', root .. ':state:' .. target, 'given_up', 1)
+  redis.call('HDEL', root .. ':state:' .. target, 'tries', 'next_at')
+  return 'given up'
+end
+redis.call('HINCRBY', root .. ':state:' .. target, 'tries', 1)
+redis.call('HSET', root .. ':state:' .. target, 'next_at', string.format('%.0f', now + again * 1000))
+return 'failed'

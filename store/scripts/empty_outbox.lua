@@ -1,0 +1,16 @@
+-- empty_outbox: take entries out of an outbox that were queued. An entry that is not the oldest by then is another
+-- supervisor's, or was dropped.
+-- KEYS  1 the outbox
+-- ARGV  entries, the oldest first
+-- Returns  number of entries that were taken out
+-- Cost  O(n): n entries given
+-- Idempotent  a repeat finds other entries
+local root = KEYS[1]
+local number = 0
+for _, entry in ipairs(ARGV) do
+  if redis.call('LINDEX', root, 0) == entry then
+    redis.call('LPOP', root)
+    number = number + 1
+  end
+end
+return number

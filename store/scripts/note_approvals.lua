@@ -1,0 +1,84 @@
+-- note_approvals: bring the index of all approvals up to date with one conversation; a note of an older revision is ignored.
+-- KEYS  1 approvals root, {approvals}
+-- ARGV  1 conversation id   2 revision of its approvals
+--       3 "" the note is whole | "part": more audit entries follow, so the pending actions are not compared yet
+--       | "gone": neither the conversation nor its audit exists | "due": whole, and what is decided is to take effect
+--       4 number of entries of its audit   5 µs that an audit entry stays in the index   6 most entries of the stream
+--       7 number of pending actions   then of each: its id, when it began to wait in µs, when it expires in µs
+--       ("" never), its item as JSON   then of each audit entry: its seq, its time in µs, "decided" | "expired",
+--       the ids of its actions as a JSON list, its notice as JSON, the entry
+-- Returns  "noted" | "late"
+-- Cost  O((p + e) log a): p pending actions of the conversation, e audit entries given, a pending actions in all
+-- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
+-- include: _clock.lua
+local root = KEYS[1]
+local conversation, revision, part, entries, kept, most, pending = unpack(ARGV, 1, 7)
+-- include: _outbox.lua
+-- include: _index.lua
+local noted = redis.call('HGET', root .. ':noted', conversation) or '0 0'
+local known, audited = string.match(noted, '^(%S+) (%S+)$')
+if tonumber(known) > tonumber(revision) then return 'late' end
+pending = tonumber(pending)
+
+if tonumber(entries) < tonumber(audited) then audited = '0' end -- that audit has expired, and another has begun
+for i = 8 + 4 * pending, #ARGV, 6 do
+  local seq, at, kind, ids, notice, entry = unpack(ARGV, i, i + 5)
+  if tonumber(seq) > tonumber(audited) then
+    audited = seq
+    redis.call('ZADD', root .. ':audit', at, string.format('%s %010d', conversation, seq))
+    for _, action in ipairs(cjson.decode(ids)) do
+      local item = read_item(action)
+      if item then
+        close(action)
+        notify(tell(kind, action, item, 'entry', entry), cjson.decode(notice), action, item)
+      end
+    end
+  end
+end
+local old = redis.call('ZRANGEBYSCORE', root .. ':audit', '-inf', tonumber(now) - tonumber(kept), 'LIMIT', 0, 100)
+if #old > 0 then redis.call('ZREM', root .. ':audit', unpack(old)) end
+
+if part == 'part' then
+  -- one less: older notes are late from now on, and a sweep sees that the pending actions are not compared yet
+  known = string.format('%.0f', math.max(tonumber(known), tonumber(revision) - 1))
+else
+  known = revision
+  local waits, first = {}, part == 'due' and now or nil
+  for i = 8, 7 + 4 * pending, 4 do
+    local action, at, expires, written = unpack(ARGV, i, i + 3)
+    local item, listed = cjson.decode(written), read_item(action)
+    waits[action] = true
+    if expires ~= '' and (not first or tonumber(expires) < tonumber(first)) then first = expires end
+    if listed and (listed.seq ~= item.seq or listed.since ~= item.since) then -- of a former life of the conversation
+      tell('closed', action, listed)
+      listed = nil
+    end
+    if listed then
+      item.opened = listed.opened
+      redis.call('HSET', root .. ':items', member_of(action), cjson.encode(item))
+    else
+      open(action, at, item)
+    end
+  end
+  for _, action in ipairs(redis.call('SMEMBERS', root .. ':of:' .. conversation)) do
+    if not waits[action] then
+      tell('closed', action, read_item(action))
+      close(action)
+    end
+  end
+  if first then
+    redis.call('ZADD', root .. ':due', first, conversation)
+  else
+    redis.call('ZREM', root .. ':due', conversation)
+  end
+end
+
+if part == 'gone' then
+  redis.call('HDEL', root .. ':noted', conversation)
+  redis.call('ZREM', root .. ':checks', conversation)
+else
+  redis.call('HSET', root .. ':noted', conversation, known .. ' ' .. audited)
+  redis.call('ZADD', root .. ':checks', now, conversation)
+end
+if has_changed then redis.call('PUBLISH', root .. ':signal', '') end
+return 'noted'
