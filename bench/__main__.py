@@ -5,18 +5,38 @@ import signal
 import sys
 from types import FrameType
 
-from bench import append, body, count, keys, memory, report, rests, sandboxes, sockets
+from bench import (
+    append,
+    body,
+    count,
+    histogram,
+    inbox_pages,
+    inbox_streams,
+    keys,
+    memory,
+    notifications,
+    report,
+    rests,
+    sandboxes,
+    sockets,
+    timeline,
+)
 from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
     "count": count.rows,
+    "histogram": histogram.rows,
     "keys": keys.rows,
     "body": body.rows,
     "append": append.rows,
     "memory": memory.rows,
     "sockets": sockets.rows,
+    "inbox": inbox_pages.rows,
+    "inbox-streams": inbox_streams.rows,
+    "notifications": notifications.rows,
     "sandboxes": sandboxes.rows,
     "rests": rests.rows,
+    "timeline": timeline.rows,
 }
 
 

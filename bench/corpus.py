@@ -80,7 +80,7 @@ def agent_events(random: Random, number: int) -> Iterator[Event]:
         if kind == "MessageEvent":
             body = _message(source, text)
         elif kind == "ActionEvent":
-            body = action = {"id": head["id"], **_action(random, text[:16])}
+            body = action = {"id": head["id"], **action_fields(random, text[:16])}
         else:
             body = _observation(action, text[:36])
         fields = {**head, **body, "kind": kind}
@@ -93,7 +93,7 @@ def _message(role: str, text: str) -> dict[str, Any]:
     return {"llm_message": message, "activated_skills": [], "extended_content": []}
 
 
-def _action(random: Random, command: str) -> dict[str, Any]:
+def action_fields(random: Random, command: str) -> dict[str, Any]:
     call = f"call_{random.getrandbits(32):08x}"
     return {
         "thought": [],

@@ -22,8 +22,13 @@ class Effort:
     sockets: int = 500
     socket_events: int = 2_000
     socket_rate: int = 100
+    inbox_streams: int = 100
+    inbox_actions: int = 200
+    inbox_rate: int = 10
+    inbox_conversations: int = 10_000
     sandboxes: int = 20
     rests: int = 100
+    notifications: int = 200
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -39,8 +44,13 @@ QUICK = Effort(
     sockets=10,
     socket_events=200,
     socket_rate=200,
+    inbox_streams=10,
+    inbox_actions=20,
+    inbox_rate=50,
+    inbox_conversations=20,
     sandboxes=4,
     rests=3,
+    notifications=5,
 )
 
 

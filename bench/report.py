@@ -37,11 +37,18 @@ How each is measured (`bench/`):
   no errors and no documentation. Filters by time give another instant in each of 999 requests.
 * **count, body**: one connection, the whole time of a request, against `bytes.find` over the same case-folded text
   in the bench's own process. The first count of a new worker includes connecting to Redis and fetching the text.
+* **histogram**: calls of the store, one at a time; five (kind, source) pairs, the events a second apart.
 * **append**: four connections post batches of 100 whole events. The raw pipeline sends `RPUSH`, `HSET` and `ZADD`
   for each event, 100 events at a time, with nothing parsed or checked.
 * **sockets**: one process appends over four connections, another one holds the sockets; an event bears the time of
   its sending. The latency is that of the whole way: request, append, signal, frame, read. All of it, the clients too,
   shares the cores with the server.
+* **inbox**: calls of the store, one at a time, on two private servers; a page has five actions.
+* **inbox streams**: one process appends an action that waits to two servers in turn, another one holds the streams;
+  an action bears the time of its sending. The latency is that of the whole way: request, append, index, signal, read,
+  event.
+* **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
+  its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
 * **memory**: `used_memory` before and after; the text that `body` searches is included.
 """
 

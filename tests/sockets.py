@@ -70,6 +70,32 @@ def events_of(
         yield _parsed(response.iter_lines())
 
 
+@contextmanager
+def inbox_of(client: httpx.Client, **options: Any) -> Iterator[Iterator[tuple[str, Any, str]]]:
+    """Follow all pending actions, as `named_events_of`."""
+    with named_events_of(client, "/api/v1/pending-actions/stream", **options) as events:
+        yield events
+
+
+@contextmanager
+def named_events_of(client: httpx.Client, path: str, **options: Any) -> Iterator[Iterator[tuple[str, Any, str]]]:
+    """Follow server-sent events that have names: (name, data, id) in turn; the id "" of one that has none."""
+    with client.stream("GET", path, timeout=TIMEOUT, **options) as response:
+        response.raise_for_status()
+        yield _named(response.iter_lines())
+
+
+def _named(lines: Iterator[str]) -> Iterator[tuple[str, Any, str]]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line:
+            fields[name] = value
+        elif "event" in fields:
+            yield fields["event"], json.loads(fields["data"]), fields.get("id", "")
+            fields = {}
+
+
 def _parsed(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     identity, data = 0, []
     for line in lines:

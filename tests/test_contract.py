@@ -51,8 +51,8 @@ def serialized(_, value):
     return value if isinstance(value, bytes) else json.dumps(value, default=str).encode()
 
 
-# A stream never ends; tests/blueprints/test_live_stream.py reads it.
-api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).exclude(path_regex="/events/stream$")
+# A stream never ends; tests/blueprints/test_live_stream.py and test_inbox_stream.py read them.
+api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).exclude(path_regex="/stream$")
 
 
 @api.parametrize()

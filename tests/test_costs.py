@@ -64,6 +64,10 @@ def filled(world: World, size: int) -> None:
         world.call("POST", f"/v1/webhooks/events/{MAIN}", batch)
     for index in range(1, size):
         world.call("POST", "/conversations", {"conversation_id": number(index), "title": f"No. {index}"})
+    for index in range(2, size):  # they wait for a decision
+        policy = {"policy": {"kind": "AlwaysConfirm"}}
+        world.call("POST", f"/conversations/{number(index)}/confirmation_policy", policy)
+        world.call("POST", f"/v1/webhooks/events/{number(index)}", [action()])
     for index in range(size):
         sandbox = store.sandboxes.start("reference-agent")
         assert store.sandboxes.claim("h") == sandbox.id
@@ -81,6 +85,7 @@ def world_of(folder: Path, size: int) -> Iterator[World]:
             redis_url=url,
             redis_timeout=10,
             max_sandboxes=1000,
+            host_seconds=3600,  # the host sends one heartbeat, and a busy machine fills the stores slowly
             secret_key="a key for tests only",
             rate_limit_starts="1000000/minute",
         )
@@ -104,6 +109,17 @@ EVENTS, CONVERSATION = f"/conversations/{MAIN}/events", f"/conversations/{MAIN}"
 TEXT = [{"type": "text", "text": "hello"}]
 
 
+LIST = "/v1/conversations/search"
+INBOX, DECIDED = "/v1/pending-actions", f"/v1/conversation/{number(2)}"
+
+
+def wait_and_decide(world: World) -> None:
+    one = action()
+    world.call("POST", f"/v1/webhooks/events/{number(2)}", [one])
+    decision = {"action_id": one["id"], "decision": "reject"}
+    world.call("POST", f"{DECIDED}/pending-actions/decisions", {"decisions": [decision]})
+
+
 def app_ids(world: World) -> list[str]:
     return [number(1000 + index) for index in range(SMALL)]
 
@@ -114,15 +130,17 @@ OPERATIONS: dict[str, Act] = {
         "GET", f"{EVENTS}/count", kind="PauseEvent", source="user", timestamp__gte="2026-01-01"
     ),
     "count events by body": lambda w: w.call("GET", f"{EVENTS}/count", body="word 1"),
+    "count events over time": lambda w: w.call("GET", f"{EVENTS}/histogram", timestamp__lt="2026-11-21"),
     "search events": lambda w: w.call("GET", f"{EVENTS}/search", limit=10),
     "search events by kind": lambda w: w.call("GET", f"{EVENTS}/search", limit=10, kind="PauseEvent"),
     "search events after a seq": lambda w: w.call("GET", f"{EVENTS}/search", limit=10, after_seq=5),
+    "search the messages of all conversations": lambda w: w.call("GET", "/v1/messages/search", text="word 1", limit=2),
     "get the final response": lambda w: w.call("GET", f"{CONVERSATION}/agent_final_response"),
     "append a batch": lambda w: w.call("POST", f"/v1/webhooks/events/{MAIN}", [event(), message("new")]),
     "send a message": lambda w: w.call("POST", EVENTS, {"content": TEXT}),
     "list pending actions": lambda w: w.call("GET", f"{CONVERSATION}/pending_actions"),
-    "decide": lambda w: w.call("POST", f"{EVENTS}/respond_to_confirmation", {"accept": True}),
-    "append an action that waits": lambda w: w.call("POST", f"/v1/webhooks/events/{number(1)}", [action()]),
+    "decide where nothing waits": lambda w: w.call("POST", f"{EVENTS}/respond_to_confirmation", {"accept": True}),
+    "append an action that waits": lambda w: w.call("POST", f"/v1/webhooks/events/{number(3)}", [action()]),
     "create a conversation": lambda w: w.call("POST", "/conversations", {"title": "new"}),
     "create a conversation, then delete it": lambda w: w.call(
         "DELETE", f"/conversations/{w.call('POST', '/conversations', {})['id']}"
@@ -154,6 +172,11 @@ OPERATIONS: dict[str, Act] = {
     "count app conversations whose title contains": lambda w: w.call(
         "GET", "/v1/app-conversations/count", title__contains="App"
     ),
+    "search the list of all conversations": lambda w: w.call("GET", LIST, limit=2),
+    "search the list of all conversations by text and status": lambda w: w.call(
+        "GET", LIST, limit=2, text="App", status=["idle", "running"]
+    ),
+    "search the list of all conversations for a tag that none has": lambda w: w.call("GET", LIST, limit=2, tag="none"),
     "get app conversations": lambda w: w.call("GET", "/v1/app-conversations", ids=app_ids(w)),
     "count app conversations": lambda w: w.call("GET", "/v1/app-conversations/count"),
     "start an app conversation": lambda w: w.call("POST", "/v1/app-conversations", {}),
@@ -166,6 +189,15 @@ OPERATIONS: dict[str, Act] = {
     "get sandboxes": lambda w: w.call("GET", "/v1/sandboxes", id=w.sandboxes[:SMALL]),
     "search sandboxes": lambda w: w.call("GET", "/v1/sandboxes/search", limit=2),
     "resume a running sandbox": lambda w: w.call("POST", f"/v1/sandboxes/{w.sandboxes[0]}/resume"),
+    "search the inbox": lambda w: w.call("GET", INBOX, limit=2),
+    "search the inbox by tool": lambda w: w.call("GET", INBOX, limit=2, tool_name="terminal"),
+    "search the inbox for a text that no action has": lambda w: w.call("GET", INBOX, limit=2, text="nowhere"),
+    "count the inbox": lambda w: w.call("GET", f"{INBOX}/count"),
+    "append an action that waits, then decide it by its id": wait_and_decide,
+    "list the decided actions of a conversation": lambda w: w.call("GET", f"{DECIDED}/pending-actions/decisions"),
+    "read the audit of a conversation": lambda w: w.call("GET", f"{DECIDED}/audit", limit=2),
+    "search the audit": lambda w: w.call("GET", "/v1/audit", limit=2),
+    "list approval rules": lambda w: w.call("GET", "/v1/approval-rules"),
 }
 
 

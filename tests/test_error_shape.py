@@ -15,7 +15,7 @@ UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", **LIMITS
 RULES = [
     rule
     for rule in UNREACHABLE.url_map.iter_rules()
-    if not rule.rule.startswith(("/docs", "/openapi")) and not rule.websocket
+    if not rule.rule.startswith(("/docs", "/openapi", "/approvals", "/console")) and not rule.websocket
 ]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -46,6 +46,8 @@ BODIES = {
     "switch_conversation_acp_model": {"model": "x"},
     "switch_conversation_profile": {"profile_name": "x"},
     "make_key": {"name": "x", "scopes": ["read"]},
+    "decide_pending_actions": {"decisions": [{"action_id": "a", "decision": "approve"}]},
+    "make_approval_rule": {"decision": "reject", "tool_name": "x"},
     "make_ticket": {"conversation_id": str(uuid4())},
 }
 #: a query that each operation which needs one accepts
@@ -58,6 +60,7 @@ QUERIES = {
     "get_app_conversation_changes": {"path": "a"},
     "get_app_conversation_diff": {"path": "a"},
     "batch_get_sandbox_specs": {"id": "a"},
+    "search_messages": {"text": "a"},
 }
 #: operations that read no body
 BODILESS = {
@@ -81,6 +84,7 @@ BODILESS = {
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
 #: operations that respond without the store
 STORELESS = {
+    "send_test_notifications": 409,  # the settings name no target
     "alive": 200,
     "health": 200,
     "server_info": 200,

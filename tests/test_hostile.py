@@ -131,7 +131,15 @@ def test_a_socket_of_our_own_page_and_of_a_program_is_served(server, conversatio
         pass
 
 
-PATHS = ["/alive", "/docs", "/openapi.json", "/api/v1/sandboxes/search", "/nope", "/docs/assets/page/docs.js"]
+PATHS = [
+    "/alive",
+    "/docs",
+    "/console/",
+    "/openapi.json",
+    "/api/v1/sandboxes/search",
+    "/nope",
+    "/docs/assets/page/docs.js",
+]
 LIVE = [
     "/api/conversations/{id}/events/stream",
     "/sockets/events/{id}",

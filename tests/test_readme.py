@@ -131,6 +131,7 @@ def check_the_sandbox_lines(url: str, key: str = "") -> None:
 def lasting(text: str) -> list[str]:
     """The part of a transcript that is the same in every run. A start may pass some states too fast to be seen."""
     text = re.sub(r'"disk_bytes":\d+', '"disk_bytes":BYTES', re.sub(r'"Linux [^"]*"', '"KERNEL"', timeless(text)))
+    text = re.sub(r'"host":"[^"]*"', '"host":"HOST"', text)
     text = re.sub(r'"isolation":\{[^}]*\}', '"isolation":ISOLATION', text)  # what this host has
     text = re.sub(r'"call_\w+"', '"CALL"', re.sub(r'"id":"[A-Za-z0-9]{22}"', '"id":"SANDBOX"', text))
     ends = ('"status": "WORKING"', '"status": "READY"')

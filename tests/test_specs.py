@@ -40,6 +40,7 @@ def test_an_absent_key_has_its_default(tmp_path):
     assert spec.ports == {"AGENT_SERVER": 8000}
     assert (spec.idle_pause_seconds, spec.max_seconds) == (0, 0)
     assert (spec.memory_bytes, spec.cpus, spec.processes, spec.image) == (None, None, None, None)
+    assert spec.confirmation_seconds is None
     assert spec.created_at == datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from agents.commands import Commands, NotReachable
 from agents.link import AgentRefused, AgentUnreachable, http_client
+from store.audit import SERVER
 from supervisor.deliveries import deliver
 from tests.agents import DUE, SPECS, claimed, end_leases, lease_key, propose
 from tests.conftest import action, as_events, status
@@ -68,13 +69,13 @@ def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_onc
 def test_the_lease_of_a_delivery_is_longer_than_a_call_that_is_tried_twice(store):
     for seconds in (0.1, 10, 600):
         timeout = http_client(seconds).timeout
-        assert timeout.read < Commands(store, http_client(seconds), SPECS).lease_seconds <= timeout.read + 5
+        assert timeout.read < Commands(store, http_client(seconds), SPECS).courier.lease_seconds <= timeout.read + 5
 
 
 def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_it(store, commands, waiting, agent):
     sandbox_id = store.conversations.sandbox_of(waiting)
-    claim = store.deliveries.open(waiting, sandbox_id, commands.lease_seconds)
-    store.deliveries.decide(claim, accept=False, reason="no")
+    claim = store.deliveries.open(waiting, sandbox_id, commands.courier.lease_seconds)
+    store.deliveries.decide(claim, "reject", actor=SERVER, reason="no")
 
     drive(store, commands, waiting)
 
@@ -85,8 +86,8 @@ def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_
 def test_a_worker_that_stalled_for_longer_than_its_lease_delivers_nothing(store, commands, waiting, agent, monkeypatch):
     decide, opened = store.deliveries.decide, store.deliveries.open
 
-    def decide_and_stand_still(claim, **decision):
-        delivery = decide(claim, **decision)
+    def decide_and_stand_still(claim, verb, **decision):
+        delivery = decide(claim, verb, **decision)
         drive(store, commands, waiting)
         return delivery
 
@@ -104,7 +105,7 @@ def test_a_worker_that_stalled_for_longer_than_its_lease_delivers_nothing(store,
 
 
 def test_a_delivery_whose_worker_was_killed_before_it_decided_is_forgotten(store, commands, waiting, sandbox, agent):
-    store.deliveries.open(waiting, sandbox.id, commands.lease_seconds)
+    store.deliveries.open(waiting, sandbox.id, commands.courier.lease_seconds)
 
     drive(store, commands, waiting)
 
@@ -255,7 +256,7 @@ def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands,
 
 @pytest.mark.parametrize("act", ["run", "message"])
 def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, waiting, agent, monkeypatch, act):
-    monkeypatch.setattr("agents.commands._LEASE_TIMEOUT", 60)
+    monkeypatch.setattr("agents.courier._LEASE_TIMEOUT", 60)
     commands = Commands(store, http_client(30), SPECS)
     go_on = threading.Event()
     agent.on_request = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(30)

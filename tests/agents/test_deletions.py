@@ -52,12 +52,12 @@ def test_the_repeat_of_a_deletion_that_was_killed_removes_the_rest(store, comman
     parent, children, _ = family
     delete, left = store.conversations.delete, 50
 
-    def delete_until_killed(conversation_id):
+    def delete_until_killed(conversation_id, actor):
         nonlocal left
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
-        delete(conversation_id)
+        delete(conversation_id, actor)
 
     with monkeypatch.context() as killed:
         killed.setattr(store.conversations, "delete", delete_until_killed)

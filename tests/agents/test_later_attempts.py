@@ -83,9 +83,23 @@ def test_the_repeat_of_an_outstanding_decision_succeeds_and_leaves_the_delivery_
     assert store.deliveries.get(waiting).accept
 
 
-def test_the_repeat_of_a_settled_decision_does_not_claim_that_another_one_won(commands, waiting, agent, attempt):
+def test_the_repeat_of_a_settled_decision_finds_that_it_has_won(commands, waiting, agent, attempt):
     attempt()
     assert commands.decide(waiting, accept=False, reason="no")
+    sent = len(agent.requests)
+
+    attempt(is_later=True)
+    assert commands.decide(waiting, accept=False, reason="no")
+
+    assert len(agent.requests) == sent
+
+
+def test_the_repeat_of_a_decision_that_nothing_remembers_does_not_claim_that_another_one_won(
+    commands, store, waiting, agent, attempt
+):
+    attempt()
+    assert commands.decide(waiting, accept=False, reason="no")
+    store.events._redis.hdel(f"conv:{{{waiting}}}", "decision_id")  # as a later decision of another action does
 
     attempt(is_later=True)
     with pytest.raises(OutcomeUnknown):

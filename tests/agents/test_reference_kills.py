@@ -24,14 +24,6 @@ def agent(tmp_path_factory):
         yield agent
 
 
-@pytest.fixture
-def effects(tmp_path):
-    """A file that commands append a line to."""
-    path = tmp_path / "effects"
-    path.touch()
-    return path
-
-
 def finish(agent, conversation):
     """Run a conversation to its end through the API."""
     assert agent.post(f"{conversation}/run").is_success

@@ -10,16 +10,12 @@ import pytest
 
 from tests.agents import scripted_agent
 from tests.agents.reference_agent import reference_agent
-from tests.agents.scripted_model import Reply, calls, chunk, edit, ending, finish, refusal, run, scripted_model, text
+from tests.agents.scripted_model import Reply, calls, chunk, edit, ending, finish, refusal, run, text
 from tests.servers import wait_until
 
 MODEL_KEY = "a-models-key-5c3a90ff"
 
-
-@pytest.fixture(scope="module")
-def model():
-    with scripted_model() as model:
-        yield model
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +23,6 @@ def agent(tmp_path_factory, model):
     home = tmp_path_factory.mktemp("limits")
     with reference_agent(home, LLM_MODEL="scripted", LLM_API_KEY=MODEL_KEY, LLM_BASE_URL=model.url) as agent:
         yield agent
-
-
-@pytest.fixture(autouse=True)
-def _fresh(model):
-    model.script.clear()
-    model.asked.clear()
 
 
 def errors(agent, conversation):

@@ -27,11 +27,7 @@ MODEL_KEY = "a-models-key-2f6f6a1f"
 START = {"id": str(uuid4()), "confirmation_policy": {"kind": "NeverConfirm"}, "initial_message": None, "agent": None}
 START |= {"created_at": events.now(), "workspace": None, "title": None, "tags": {}}
 
-
-@pytest.fixture(scope="module")
-def model():
-    with scripted_model() as model:
-        yield model
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +35,6 @@ def agent(tmp_path_factory, model):
     home = tmp_path_factory.mktemp("thinks")
     with reference_agent(home, LLM_MODEL="scripted", LLM_API_KEY=MODEL_KEY, LLM_BASE_URL=model.url) as agent:
         yield agent
-
-
-@pytest.fixture(autouse=True)
-def _fresh(model):
-    model.script.clear()
-    model.asked.clear()
-    model.keys.clear()
 
 
 def kinds(agent, conversation):

@@ -11,14 +11,10 @@ import pytest
 
 from agents.reference.conversation import UNKNOWN
 from tests.agents.reference_agent import reference_agent
-from tests.agents.scripted_model import calls, edit, finish, refusal, run, scripted_model, text
+from tests.agents.scripted_model import calls, edit, finish, refusal, run, text
 from tests.servers import wait_until
 
-
-@pytest.fixture(scope="module")
-def model():
-    with scripted_model() as model:
-        yield model
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +22,6 @@ def agent(tmp_path_factory, model):
     environment = {"LLM_MODEL": "scripted", "LLM_BASE_URL": model.url, "OH_SECRET_KEY": "a secret of tests"}
     with reference_agent(tmp_path_factory.mktemp("kills"), **environment) as agent:
         yield agent
-
-
-@pytest.fixture(autouse=True)
-def _fresh(model):
-    model.script.clear()
-    model.asked.clear()
-    model.keys.clear()
 
 
 def test_a_model_that_was_asked_at_the_kill_is_asked_again_by_the_next_run(agent, model):

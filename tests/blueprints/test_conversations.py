@@ -267,7 +267,7 @@ def test_the_text_of_a_deleted_conversation_is_not_found_in_its_successor(client
     assert client.get(f"{events_url}/count?body=words").get_json() == 1
 
 
-def test_a_deleted_conversation_leaves_only_a_mark_for_a_minute(client, store, conversation):
+def test_a_deleted_conversation_leaves_a_mark_for_a_minute_and_its_audit(client, store, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[*recorded("pending"), action(), message("x")])
     redis = store.conversations._redis
     keys = f"conv:{{{conversation}}}*"
@@ -275,9 +275,11 @@ def test_a_deleted_conversation_leaves_only_a_mark_for_a_minute(client, store, c
 
     client.delete(f"{API}/{conversation}")
 
-    [mark] = redis.keys(keys)
+    [audit, mark] = sorted(redis.keys(keys))
     assert mark.endswith(b":deleted")
     assert 0 < redis.ttl(mark) <= 60
+    assert audit.endswith(b":audit")
+    assert 0 < redis.ttl(audit) <= 400 * 86_400
 
 
 @pytest.mark.parametrize(

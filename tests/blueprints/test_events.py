@@ -38,6 +38,72 @@ def search(client, url, **query):
     return [item["id"][:2] for item in page["items"]]
 
 
+@pytest.mark.parametrize("path", ["/api/conversations/{}/events", "/api/v1/conversation/{}/events"])
+def test_a_histogram_counts_the_events_of_equal_parts_of_a_window(client, url, conversation, path):
+    window = {"timestamp__gte": "2026-11-20T10:00:00", "timestamp__lt": "2026-11-20T13:00:00"}
+
+    found = client.get(f"{path.format(conversation)}/histogram", query_string={**window, "buckets": 3})
+
+    assert found.get_json() == {
+        "from": "2026-11-20T10:00:00.000000Z",
+        "to": "2026-11-20T13:00:00.000000Z",
+        "bucket_seconds": 3600.0,
+        "total": 3,
+        "series": {"MessageEvent": [1, 0, 1], "ActionEvent": [0, 1, 0]},
+    }
+
+
+def test_a_histogram_is_by_kind_in_60_buckets_from_the_first_event_to_just_after_the_last(client, url):
+    found = client.get(f"{url}/histogram").get_json()
+
+    assert (found["from"], found["to"]) == ("2026-11-20T10:00:00.000000Z", "2026-11-20T12:00:00.000001Z")
+    assert found["bucket_seconds"] == 7200.000001 / 60
+    assert {name: (len(numbers), sum(numbers)) for name, numbers in found["series"].items()} == {
+        "MessageEvent": (60, 2),
+        "ActionEvent": (60, 1),
+    }
+
+
+def test_a_histogram_by_source_has_a_series_for_each_source(client, url):
+    found = client.get(f"{url}/histogram", query_string={"by": "source", "buckets": 1}).get_json()
+
+    assert found["series"] == {"agent": [2], "user": [1]}
+
+
+def test_a_conversation_without_events_has_an_empty_histogram(client, conversation):
+    client.post("/api/conversations", json={"conversation_id": conversation})
+
+    found = client.get(f"/api/conversations/{conversation}/events/histogram").get_json()
+
+    assert found == {"from": None, "to": None, "bucket_seconds": 0.0, "total": 0, "series": {}}
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"by": "body"}, "one of kind, source"),
+        ({"buckets": "0"}, "from 1 to 200"),
+        ({"buckets": "201"}, "from 1 to 200"),
+        ({"buckets": "many"}, "from 1 to 200"),
+        ({"timestamp__gte": "yesterday"}, "date-time"),
+        ({"timestamp__lt": ""}, "date-time"),
+    ],
+)
+def test_a_histogram_refuses_bad_input_by_its_name(client, url, query, words):
+    response = client.get(f"{url}/histogram", query_string=query)
+
+    [fault] = response.get_json()["detail"]
+    assert response.status_code == 422
+    assert fault["loc"] == ["query", *query]
+    assert words in fault["msg"]
+
+
+def test_a_histogram_of_an_unknown_conversation_is_404(client, conversation):
+    response = client.get(f"/api/conversations/{conversation}/events/histogram")
+
+    assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

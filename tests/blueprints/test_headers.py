@@ -27,6 +27,8 @@ REQUESTS = [
     ("GET", "/alive", {"headers": {"Host": "evil"}}, 421),
     ("GET", "/docs", {}, 200),
     ("GET", "/docs/assets/page/docs.js", {}, 200),
+    ("GET", "/console/", {}, 200),
+    ("GET", "/console/0123456789abcdef/main.js", {}, 404),
 ]
 CASES = pytest.mark.parametrize(("method", "path", "options", "status"), REQUESTS, ids=lambda one: str(one)[:40])
 
@@ -117,11 +119,12 @@ def test_every_response_tells_browsers_what_to_refuse(client, method, path, opti
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["Cross-Origin-Opener-Policy"] == headers["Cross-Origin-Resource-Policy"] == "same-origin"
         policy = headers["Content-Security-Policy"]
-        assert policy.startswith("default-src 'none'; ")
+        assert policy.startswith("default-src 'self'; " if path == "/console/" else "default-src 'none'; ")
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
-        assert ("script-src" in policy) is (path == "/docs")
-        assert headers["Cache-Control"] == ("no-cache" if path.startswith("/docs") else "no-store")
+        assert ("script-src" in policy) is (path in ("/docs", "/console/"))
+        is_kept = path.startswith("/docs") or path == "/console/"
+        assert headers["Cache-Control"] == ("no-cache" if is_kept else "no-store")
 
 
 def test_the_docs_page_has_no_script_and_no_style_of_its_own(client):

@@ -1,7 +1,12 @@
 """Health, readiness and information of the server, and paths that it does not serve."""
 
+import multiprocessing
+from uuid import uuid4
+
 import pytest
 
+from app import create_app
+from config import Config
 from wire import micros, now
 
 
@@ -17,6 +22,7 @@ def test_ready_reports_the_store(client, redis_url):
     # of the backends, only the real single server keeps an append-only file
     assert state["store"]["durable"] is redis_url.startswith("unix:")
     assert state["store"]["kind"] in ("redis", "fakeredis")
+    assert set(state["store"]) == {"kind", "durable"}  # nobody needs a key to read this
 
 
 def test_server_info_has_the_members_that_clients_check(client):
@@ -27,6 +33,44 @@ def test_server_info_has_the_members_that_clients_check(client):
     assert info["uptime"] >= 0
     assert "events" in info["capabilities"]
     assert (info["notice"] is None) is info["store"]["durable"]
+
+
+def test_server_info_says_what_the_store_is_and_may_hold(client, redis_url):
+    found = client.get("/server_info").get_json()["store"]
+
+    assert set(found) == {
+        *("kind", "durable", "version", "used_memory_bytes", "max_memory_bytes", "policy", "fsync"),
+    }
+    if found["kind"] == "fakeredis":  # it tells nothing
+        assert set(found.values()) == {"fakeredis", False, None}
+        return
+    assert tuple(int(part) for part in found["version"].split(".")) >= (7, 0)
+    assert found["used_memory_bytes"] > 100_000
+    assert found["max_memory_bytes"] >= 0
+    assert found["policy"] == "noeviction"
+    assert found["fsync"] == ("everysec" if found["durable"] else None)
+
+
+def test_server_info_has_the_workers_of_the_settings_and_each_host_that_has_a_supervisor(redis_url):
+    app = create_app(Config(redis_url=redis_url, redis_timeout=10, web_concurrency=3))
+    store, host = app.extensions["store"], f"host-{uuid4()}"
+    assert store.sandboxes.beat(host, "supervisor")
+
+    def shown() -> dict:
+        info = app.test_client().get("/server_info").get_json()
+        assert info["workers"] == 3
+        [found] = [one for one in info["hosts"] if one["id"] == host]
+        assert abs(micros(found.pop("seen_at")) - now()) < 60_000_000
+        return found | {"isolation": [one["kind"] for one in info["isolation"] if one["host"] == host]}
+
+    assert shown() == {"id": host, "sandboxes": 0, "version": None, "isolation": []}
+
+    store.hosts.note(host, {"kind": "none", "network": "host", "reaches": [], "lacks": []}, "1.2.3")
+    assert shown() == {"id": host, "sandboxes": 0, "version": "1.2.3", "isolation": ["none"]}
+
+
+def test_as_many_workers_as_cores_run_unless_the_settings_say_otherwise(client):
+    assert client.get("/server_info").get_json()["workers"] == multiprocessing.cpu_count()
 
 
 def test_server_info_has_every_member_of_the_agent_server(client):
@@ -57,19 +101,19 @@ def test_the_idle_time_begins_again_with_a_change_of_a_conversation(client, conv
 def test_the_root_describes_the_server_to_programs(client, accept):
     root = client.get("/", headers={"Accept": accept} if accept else {})
 
-    varying = {"uptime", "idle_time"}
+    varying = {"uptime", "idle_time", "store", "hosts"}  # memory in use, and heartbeats
     info = client.get("/server_info").get_json()
     assert {name: value for name, value in root.get_json().items() if name not in varying} == {
         name: value for name, value in info.items() if name not in varying
     }
 
 
-def test_the_root_leads_a_browser_to_the_docs(client):
+def test_the_root_leads_a_browser_to_the_console(client):
     accept = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 
     response = client.get("/", headers={"Accept": accept})
 
-    assert (response.status_code, response.headers["Location"]) == (302, "/docs")
+    assert (response.status_code, response.headers["Location"]) == (302, "/console/")
     assert "Accept" in response.headers["Vary"]
 
 

@@ -67,6 +67,7 @@ def without_sandboxes(tmp_path):
 def test_ctrl_c_ends_sandboxes_unless_settings_leave_them(tmp_path, without_sandboxes, leave):
     with made(tmp_path, **({"STOP_SANDBOXES": "0"} if leave else {})) as (client, process):
         assert client.get("/ready").json()["store"] == {"kind": "valkey", "durable": True}
+        assert f"agent-server: open {client.base_url}" in (tmp_path / "log").read_text()
         Api(client).running_sandbox()
 
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C

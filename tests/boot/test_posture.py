@@ -18,7 +18,7 @@ from boot.masking import KeysMasked, masked
 from boot.posture import make_key, settle
 from tests.servers import PROJECT, agent_server, fakeredis_server, free_port
 
-LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/docs#key=(\S+)")
+LINK = re.compile(r"agent-server: open http://127\.0\.0\.1:(\d+)/console/#key=(\S+)\n")
 KEY = "a-key-for-tests-only"
 
 
@@ -60,6 +60,7 @@ def test_a_start_on_loopback_is_open_and_makes_no_key(start, tmp_path):
     with start() as (client, said):
         assert client.get("/api/conversations/search").status_code == 200
         assert "No key is needed: the server listens on this machine alone" in said()
+        assert f"agent-server: open http://127.0.0.1:{client.base_url.port}/\n" in said()
         assert client.get("/alive", headers={"Host": "evil"}).status_code == 421
     assert not (tmp_path / "data" / "key").exists()
 
@@ -71,11 +72,13 @@ def test_a_start_on_a_network_makes_a_key_and_shows_it_once_with_the_link_that_u
         assert int(port) == client.base_url.port
         assert key_file.read_text() == key + "\n"
         assert len(key) >= 43  # 256 bits
+        assert said().count("agent-server: open ") == 1
         assert client.get("/alive", headers={"Host": "any.example"}).status_code == 200  # a key protects, not the name
     assert modes(key_file.parent) == {0}
 
-    with start(HOST="0.0.0.0") as (_, said):
+    with start(HOST="0.0.0.0") as (client, said):
         assert "A key is needed." in said()
+        assert f"agent-server: open http://127.0.0.1:{client.base_url.port}/\n" in said()
         assert key not in said()
     assert key_file.read_text() == key + "\n"
 
@@ -181,6 +184,25 @@ def test_every_line_of_the_table_holds(tmp_path, auth, address, has_keys, outcom
 
     assert settle(auth, [("127.0.0.1", 1), address], key_file, has_keys=lambda: has_keys, log=log) == outcome
     assert key_file.exists() is is_made
+
+
+@pytest.mark.parametrize(
+    ("addresses", "url"),
+    [
+        ([("127.0.0.1", 8000)], "http://127.0.0.1:8000/"),
+        ([("0.0.0.0", 80)], "http://127.0.0.1:80/"),
+        ([("::", 8000)], "http://[::1]:8000/"),
+        ([("::1", 8000)], "http://[::1]:8000/"),
+        ([("10.0.0.1", 8000)], "http://10.0.0.1:8000/"),
+        (["/run/server.sock", ("localhost", 8000)], "http://localhost:8000/"),
+        (["/run/server.sock"], None),
+        ([3], None),
+    ],
+)
+def test_a_start_prints_the_address_that_a_browser_of_this_machine_opens(tmp_path, capsys, addresses, url):
+    settle("open", addresses, tmp_path / "key", has_keys=bool, log=logging.getLogger("nowhere"))
+
+    assert capsys.readouterr().err == (f"agent-server: open {url}\n" if url else "")
 
 
 @pytest.mark.parametrize("name", ["session_api_key", "session%5Fapi_key", "ticket", "%74icket"])

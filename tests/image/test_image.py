@@ -82,7 +82,7 @@ def test_the_readmes_sandbox_commands_print_the_documented_output_from_the_image
 def test_the_first_start_prints_the_link_of_the_key_that_it_made_and_keeps_it_for_its_user_alone(server):
     key = server.client.headers["X-Session-API-Key"]
 
-    assert f"http://127.0.0.1:8000/docs#key={key}\n" in server.container.logs().decode()
+    assert f"http://127.0.0.1:8000/console/#key={key}\n" in server.container.logs().decode()
     assert ran(server.container, "stat -c '%a %u' /data /data/key").split() == ["700", "10001", "600", "10001"]
 
 

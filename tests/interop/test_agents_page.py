@@ -132,4 +132,4 @@ def test_nothing_shows_or_keeps_the_key_of_the_model(said, server, folder, secre
 
 def test_every_block_of_the_page_is_known_here():
     assert len(CONVERSATION) == 3
-    assert PAGE.count("```") == 2 * (2 + len(CONVERSATION))
+    assert PAGE.count("```sh\n") == 2 + len(CONVERSATION)  # the others are configurations

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from docker.models.containers import Container
 
-from runtimes import Launch, RuntimeFailure, State
+from runtimes import Launch, RuntimeFailure, State, Usage
 from runtimes.docker import DockerRuntime
 from tests.engine import ran
 from tests.servers import wait_until
@@ -255,6 +255,20 @@ def test_a_start_that_the_engine_refuses_fails_with_a_sentence_and_leaves_no_con
     assert not [handle for handle in runtime.known() if handle["container"]]
 
 
+def test_what_a_container_uses_is_measured(runtime, launch):
+    handle = runtime.start(ended_with(launch, "kept = b'x' * (64 << 20)\nprint(1, flush=True)\nwhile True: pass"))
+    wait_until(lambda: runtime.logs(handle, 1), "the sandbox's first line")
+
+    first = runtime.usage(launch.sandbox_id)
+
+    assert 64 << 20 < first.memory_bytes < 1 << 30
+    wait_until(
+        lambda: runtime.usage(launch.sandbox_id).cpu_seconds > first.cpu_seconds + 0.1, "the processor time to grow"
+    )
+    runtime.stop(handle)
+    assert runtime.usage(launch.sandbox_id) == Usage(None, None)
+
+
 def test_a_start_without_an_engine_reports_that(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     runtime = DockerRuntime("host-a")
@@ -262,6 +276,7 @@ def test_a_start_without_an_engine_reports_that(monkeypatch, tmp_path):
         runtime.start(Launch("box", ("true",), {}, ".", image="any"))
     assert runtime.known() == []
     assert runtime.disk_bytes("box") is None
+    assert runtime.usage("box") == Usage(None, None)
     for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(Launch("box", ("true",), {}, ".")))):
         with pytest.raises(RuntimeFailure, match="no engine answers"):
             call()

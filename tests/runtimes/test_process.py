@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtimes import Launch, RuntimeFailure, State, cgroup
+from runtimes import Launch, RuntimeFailure, State, Usage, cgroup
 from runtimes.process import ProcessRuntime
 from runtimes.tree import MARK
 from tests.servers import PROJECT, wait_until
@@ -399,3 +399,32 @@ def test_a_supervisor_that_dies_during_a_start_leaves_one_sandbox_at_most(tmp_pa
         assert len([one for one in marked(tmp_path) if one.name() == "sleep"]) == 1
         runtime.stop(handle)
         assert not marked(tmp_path)
+
+
+BUSY = "kept = bytearray(b'x') * (64 << 20)\nprint(1, flush=True)\nwhile True: pass"
+ENDING_CHILD = """
+import subprocess, sys, time
+subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.3: pass"])
+print(1)
+time.sleep(60)
+"""
+
+
+def test_what_the_processes_use_is_measured(runtime):
+    handle = runtime.start(python(BUSY))
+    wait_until(lambda: runtime.logs(handle, 1), "the sandbox's first line")
+
+    first = runtime.usage("box")
+
+    assert 64 << 20 < first.memory_bytes < 1 << 30
+    wait_until(lambda: runtime.usage("box").cpu_seconds > first.cpu_seconds + 0.1, "the processor time to grow")
+    runtime.stop(handle)
+    assert runtime.usage("box") == Usage(None, None)
+    assert runtime.usage("nobody") == Usage(None, None)
+
+
+def test_the_processor_time_of_a_process_that_has_ended_counts(runtime):
+    handle = runtime.start(python(ENDING_CHILD))
+    wait_until(lambda: runtime.logs(handle, 1), "the end of the child")
+
+    assert runtime.usage("box").cpu_seconds >= 0.3

@@ -1,13 +1,18 @@
-"""An empty store of sandboxes, for tests of sandboxes and of hosts; and counters of round trips to Redis."""
+"""An empty store of sandboxes, an empty index of pending actions, and counters of round trips to Redis."""
 
 import contextlib
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from redis.exceptions import ResponseError
 
 from store import Limits
-from tests.conftest import store_of
+from store.inbox import Filter
+from tests.conftest import as_events, store_of
+
+ALWAYS = {"kind": "AlwaysConfirm"}
+WAITING = "waiting_for_confirmation"
 
 
 @pytest.fixture
@@ -89,3 +94,58 @@ def hashes_read(redis) -> int | None:
     except ResponseError:
         return None
     return int(stats.get("cmdstat_hgetall", {"calls": 0})["calls"])
+
+
+@pytest.fixture
+def index(store):
+    """A client of the store, whose index of approvals is empty."""
+    client = store.inbox._redis
+    for key in client.scan_iter("{approvals}*"):
+        client.delete(key)
+    return client
+
+
+@pytest.fixture
+def begin(store, index):
+    """Begin a conversation in which these actions wait; its id."""
+
+    def do(*actions: dict, conversation_id: str = "", **info) -> str:
+        identity = conversation_id or str(uuid4())
+        assert store.conversations.create(identity, confirmation_policy=ALWAYS, **info)
+        store.events.append(identity, as_events(list(actions)), sandbox_id=info.get("sandbox_id"))
+        return identity
+
+    return do
+
+
+def shown(store, **filters) -> list[str]:
+    """Ids of the actions of the inbox, the oldest first."""
+    items, following = store.inbox.page(Filter(**filters), descending=False, limit=1000, start=None)
+    assert following is None
+    return [one.action_id for one in items]
+
+
+def told(index, conversation: str = "") -> list[tuple[str, str]]:
+    """Kind and action of each change of the stream, of all conversations or of one."""
+    changes = [one for _, one in index.xrange("{approvals}:stream")]
+    return [
+        (one[b"kind"].decode(), one[b"action_id"].decode())
+        for one in changes
+        if not conversation or one[b"conversation_id"].decode() == conversation
+    ]
+
+
+@pytest.fixture
+def killed(store):
+    """Calls within the block end as if their worker were killed before it settled the index."""
+    settle = store.inbox.settle
+
+    class Killed:
+        def __enter__(self):
+            self.listing = store.conversations._listing
+            self.listing.on_approvals = lambda _: None
+
+        def __exit__(self, *_):
+            self.listing.on_approvals = settle
+
+    return Killed()

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from store.audit import SERVER
 from store.claims import message_claim, policy_claim
 from store.errors import TooManyKinds
 from tests.conftest import action, as_events, event, message, observation, status
@@ -138,7 +139,7 @@ def test_a_rejection_that_was_decided_here_is_the_users_once(store, conversation
     proposed = action()
     post(proposed, status("waiting_for_confirmation"))
     claim = store.deliveries.open(conversation, BOX, 30)
-    delivery = store.deliveries.decide(claim, accept=False, reason="no")
+    delivery = store.deliveries.decide(claim, "reject", actor=SERVER, reason="no")[1]
     store.deliveries.settle(conversation, delivery)  # the agent has received it, and posts later
 
     post(status("idle"), rejection(proposed), rejection(proposed))
@@ -213,7 +214,7 @@ def test_an_observation_of_what_was_accepted_is_told_to_nobody(store, conversati
     proposed = action()
     post(proposed, status("waiting_for_confirmation"))
     claim = store.deliveries.open(conversation, BOX, 30)
-    assert store.deliveries.decide(claim, accept=True, reason="")
+    assert store.deliveries.decide(claim, "approve", actor=SERVER)[1]
 
     post(observation(proposed), status("running"), status("finished"))
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from store.confirmations import RISKS, held_risks
+from store.policies import RISKS, held_risks
 from tests.conftest import action, as_events, event, observation, status
 
 POLICIES = [

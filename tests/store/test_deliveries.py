@@ -8,6 +8,7 @@ import pytest
 from redis.exceptions import TimeoutError
 
 import wire
+from store.audit import SERVER
 from store.errors import ConversationNotFound
 from tests.agents import DUE, claimed, end_leases, propose, running_sandbox
 from tests.conftest import action, as_events, observation, status
@@ -32,7 +33,8 @@ def waiting(store, conversation, box):
 def decided(store, conversation, sandbox_id, *, accept=True, reason=""):
     """A claim and the delivery that is outstanding after its decision."""
     claim = store.deliveries.open(conversation, sandbox_id, LEASE)
-    return claim, store.deliveries.decide(claim, accept=accept, reason=reason)
+    verb = "approve" if accept else "reject"
+    return claim, store.deliveries.decide(claim, verb, actor=SERVER, reason=reason)[1]
 
 
 def due_at(store, conversation):
@@ -79,7 +81,9 @@ def test_a_repeated_decision_that_took_effect_takes_effect_again(store, waiting,
     conversation, _ = waiting
     claim, delivery = decided(store, conversation, box, reason="once")
 
-    assert store.deliveries.decide(claim, accept=True, reason="once")._replace(age=0) == delivery._replace(age=0)
+    assert store.deliveries.decide(claim, "approve", actor=SERVER, reason="once")[1]._replace(
+        age=0
+    ) == delivery._replace(age=0)
     assert store.deliveries.reopen(claim).has_lease
 
 
@@ -87,7 +91,7 @@ def test_a_delivery_is_noted_before_its_decision_and_due_when_the_lease_of_its_w
     conversation, _ = waiting
     claim = store.deliveries.open(conversation, box, LEASE)
     assert list(due_at(store, conversation)) == [claim.delivery_id]
-    store.deliveries.decide(claim, accept=True, reason="")
+    store.deliveries.decide(claim, "approve", actor=SERVER)[1]
     assert claimed(store, conversation) is None  # the worker of the decision delivers it first
 
     end_leases(store, conversation)  # the worker was killed
@@ -104,7 +108,7 @@ def test_no_decision_is_taken_after_the_lease_of_its_delivery(store, waiting, bo
     claim = store.deliveries.open(conversation, box, LEASE)
 
     with pytest.raises(TimeoutError):
-        store.deliveries.decide(claim._replace(lease_end=claim.lease_end - 30_000_000), accept=True, reason="")
+        store.deliveries.decide(claim._replace(lease_end=claim.lease_end - 30_000_000), "approve", actor=SERVER)
 
     assert store.deliveries.get(conversation) is None
     assert len(store.confirmations.pending(conversation)) == 1

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from store.audit import SERVER
 from tests.agents import DUE, lease_key, propose, running_sandbox
 from tests.conftest import action, as_events, status
 
@@ -74,7 +75,7 @@ class Machine(RuleBasedStateMachine):
             return
         conversation = claim.conversation_id
         before = self.outstanding[conversation]
-        delivery = self.store.deliveries.decide(claim, accept=accept, reason="")
+        delivery = self.store.deliveries.decide(claim, "approve" if accept else "reject", actor=SERVER, reason="")[1]
         if before == claim.delivery_id:
             assert claim.is_of(delivery)
         elif self.pending[conversation]:

@@ -6,8 +6,10 @@ import pytest
 from redis.exceptions import TimeoutError
 
 import store.forks as module
+from store.approval_keys import audit_key
 from store.errors import ConversationNotFound
-from tests.conftest import as_events, event, message
+from store.keys import ConversationKeys
+from tests.conftest import action, as_events, event, message
 
 
 @pytest.fixture
@@ -72,3 +74,16 @@ def test_a_copy_that_is_adopted_expires_no_more(store, source):
 
     assert store.events.count(target) == 300
     assert {store.forks._listing._redis.ttl(key) for key in keys_of(store, target)} == {-1}
+
+
+def test_the_audit_of_a_fork_that_takes_the_id_of_a_deleted_conversation_expires_no_more(store, source):
+    target, redis = str(uuid4()), store.forks._listing._redis
+    store.conversations.create(target, confirmation_policy={"kind": "AlwaysConfirm"})
+    store.events.append(target, as_events([action()]))
+    store.conversations.delete(target)
+    audit = audit_key(ConversationKeys(target))
+    assert redis.ttl(audit) > 0
+
+    store.forks.fork(source, id=target)
+
+    assert redis.ttl(audit) == -1

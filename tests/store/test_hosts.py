@@ -6,6 +6,7 @@ import pytest
 
 import wire
 from store.errors import NoSupervisor
+from store.hosts import Hosts
 from tests.store.conftest import fresh_sandboxes, running_sandbox, silent_for
 
 HOUR = 3600
@@ -149,3 +150,22 @@ def test_an_id_of_no_sandbox_in_an_index_stops_no_reader_and_no_claim(sandboxes)
     assert sandboxes.of_host("h") == []
     assert sandboxes.beat("h", "supervisor")
     assert sandboxes.of_host("h") == []
+
+
+def test_a_host_says_how_many_sandboxes_it_has_and_a_lost_one_is_forgotten(sandboxes, redis_url):
+    hosts = Hosts(sandboxes._redis)
+    running = running_sandbox(sandboxes)
+    sandboxes.report(running_sandbox(sandboxes).id, "h", "supervisor", "ERROR")
+    assert sandboxes.beat("other", "another")
+    hosts.note("other", {"kind": "none"}, "0.9")
+
+    assert [(one.id, one.sandboxes, one.said, one.version) for one in hosts.all()] == [
+        ("h", 2, None, None),
+        ("other", 0, {"kind": "none"}, "0.9"),
+    ]
+    assert hosts.all()[0].seen_at <= sandboxes.get(running.id).seen_at
+
+    silent_for(sandboxes, 61, "other")
+    assert sandboxes.beat("h", "supervisor")
+    hosts.note("h", {"kind": "bubblewrap"}, "1.0")
+    assert [(one.id, one.version) for one in hosts.all()] == [("h", "1.0")]

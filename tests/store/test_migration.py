@@ -110,7 +110,7 @@ def test_app_conversations_keep_their_members_and_are_found_by_title(client):
 
 
 #: members that a conversation has only since then
-LATER = {"unapproved_resumes": 0}
+LATER = {"unapproved_resumes": 0, "capabilities": [], "confirmation_seconds": None}
 
 
 def volatile(one: dict) -> dict:
@@ -209,3 +209,27 @@ def test_an_empty_store_gets_the_present_version(tmp_path: Path):
         create_app(Config(redis_url=url)).test_client().get("/api/conversations/count")
 
         assert Redis.from_url(url).get("data_version") == str(VERSION).encode()
+
+
+def test_what_waited_before_the_inbox_was_there_is_found_by_the_sweep(client, redis):
+    assert get(client, "/v1/pending-actions/count") == 0
+    checks = client.application.extensions["store"].approval_checks
+
+    checks.sweep()
+
+    items = get(client, "/v1/pending-actions")["items"]
+    assert WAITING in {one["conversation_id"] for one in items}
+
+
+def test_conversations_that_an_older_release_listed_without_a_title_are_found_by_it(tmp_path: Path):
+    with redis_server(tmp_path) as (url, _):
+        redis, client = Redis.from_url(url), create_app(Config(redis_url=url)).test_client()
+        mine = client.post("/api/conversations", json={"title": "Mine"}).get_json()["id"]
+        redis.delete("conversations:{all}:title", "conversations:{all}:titles")
+        redis.set("data_version", 4)
+
+        migrated = create_app(Config(redis_url=url)).test_client()
+
+        for query in ("text=mine", "sort_order=TITLE"):
+            items = migrated.get(f"/api/v1/conversations/search?{query}").get_json()["items"]
+            assert [item["id"] for item in items] == [mine]

@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 
 from store import queued_messages
+from store.audit import Actor
 from store.errors import ConversationNotFound
 from store.queued_messages import MOST_QUEUED, NobodyReceives, StartTaskNotFound, TooManyQueued
 from tests.conftest import store_of
@@ -37,7 +38,7 @@ def ready(store, conversation):
 
 
 def said(text):
-    return {"content": [{"type": "text", "text": text}], "may_decide": False}
+    return {"content": [{"type": "text", "text": text}], "actor": Actor("message", "someone", may_decide=False)}
 
 
 def make_due(store, conversation):

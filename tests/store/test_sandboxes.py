@@ -63,7 +63,8 @@ def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
     assert sandboxes.of_host("h") == []
     assert sandboxes.search(status=None, spec_id=None, limit=10, start=None) == ([], None)
     left = {key for key in sandboxes._redis.scan_iter("{sandboxes}*")}
-    assert left == {b"{sandboxes}:hosts", b"{sandboxes}:supervisors"}
+    told = {b"{sandboxes}:changes", b"{sandboxes}:changes:floor"}  # those who follow the list hear of the deletion
+    assert left == {b"{sandboxes}:hosts", b"{sandboxes}:supervisors", *told}
 
 
 def test_an_unknown_sandbox_is_not_found(sandboxes):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from store.audit import SERVER
 from tests.conftest import action, as_events, event, observation, status
 
 BOX = "a-sandbox"
@@ -35,7 +36,7 @@ def told(store, conversation):
 def decide(store, conversation):
     def decide(accept):
         claim = store.deliveries.open(conversation, BOX, 30)
-        delivery = store.deliveries.decide(claim, accept=accept, reason="no")
+        delivery = store.deliveries.decide(claim, "approve" if accept else "reject", actor=SERVER, reason="no")[1]
         store.deliveries.close(claim)
         return delivery is not None and claim.is_of(delivery)
 

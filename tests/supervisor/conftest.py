@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from agents.link import http_client
-from runtimes import Handle, Launch, Observation, State
+from runtimes import Handle, Launch, Observation, State, Usage
 from specs import Spec, Specs
 from store import Limits
 from supervisor.archives import Archives
@@ -61,6 +61,7 @@ class Scripted:
         self.state = State.RUNNING
         self.printed = ""
         self.used: int | None = None
+        self.usages = Usage(None, None)
         self.by_order = False
 
     def start(self, launch: Launch) -> Handle:
@@ -95,6 +96,10 @@ class Scripted:
     def disk_bytes(self, sandbox_id: str) -> int | None:
         self._call("disk_bytes", sandbox_id)
         return self.used
+
+    def usage(self, sandbox_id: str) -> Usage:
+        self._call("usage", sandbox_id)
+        return self.usages
 
     def logs(self, handle: Handle, tail: int) -> str:
         self._call("logs", handle["sandbox_id"])

@@ -9,6 +9,7 @@ import pytest
 
 from agents.commands import Commands
 from agents.link import http_client
+from store.audit import SERVER
 from store.keys import ConversationKeys, SandboxKeys
 from supervisor.deliveries import DeliveryDriver, deliver
 from tests.agents import SPECS, claimed, end_leases, propose, running_sandbox, scripted_agent
@@ -25,7 +26,7 @@ def decided(store, agent, sandbox_id, conversation=None, *, accept=False) -> str
     conversation = conversation or str(uuid4())
     agent.latest = propose(store, conversation, sandbox_id)["id"]
     claim = store.deliveries.open(conversation, sandbox_id, 30)
-    assert claim.is_of(store.deliveries.decide(claim, accept=accept, reason="no"))
+    assert claim.is_of(store.deliveries.decide(claim, "approve" if accept else "reject", actor=SERVER, reason="no")[1])
     store.deliveries.close(claim, again_in=0)
     return conversation
 
@@ -204,7 +205,7 @@ def test_a_delivery_to_a_paused_sandbox_asks_for_its_resume_and_is_never_given_u
 
 def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
     conversation = decided(store, agent, sandbox.id)
-    monkeypatch.setattr(commands, "redeliver", lambda *_: {}["absent"])
+    monkeypatch.setattr(commands.courier, "redeliver", lambda *_: {}["absent"])
 
     drive(store, commands, conversation)
     assert store.deliveries.get(conversation) is not None

@@ -8,6 +8,7 @@ import pytest
 from agents.commands import Commands
 from agents.deletions import delete
 from agents.link import http_client
+from store.audit import Actor
 from store.queued_messages import QueuedMessage
 from supervisor import queued_messages
 from supervisor.queued_messages import deliver
@@ -43,7 +44,8 @@ def conversation(store, agent, box):
 
 
 def put(store, conversation, text="hello", *, may_decide=True):
-    return store.queued_messages.put(conversation, content=[{"type": "text", "text": text}], may_decide=may_decide)
+    sender = Actor("message", "someone", may_decide=may_decide)
+    return store.queued_messages.put(conversation, content=[{"type": "text", "text": text}], actor=sender)
 
 
 def claimed(store, conversation) -> QueuedMessage | None:

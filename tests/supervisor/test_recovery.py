@@ -253,7 +253,7 @@ def test_an_action_in_flight_is_closed_as_unknown_here_and_at_the_agent(store, b
     assert codes(store, conversation) == ["AgentServerRestarted", "ActionInterrupted"]
     assert len(agent.decisions) == 1
     assert of(store, conversation, "AgentErrorEvent") == []
-    assert store.events.open_ids(conversation) == []
+    assert store.confirmations.open_ids(conversation) == []
     assert state(store, conversation) == "error"
 
 

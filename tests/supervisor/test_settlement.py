@@ -44,7 +44,7 @@ def test_the_actions_and_the_decision_of_a_forgotten_conversation_are_closed(sto
 
     settle()
 
-    assert pending(store, conversation) == store.events.open_ids(conversation) == []
+    assert pending(store, conversation) == store.confirmations.open_ids(conversation) == []
     assert store.deliveries.get(conversation) is None
     end_leases(store, conversation)
     claimed(store, conversation)

@@ -32,6 +32,8 @@ CONVERSATION = {
     "conversation_url",
     "session_api_key",
     "unapproved_resumes",
+    "capabilities",
+    "confirmation_seconds",
     "acp_server",
     "launched_agent_profile",
 }

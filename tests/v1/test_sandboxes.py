@@ -12,6 +12,9 @@ from tests.servers import wait_until
 
 UNKNOWN = "5f1c8a527d0e4c399a41"
 
+#: what a supervisor may measure between two reads of a sandbox
+MEASURED = {"disk_bytes": None, "memory_bytes": None, "cpu_cores": None}
+
 
 def test_a_new_sandbox_starts_and_runs(api):
     started = api.start_sandbox()
@@ -25,7 +28,11 @@ def test_a_new_sandbox_starts_and_runs(api):
         "exposed_urls",
         "created_at",
         "status_detail",
+        "status_since",
+        "host",
         "disk_bytes",
+        "memory_bytes",
+        "cpu_cores",
         "isolation",
     }
     assert started["status"] == "STARTING"
@@ -33,17 +40,33 @@ def test_a_new_sandbox_starts_and_runs(api):
     assert started["session_api_key"] is None
     assert started["exposed_urls"] is None
     assert started["created_by_user_id"] is None
+    assert (started["memory_bytes"], started["cpu_cores"]) == (None, None)
     assert re.fullmatch(r"[A-Za-z0-9]{22}", started["id"])
     assert started["created_at"].endswith("Z")
     datetime.fromisoformat(started["created_at"])
 
     running = api.wait_for(started["id"], "RUNNING")
+    assert started["created_at"] < running["status_since"]
+    assert running["host"]
     assert len(running["session_api_key"]) == 43
     [url] = running["exposed_urls"]
     assert set(url) == {"name", "url", "port"}
     assert url["name"] == "AGENT_SERVER"
     assert httpx.get(f"{url['url']}/alive").status_code == 200
     assert httpx.get(f"{url['url']}/api/conversations/{UNKNOWN}").status_code == 401
+
+
+def test_a_running_sandbox_shows_what_its_processes_use_and_a_paused_one_does_not(api):
+    sandbox = api.running_sandbox()
+
+    wait_until(lambda: api.sandbox(sandbox["id"])["memory_bytes"], "the first measurement")
+    assert 1 << 20 < api.sandbox(sandbox["id"])["memory_bytes"] < 1 << 30
+    wait_until(lambda: api.sandbox(sandbox["id"])["cpu_cores"] is not None, "the second measurement")
+    assert 0 <= api.sandbox(sandbox["id"])["cpu_cores"] <= 64
+
+    api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause")
+    paused = api.sandbox(sandbox["id"])
+    assert (paused["memory_bytes"], paused["cpu_cores"], paused["host"]) == (None, None, sandbox["host"])
 
 
 def test_a_start_request_can_name_the_spec(api):
@@ -67,10 +90,12 @@ def test_a_sandbox_pauses_and_resumes(api):
         httpx.get(f"{sandbox['exposed_urls'][0]['url']}/alive", timeout=0.5)
 
     assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/pause") == {"success": True}
-    assert api.sandbox(sandbox["id"]) == paused
+    assert api.sandbox(sandbox["id"]) | MEASURED == paused | MEASURED
 
     assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume", json={}) == {"success": True}
-    assert api.wait_for(sandbox["id"], "RUNNING") == sandbox
+    resumed = api.wait_for(sandbox["id"], "RUNNING")
+    assert resumed.pop("status_since") > paused["status_since"] > sandbox.pop("status_since")
+    assert resumed | MEASURED == sandbox | MEASURED
     assert api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume") == {"success": True}
 
 

@@ -91,6 +91,7 @@ def test_the_user_is_the_key_and_sees_the_model_without_its_key(api, read):
     assert user == {
         "id": read["id"],
         "name": "reader",
+        "scopes": ["read"],
         "llm_model": "openai/some",
         "llm_base_url": "http://models/v1",
         "llm_api_key": None,

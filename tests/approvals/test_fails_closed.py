@@ -1,0 +1,61 @@
+"""ADR 0030: every timeout and every restart fails closed. docs/approvals.md names these tests."""
+
+import pytest
+
+from tests.approvals import Conversation, decision
+from tests.conftest import action
+from tests.servers import agent_server, redis_server, wait_until
+from wire import micros, now
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("events/respond_to_confirmation", {"accept": True}), ("run", None)], ids=["accept", "run"]
+)
+def test_a_decision_after_the_deadline_approves_nothing(house, conversation, path, body):
+    held = Conversation(house.one, conversation, confirmation_seconds=1)
+    act = action("too late")
+    held.appends(act)
+    [shown] = house.one.get(f"/api/conversations/{conversation}/pending_actions").json()
+    ends = micros(shown["since"]) + 2_000_000  # the workers' clock began the second, Redis' clock ends it
+    wait_until(lambda: now() > ends, "the deadline")
+
+    response = held.decides(decision(act))
+    assert response.status_code == 409
+    assert response.json()["problems"][0]["problem"] in ("expired", "not_pending")  # the server may have rejected it
+
+    house.two.post(f"/api/conversations/{conversation}/{path}", json=body)
+    assert (held.pending, held.approved) == ([], [])
+    [entry] = held.entries
+    assert (entry["decision"], entry["actor"]["kind"]) == ("reject", "expiry")
+
+
+def test_what_waits_still_waits_after_the_server_and_the_store_were_killed(tmp_path, conversation):
+    with redis_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, server):
+        held = Conversation(client, conversation)
+        first, second = action("one"), action("two")
+        held.appends(first, second)
+        held.decides(decision(first))
+        before = held.lines
+        server.kill()
+        store.kill()
+        store.wait()
+        server.wait()
+    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+        held.server = client
+        assert (held.status, held.pending) == ("waiting_for_confirmation", [second["id"]])
+        assert held.lines == before
+        assert held.decides(decision(second, "reject")).status_code == 200
+        assert [one["decision"] for one in held.entries] == ["approve", "reject"]
+
+
+def test_nothing_is_approved_while_the_store_is_away(tmp_path, conversation):
+    with redis_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+        held = Conversation(client, conversation)
+        act = action()
+        held.appends(act)
+        store.kill()
+        store.wait()
+        assert held.decides(decision(act)).status_code == 503
+        with redis_server(tmp_path):
+            wait_until(lambda: held.pending == [act["id"]], "the store")
+            assert (held.approved, held.lines) == ([], [])

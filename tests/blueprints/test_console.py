@@ -1,0 +1,337 @@
+"""`/console/`: the page and its files as they are served, what the first load weighs, and what the scripts may name."""
+
+import gzip
+import hashlib
+import json
+import posixpath
+import re
+import subprocess
+import unicodedata
+from base64 import b64encode
+
+import pytest
+
+from app import create_app
+from blueprints import console
+from blueprints.console import Files
+from config import Config
+from docs.make import OPENAPI
+from docs.vendor import PACKAGES, TABLE
+from tests.blueprints.test_posture import FOREIGN, NOWHERE
+from tests.servers import PROJECT, program
+from visible import is_seen
+
+KEY = "a-key-for-tests-only"
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Accept-Encoding": "gzip, deflate, br, zstd"}
+SCRIPTS = sorted((PROJECT / "console").rglob("*.js"))
+SOURCES = [path for path in sorted((PROJECT / "console").rglob("*")) if path.is_file()]
+
+#: an operation of the API, as the scripts name it
+OPERATION = re.compile(r'"((?:GET|POST|PUT|PATCH|DELETE) /[^"]*)"')
+#: what a script loads before it runs
+IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;'"(]*\bfrom)?\s*["']([^"']+)["']""", re.MULTILINE)
+
+#: bytes that the page may load before the inbox shows, compressed
+FIRST_LOAD = 60_000
+
+
+def named(path) -> str:
+    return str(path.relative_to(PROJECT))
+
+
+@pytest.fixture(scope="module", params=["open", "keyed"])
+def client(request):
+    """A client without a key, of a server that needs none and of one that needs one; no store answers it."""
+    keys = () if request.param == "open" else (KEY,)
+    return create_app(Config(redis_url=NOWHERE, api_keys=keys)).test_client()
+
+
+@pytest.fixture(scope="module")
+def page(client) -> str:
+    return client.get("/console/").get_data(as_text=True)
+
+
+@pytest.fixture(scope="module")
+def root(page) -> str:
+    """The path under which the files stand."""
+    [found] = set(re.findall(r'"(/console/[0-9a-f]{16}/)main\.js"', page))
+    return found
+
+
+def test_the_page_is_open_and_the_browser_asks_for_it_each_time(client):
+    response = client.get("/console/")
+
+    assert (response.status_code, response.mimetype) == (200, "text/html")
+    assert response.headers["Cache-Control"] == "no-cache"
+    assert "{{" not in response.get_data(as_text=True)
+
+
+def test_a_browser_is_led_to_the_page_and_a_program_is_not(client):
+    led = client.get("/", headers=BROWSER)
+
+    assert (led.status_code, led.headers["Location"], led.headers["Vary"]) == (302, "/console/", "Accept")
+    assert "Location" not in client.get("/").headers
+    assert client.post("/", headers=BROWSER).status_code == 405
+
+
+def test_the_page_is_also_shown_without_its_slash(client, page):
+    assert client.get("/console").get_data(as_text=True) == page
+
+
+@pytest.mark.parametrize(
+    "name", ["", "main.js", "styles/base.css", "preact/preact.mjs", "icon.svg", "uplot/uPlot.esm.js"]
+)
+def test_a_file_is_compressed_for_those_who_take_that_and_kept_by_its_etag(client, root, name):
+    path = root + name if name else "/console/"
+    plain, zipped = client.get(path), client.get(path, headers=BROWSER)
+
+    assert (plain.status_code, zipped.status_code) == (200, 200)
+    assert "Content-Encoding" not in plain.headers
+    assert zipped.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(zipped.get_data()) == plain.get_data()
+    assert zipped.headers["ETag"] != plain.headers["ETag"]
+    assert client.get(path, headers={"Accept-Encoding": "gzip;q=0"}).get_data() == plain.get_data()
+    for response in (plain, zipped):
+        assert "Accept-Encoding" in response.headers["Vary"]
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Content-Length"] == str(len(response.get_data()))
+        sent = {"If-None-Match": response.headers["ETag"]}
+        known = client.get(path, headers={**sent, "Accept-Encoding": response.headers.get("Content-Encoding", "")})
+        assert (known.status_code, known.get_data()) == (304, b"")
+        assert known.headers["Cache-Control"] == response.headers["Cache-Control"]
+
+
+def test_a_file_is_kept_for_a_year_as_its_address_has_the_hash_of_all_files(client, root):
+    response = client.get(f"{root}main.js")
+
+    assert response.mimetype == "text/javascript"
+    assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+
+
+def test_the_hash_is_that_of_the_content_of_all_files(root, monkeypatch):
+    assert f"/console/{Files().release}/" == root
+    monkeypatch.setitem(console._FOLDERS, "more/", "tests/console/axe-core")
+    assert f"/console/{Files().release}/" != root
+
+
+def test_head_has_the_headers_of_get_and_no_body(client, root):
+    for path in ("/console/", f"{root}main.js"):
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.get_data()) == (200, b"")
+        for name in ("Content-Type", "Content-Length", "ETag", "Cache-Control"):
+            assert head.headers[name] == got.headers[name]
+
+
+def test_a_file_of_an_earlier_release_is_gone_and_the_response_says_what_to_do(client):
+    response = client.get("/console/0123456789abcdef/main.js")
+
+    assert (response.status_code, response.get_json()) == (
+        404,
+        {"detail": "The console was updated: load the page again"},
+    )
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../app.py",
+        "..%2fapp.py",
+        "..%2f..%2fapp.py",
+        "%2e%2e/%2e%2e/app.py",
+        "..%5capp.py",
+        "%2fetc%2fpasswd",
+        "main.js%00",
+        "%00",
+        "main.js%00.css",
+        "lib",
+        "lib/",
+        "index.html",
+        "README.md",
+        "preact/LICENSE",
+        "%ff",
+        "a" * 5000,
+        "main.js;x",
+        "MAIN.JS",
+    ],
+)
+def test_a_path_that_is_no_file_of_the_console_is_404(client, root, path):
+    response = client.get(root + path)
+
+    assert response.status_code in (404, 307)
+    if response.status_code == 404:
+        assert isinstance(response.get_json()["detail"], str)
+    else:
+        assert client.get(response.headers["Location"]).status_code == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_of_the_console_takes_a_change(client, root, method):
+    for path in ("/console/", f"{root}main.js"):
+        response = client.open(path, method=method)
+        assert response.status_code == 405
+        assert set(response.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
+
+
+def test_the_page_runs_its_own_scripts_alone_and_makes_no_html_of_texts(client, page):
+    policy = client.get("/console/").headers["Content-Security-Policy"]
+    [imports] = re.findall(r'<script type="importmap">(.*?)</script>', page)
+    digest = b64encode(hashlib.sha256(imports.encode()).digest()).decode()
+
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules == {
+        "default-src": "'self'",
+        "script-src": f"'self' 'sha256-{digest}'",
+        "img-src": "'self' data:",
+        "connect-src": "'self'",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+
+
+def test_the_page_has_no_script_and_no_style_of_its_own_but_the_import_map(page):
+    assert re.findall(r"<script([^>]*)>[^<]", page) == [' type="importmap"']
+    assert not re.search(r"<style|style=| on\w+=|javascript:", page)
+
+
+def test_every_file_that_the_page_names_is_served(client, page):
+    [imports] = re.findall(r'<script type="importmap">(.*?)</script>', page)
+    named_files = {*re.findall(r'(?:src|href)="(/console/[^"]+)"', page), *json.loads(imports)["imports"].values()}
+
+    assert len(named_files) > 10
+    for path in named_files:
+        assert client.get(path).status_code == 200, path
+
+
+def test_hosts_and_origins_elsewhere_are_refused_as_everywhere():
+    settings = {"redis_url": NOWHERE, "allowed_hosts": ("agents.example",)}
+    client = create_app(Config(**settings)).test_client()
+    root = f"/console/{Files().release}/"
+
+    for path in ("/", "/console/", f"{root}main.js"):
+        assert client.get(path, headers={**BROWSER, "Host": "evil.example"}).status_code == 421
+        assert client.get(path, headers={**BROWSER, "Host": "agents.example"}).status_code in (200, 302)
+        foreign = client.get(path, headers={**BROWSER, "Origin": FOREIGN})
+        assert not [name for name, _ in foreign.headers if name.startswith("Access-Control")]
+        assert foreign.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+def first_files(client, page, root) -> set[str]:
+    """The paths of all that the page loads before the inbox shows."""
+    [imports] = re.findall(r'<script type="importmap">(.*?)</script>', page)
+    names = json.loads(imports)["imports"]
+    page = re.sub(r"<link [^>]* disabled>", "", page)  # the style sheets of other views
+    found = {"/console/", *re.findall(r'(?:src|href)="(/console/[^"]+)"', page), f"{root}views/inbox.js"}
+    waiting = [path for path in found if path.endswith(("js", "mjs"))]
+    while waiting:
+        path = waiting.pop()
+        for imported in IMPORT.findall(client.get(path).get_data(as_text=True)):
+            target = names.get(imported) or posixpath.normpath(posixpath.join(posixpath.dirname(path), imported))
+            if target not in found:
+                found.add(target)
+                waiting.append(target)
+    return found
+
+
+def test_the_first_load_until_the_inbox_shows_is_at_most_60_kb(client, page, root, capsys):
+    sizes = {
+        path: len(client.get(path, headers=BROWSER).get_data()) for path in sorted(first_files(client, page, root))
+    }
+
+    with capsys.disabled():
+        print(f"\nfirst load: {sum(sizes.values())} bytes in {len(sizes)} files, compressed")
+    assert sum(sizes.values()) <= FIRST_LOAD, sizes
+
+
+def test_all_scripts_of_the_first_load_are_announced_by_the_page(client, page, root):
+    announced = set(re.findall(r'<link rel="modulepreload" href="([^"]+)">', page))
+
+    assert {path for path in first_files(client, page, root) if path.endswith(("js", "mjs"))} == announced
+
+
+def code_of(path) -> str:
+    """A script without the lines of its comments."""
+    lines = path.read_text().splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("//", "/*", "* ", "*/")))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=named)
+def test_a_script_names_operations_of_the_public_api_alone(path):
+    document = json.loads(OPENAPI.read_text())["paths"]
+    code = code_of(path)
+
+    for operation in OPERATION.findall(code):
+        method, _, address = operation.partition(" ")
+        assert method.lower() in document.get(address, {}), f"{operation} is no operation of docs/openapi.json"
+    rest = OPERATION.sub("", code)
+    assert not re.search(r"/api/|/sockets/|/server_info|new WebSocket|XMLHttpRequest", rest)
+
+
+def test_requests_and_streams_are_made_in_two_modules():
+    asking = {named(path) for path in SCRIPTS if re.search(r"\bfetch\(|new EventSource", code_of(path))}
+
+    assert asking == {"console/lib/api.js", "console/lib/live.js"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_a_file_of_the_console_makes_no_html_of_texts_and_names_no_other_host(path):
+    text = path.read_text()
+
+    makes_html = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc"
+    assert not re.search(rf"{makes_html}|\beval\(|new Function", text)
+    assert set(re.findall(r"(?:https?|wss?)://[^\s\"'`)]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert "console.log" not in text
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=named)
+def test_a_script_is_short_and_says_what_it_is(path):
+    lines = path.read_text().splitlines()
+
+    assert lines[0].startswith("// ")
+    assert len(lines) <= 300
+
+
+def test_the_table_of_other_projects_files_is_true():
+    rows = re.findall(
+        r"^\| (\S+) \| \[(\S+)\]\(https://www\.npmjs\.com/package/\2\) \| (\S+) \| (\S+) \| ([0-9a-f]{64}) \|$",
+        TABLE.read_text(),
+        re.MULTILINE,
+    )
+    expected = [(named(path), package.name, package.release) for package in PACKAGES for path in package.kept]
+
+    assert [row[:3] for row in rows] == expected
+    for name, package, _, licence, digest in rows:
+        assert hashlib.sha256((PROJECT / name).read_bytes()).hexdigest() == digest, f"{name} is not that of {package}"
+        assert licence in ("MIT", "Apache-2.0", "MPL-2.0")
+
+
+def test_every_file_of_another_project_stands_in_the_table():
+    listed = {path for package in PACKAGES for path in package.kept}
+    found = {path for folder in ("assets", "tests/console/axe-core") for path in (PROJECT / folder).rglob("*")}
+
+    ours = {path for path in found if path == TABLE or path.parent.name == "page"}
+    assert {path for path in found if path.is_file()} - ours == listed
+    for package in PACKAGES:
+        assert [path for path in package.kept if path.name.startswith("LICENSE")], f"{package.name} has no licence"
+
+
+def test_the_console_escapes_what_the_servers_pages_escape():
+    ran = subprocess.run(
+        [program("node"), PROJECT / "tests/blueprints/visible_page.js", PROJECT / "console/lib/visible.js"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+    differing = [
+        hex(point)
+        for point, mark in enumerate(ran.stdout)
+        # What only one of the two versions of Unicode knows is not compared.
+        if mark != "?" and unicodedata.category(chr(point)) != "Cn" and (mark == "0") is not is_seen(chr(point))
+    ]
+    assert (len(ran.stdout), differing) == (0x110000, [])

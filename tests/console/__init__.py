@@ -1,0 +1,149 @@
+"""A real Chromium before a real server: what a person sees and does in the console."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.servers import program, wait_until
+
+
+class Browser:
+    """A Chromium with one window. Elements are found by their `data-testid`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        dark: bool = False,
+        width: int = 1280,
+        height: int = 900,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = program("chromium")
+        options.add_argument("--headless=new")
+        options.add_argument("--no-sandbox")  # Chromium's own sandbox does not run as root
+        options.add_argument("--disable-dev-shm-usage")
+        options.add_argument(f"--window-size={width},{height}")
+        for argument in arguments:
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.base_url = base_url
+        self.driver = webdriver.Chrome(options, webdriver.ChromeService(program("chromedriver")))
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.command("Emulation.setEmulatedMedia", features=[scheme])
+
+    def command(self, name: str, **members: Any) -> Any:
+        """A command of the DevTools protocol."""
+        return self.driver.execute_cdp_cmd(name, members)
+
+    def open(self, place: str = "", *, key: str = "") -> None:
+        """Load the page at a place such as "inbox", with a key as the link that the server prints has it."""
+        self.driver.get("about:blank")  # another fragment alone loads nothing
+        self.driver.get(f"{self.base_url}/console/#" + (f"key={key}" if key else f"/{place}"))
+        if key and place:
+            self.go(place)
+
+    def go(self, place: str) -> None:
+        """Go to a place within the page."""
+        self.script("location.hash = arguments[0]", f"#/{place}")
+
+    def script(self, source: str, *arguments: Any) -> Any:
+        """What a script of the page returns."""
+        return self.driver.execute_script(source, *arguments)
+
+    def all(self, testid: str, within: WebElement | None = None) -> list[WebElement]:
+        """The elements of a name; a name that ends in `*` is the begin of one."""
+        match = f'[data-testid^="{testid[:-1]}"]' if testid.endswith("*") else f'[data-testid="{testid}"]'
+        return (within or self.driver).find_elements("css selector", match)
+
+    def find(self, testid: str, within: WebElement | None = None) -> WebElement:
+        """The first element of a name that is shown, as soon as there is one."""
+        found: list[WebElement] = []
+
+        def look() -> bool:
+            try:
+                found[:] = [one for one in self.all(testid, within) if one.is_displayed()][:1]
+            except StaleElementReferenceException:
+                return False
+            return bool(found)
+
+        wait_until(look, f"an element {testid}")
+        return found[0]
+
+    def gone(self, testid: str) -> None:
+        """Wait until no element of a name is there."""
+        wait_until(lambda: not self.all(testid), f"no element {testid}")
+
+    def text(self, testid: str) -> str:
+        """The text of an element, as a person sees it."""
+        return self.find(testid).text
+
+    def says(self, words: str, testid: str = "") -> None:
+        """Wait until the page, or an element of it, shows words."""
+
+        def shown() -> bool:
+            try:
+                return words in (self.find(testid) if testid else self.driver.find_element("tag name", "body")).text
+            except StaleElementReferenceException:
+                return False
+
+        wait_until(shown, f"the words {words!r}")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other, wherever the focus is."""
+        for key in keys:
+            ActionChains(self.driver).send_keys(key).perform()
+
+    def offline(self, is_offline: bool = True) -> None:
+        """Cut the network, or give it back."""
+        self.command("Network.enable")
+        self.command(
+            "Network.emulateNetworkConditions",
+            offline=is_offline,
+            latency=0,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
+        )
+
+    def errors(self) -> list[str]:
+        """What the browser's log has of errors since the last call: of scripts, of the content security policy."""
+        return [
+            entry["message"]
+            for entry in self.driver.get_log("browser")
+            if entry["level"] == "SEVERE" and "Failed to load resource" not in entry["message"]
+        ]
+
+    def requested(self) -> list[str]:
+        """The addresses that the page has requested since the last call."""
+        return [url for _, url in self.requests()]
+
+    def requests(self) -> list[tuple[str, str]]:
+        """The method and the address of what the page has requested since the last call."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [
+            (message["params"]["request"]["method"], message["params"]["request"]["url"])
+            for message in messages
+            if message["method"] == "Network.requestWillBeSent"
+        ]
+
+    def violations(self) -> list[str]:
+        """What axe-core finds wrong with the page as it is shown: rules, and the elements that break them."""
+        self.script((Path(__file__).parent / "axe-core" / "axe.min.js").read_text())
+        found = self.driver.execute_async_script(
+            """
+            const done = arguments[0];
+            axe.run().then(({violations}) => done(violations.flatMap(({id, nodes}) =>
+              nodes.map(({html, failureSummary}) => `${id}: ${html.slice(0, 300)}: ${failureSummary}`))));
+            """
+        )
+        return list(found)
+
+    def close(self) -> None:
+        """End the browser."""
+        self.driver.quit()

@@ -1,0 +1,61 @@
+"""One server for these tests, and a browser for each."""
+
+from uuid import uuid4
+
+import pytest
+
+from tests.approvals import Conversation
+from tests.console import Browser
+from tests.console.furnished import furnished_server
+from tests.servers import supervised_server
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory):
+    """A client of the whole server, with two workers and a supervisor; it needs no key."""
+    with supervised_server(tmp_path_factory.mktemp("console")) as (client, _):
+        yield client
+
+
+@pytest.fixture
+def browsers(server):
+    """Makes browsers, which end with the test: browsers(dark=True), or browsers(base_url="http://…")."""
+    made = []
+
+    def make(**options):
+        made.append(Browser(**{"base_url": str(server.base_url).rstrip("/"), **options}))
+        return made[-1]
+
+    yield make
+    for browser in made:
+        browser.close()
+
+
+@pytest.fixture
+def browser(browsers):
+    """A browser, whose scripts must not fail and whose requests must not leave the server."""
+    browser = browsers()
+    yield browser
+    assert browser.errors() == []
+
+
+@pytest.fixture
+def waits(server):
+    """Makes conversations whose actions wait, until the test ends: waits(*actions, title="Clean up")."""
+    made = []
+
+    def make(*actions, **members):
+        made.append(Conversation(server, str(uuid4()), **members))
+        made[-1].appends(*actions)
+        return made[-1]
+
+    yield make
+    for conversation in made:
+        server.delete(f"/api/conversations/{conversation.id}").raise_for_status()
+
+
+@pytest.fixture(scope="package")
+def furnished(tmp_path_factory):
+    """A whole server whose every view shows something, also texts that mean harm."""
+    with furnished_server(tmp_path_factory.mktemp("furnished")) as one:
+        yield one

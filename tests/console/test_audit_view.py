@@ -1,0 +1,133 @@
+"""The view of the audit: filters that the address keeps, pages, an export, and a verification in the browser."""
+
+import json
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+from selenium.webdriver.support.select import Select
+
+from audit import main as audit_program
+from store.approval_keys import audit_key
+from store.keys import ConversationKeys
+from tests.audits import KEY, chain, keep
+from tests.console import Browser
+from tests.servers import agent_server, redis_server, wait_until
+
+#: a name of this machine that a browser does not trust without https
+PLAIN = "agents.test"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A client of a server without a supervisor, and its Redis."""
+    folder = tmp_path_factory.mktemp("audit")
+    with (
+        redis_server(folder) as (url, _),
+        Redis.from_url(url) as redis,
+        agent_server(folder / "log", REDIS_URL=url, ALLOWED_HOSTS=PLAIN) as (client, _),
+    ):
+        yield client, redis
+
+
+@pytest.fixture
+def opened(store, tmp_path):
+    """A browser before that server."""
+    browser = Browser(str(store[0].base_url).rstrip("/"))
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    yield browser
+    errors = browser.errors()
+    browser.close()
+    assert errors == []
+
+
+def entries(browser: Browser) -> list[str]:
+    return [one.get_attribute("data-testid") for one in browser.all("entry-*")]
+
+
+def test_entries_are_filtered_by_what_the_address_keeps_and_read_by_pages(opened, store, tmp_path):
+    redis = store[1]
+    ada, rule, many = str(uuid4()), str(uuid4()), str(uuid4())
+    keep(redis, ada, chain(ada, 2))
+    actor = {"kind": "rule", "name": "no-network", "address": ""}
+    keep(redis, rule, chain(rule, 1, actor=actor, decision="reject", reason="No <b>network</b>\u202e here"))
+    keep(redis, many, chain(many, 120, at=1_763_670_000_000_000 - 86_400_000_000))
+
+    opened.open("audit")
+    wait_until(lambda: len(entries(opened)) == 50, "the first page")
+    assert f"entry-{many}-1" not in entries(opened)
+    opened.driver.find_element("xpath", "//button[text()='Show more']").click()
+    wait_until(lambda: len(entries(opened)) == 100, "the second page")
+    opened.driver.find_element("xpath", "//button[text()='Show more']").click()
+    wait_until(lambda: len(entries(opened)) == 123, "the last page")
+    assert len(set(entries(opened))) == 123
+    assert not opened.driver.find_elements("xpath", "//button[text()='Show more']")
+
+    Select(opened.find("filter-decision")).select_by_visible_text("Rejected")
+    wait_until(lambda: entries(opened) == [f"entry-{rule}-1"], "the rejected ones")
+    opened.says("No <b>network</b>\\u{202e} here")
+    assert "decision=reject" in opened.driver.current_url
+    opened.driver.refresh()
+    wait_until(lambda: entries(opened) == [f"entry-{rule}-1"], "the rejected ones, after a reload")
+    opened.find("filter-actor").send_keys("nobody")
+    opened.says("No decision passes these filters")
+    opened.driver.find_element("xpath", "//button[text()='Clear the filters']").click()
+    wait_until(lambda: len(entries(opened)) == 50, "all")
+
+    opened.find("filter-conversation_id").send_keys(ada)
+    wait_until(lambda: entries(opened) == [f"entry-{ada}-2", f"entry-{ada}-1"], "those of one conversation")
+    opened.find("export").click()
+    file = tmp_path / "audit.jsonl"
+    wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") == 2, "the export")
+    assert audit_program(["verify", str(file)]) == 0
+    assert [json.loads(line)["actor"] for line in file.read_bytes().splitlines()] == [KEY, KEY]
+
+
+def test_a_filter_that_the_server_refuses_is_told_in_words(opened):
+    opened.open("audit?conversation_id=nonsense")
+
+    opened.says("conversation_id")
+    opened.says("Try again")
+
+
+CHANGES = {
+    "a reason": (lambda one: one.replace(b"so", b"no", 1), "Entry 2: its hash is"),
+    "a blank": (lambda one: one.replace(b'":', b'": ', 1), "Entry 2: its bytes"),
+    "another entry": (None, "entries are missing"),
+}
+
+
+def test_a_browser_verifies_a_real_audit_and_one_with_a_changed_entry_not(opened, store):
+    client, redis = store
+    conversation = str(uuid4())
+    client.post("/api/conversations", json={"conversation_id": conversation}).raise_for_status()
+    made = keep(redis, conversation, chain(conversation, 3))
+    opened.open(f"audit?conversation_id={conversation}")
+
+    key = audit_key(ConversationKeys(conversation))
+    opened.find("verify").click()
+
+    opened.says("3 entries verify.", "verified")
+    assert json.loads(made[-1])["hash"] in opened.text("verified")
+    for change, fault in CHANGES.values():
+        changed = made[1:] if change is None else [made[0], change(made[1]), made[2]]
+        assert changed != made
+        assert redis.delete(key) == 1
+        redis.rpush(key, *changed)
+        opened.find("verify").click()
+        opened.says("It does not verify.", "verified")
+        opened.says(fault, "verified")
+
+
+def test_where_a_browser_computes_no_hashes_the_page_names_the_command(store):
+    client, _ = store
+    conversation = str(uuid4())
+    port = client.base_url.port
+    plain = Browser(f"http://{PLAIN}:{port}", arguments=(f"--host-resolver-rules=MAP {PLAIN} 127.0.0.1",))
+    try:
+        plain.open(f"audit?conversation_id={conversation}")
+        url = f"http://{PLAIN}:{port}/api/v1/conversation/{conversation}/audit"
+        plain.says(f"python -m audit verify '{url}'", "verify-command")
+        assert plain.all("verify") == []
+    finally:
+        plain.close()

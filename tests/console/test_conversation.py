@@ -1,0 +1,238 @@
+"""One conversation: its composer, its state, what can be done with the whole of it, and its sandbox."""
+
+import json
+
+import httpx
+import pytest
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
+
+from tests.console import Browser
+from tests.console.logs import action, conversation, event, message, observation, post
+from tests.servers import agent_server, redis_server, wait_until
+
+ADMIN = "an-admin-of-the-tests-alone"
+
+
+def state(browser: Browser) -> str:
+    """The status of the conversation that its head shows."""
+    return browser.driver.find_element("css selector", ".heading .state").get_attribute("data-state")
+
+
+def becomes(browser: Browser, status: str) -> None:
+    wait_until(lambda: state(browser) == status, f"the status {status}")
+
+
+def events_of(server, identity: str, **query: str) -> list[dict]:
+    return server.get(f"/api/conversations/{identity}/events/search", params=query).json()["items"]
+
+
+def said(server, identity: str) -> list[str]:
+    """What persons said in a conversation."""
+    messages = events_of(server, identity, kind="MessageEvent", source="user")
+    return [one["llm_message"]["content"][0]["text"] for one in messages]
+
+
+def test_a_message_is_sent_and_the_agent_is_run_paused_and_interrupted(browser, server):
+    identity = conversation(server)
+    browser.open(f"conversations/{identity}")
+    browser.says("Nothing has happened yet")
+    field = browser.find("composer").find_element("tag name", "textarea")
+
+    field.send_keys("first", Keys.SHIFT, Keys.ENTER, Keys.NULL, "second line", Keys.ENTER)
+    becomes(browser, "running")
+    assert said(server, identity) == ["first\nsecond line"]
+    assert field.get_property("value") == ""
+    browser.find("pause").click()
+    becomes(browser, "paused")
+    browser.find("resume").click()
+    becomes(browser, "running")
+    browser.find("interrupt").click()
+    becomes(browser, "paused")
+    field.send_keys("not yet")
+    browser.find("send-only").click()
+
+    wait_until(lambda: said(server, identity)[1:] == ["not yet"], "the second message")
+    browser.says("not yet", "timeline")
+    assert state(browser) == "paused"
+
+
+def test_a_text_that_could_not_be_sent_stays_and_is_sent_once(browser, server):
+    identity = conversation(server)
+    browser.open(f"conversations/{identity}")
+    field = browser.find("composer").find_element("tag name", "textarea")
+    field.send_keys("kept")
+
+    browser.offline()
+    browser.find("send").click()
+    browser.says("does not respond")
+    assert field.get_property("value") == "kept"
+    browser.offline(False)
+    browser.open(f"conversations/{identity}")
+    field = browser.find("composer").find_element("tag name", "textarea")
+    assert field.get_property("value") == "kept"
+    browser.find("send").click()
+
+    wait_until(lambda: said(server, identity) == ["kept"], "the message")
+    wait_until(lambda: field.get_property("value") == "", "an empty field")
+    browser.errors()  # of the requests that failed
+
+
+def test_what_waits_stands_above_the_composer_which_says_what_a_message_would_do(browser, server):
+    identity = conversation(server, action("act", command="rm -r build"), policy="AlwaysConfirm")
+    browser.open(f"conversations/{identity}")
+
+    prompt = browser.find("pending-act")
+    composer = browser.find("composer")
+    assert prompt.location["y"] < composer.location["y"]
+    assert "A message rejects the action that waits." in composer.text
+    browser.says("Waits for a decision", "event-act")
+    composer.find_element("tag name", "textarea").send_keys("do something else", Keys.ENTER)
+
+    browser.says("Superseded by a new user message", "timeline")
+    wait_until(lambda: "A message rejects" not in browser.text("composer"), "no warning")
+    assert "Waits for a decision" not in browser.text("event-act")
+
+
+def test_title_tags_and_policy_are_changed_in_place(browser, server):
+    identity = conversation(server, message("m"), title="Before")
+    browser.open(f"conversations/{identity}")
+    browser.says("Before")
+    if not browser.all("policy"):
+        browser.find("details").click()
+
+    browser.find("edit-title").click()
+    browser.find("title").send_keys(Keys.CONTROL, "a", Keys.NULL, "After", Keys.ENTER)
+    wait_until(lambda: browser.driver.find_element("tag name", "h1").text.startswith("After"), "the title")
+    browser.find("tag").send_keys("team=search", Keys.ENTER)
+    browser.says("team=search")
+    Select(browser.find("policy")).select_by_value("AlwaysConfirm")
+    browser.says("The policy holds")
+
+    record = server.get(f"/api/conversations/{identity}").json()
+    assert (record["title"], record["tags"]) == ("After", {"team": "search"})
+    assert record["confirmation_policy"] == {"kind": "AlwaysConfirm"}
+    server.patch(f"/api/conversations/{identity}", json={"title": "Of another person", "tags": {}})
+    browser.says("Of another person")
+    wait_until(lambda: "team=search" not in browser.text("timeline").splitlines()[-1], "the tags of another person")
+
+
+def test_a_conversation_is_forked_exported_and_deleted(browser, server, tmp_path):
+    events = [action("act"), observation("seen", "act", 1, 'a "quoted"\nline'), event("Odd", "odd", 2, number=1.0)]
+    identity = conversation(server, *events, title="Source")
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.open(f"conversations/{identity}")
+    browser.find("event-odd")
+
+    browser.find("export").click()
+    wait_until(lambda: list(tmp_path.glob("*.jsonl")), "the file")
+    lines = next(tmp_path.glob("*.jsonl")).read_text().splitlines()
+    assert [json.loads(line) for line in lines] == events
+    assert '"number":1.0' in lines[-1].replace(" ", "")
+    browser.find("fork").click()
+    browser.find("yes").click()
+    wait_until(lambda: identity not in browser.driver.current_url, "the fork")
+    browser.says("Fork of Source")
+    browser.find("event-odd")
+    browser.find("delete").click()
+    browser.find("yes").click()
+
+    browser.says("The conversation was deleted.")
+    assert server.get(f"/api/conversations/{identity}").status_code == 200
+
+
+def test_a_conversation_that_goes_or_never_was_is_told_with_a_way_on(browser, server):
+    identity = conversation(server, message("m"))
+    browser.open(f"conversations/{identity}")
+    browser.find("event-m")
+
+    server.delete(f"/api/conversations/{identity}")
+    browser.says("This conversation is not here")
+    browser.driver.find_element("link text", "Show all conversations").click()
+    browser.find("conversation-list")
+    browser.open(f"conversations/{identity}")
+    browser.says("This conversation is not here")
+    browser.errors()  # of the requests that failed
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """A client of a server that needs a key, with the admin's."""
+    folder = tmp_path_factory.mktemp("locked")
+    with (
+        redis_server(folder) as (url, _),
+        agent_server(folder / "log", REDIS_URL=url, SESSION_API_KEY=ADMIN) as (client, _),
+    ):
+        client.headers["X-Session-API-Key"] = ADMIN
+        yield client
+
+
+def keyed(server: httpx.Client, *scopes: str) -> str:
+    return server.post("/api/v1/keys", json={"name": "-".join(scopes), "scopes": list(scopes)}).json()["key"]
+
+
+def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
+    identity = conversation(locked, action("act"), policy="AlwaysConfirm", title="Watched")
+    browser = browsers(base_url=str(locked.base_url).rstrip("/"), width=1500)
+    browser.open(f"conversations/{identity}", key=keyed(locked, "read"))
+    browser.find("event-act")
+    browser.find("pending-act")
+
+    changes = ["composer", "send", "edit-title", "fork", "delete", "policy", "tag", "add-tag", "approve", "reject"]
+    assert [name for name in changes if browser.all(name)] == []
+    browser.find("export")
+
+    browser.open(f"conversations/{identity}", key=keyed(locked, "write"))
+    browser.says("which your key may not decide", "composer")
+    assert not browser.all("send")
+    locked.post(f"/api/conversations/{identity}/events/respond_to_confirmation", json={"accept": False})
+    browser.find("send")
+    assert [name for name in ("delete", "policy", "approve") if browser.all(name)] == []
+
+
+def test_the_sandbox_of_a_conversation_is_paused_and_resumed_and_shows_its_log(browsers, server):
+    body = {"initial_message": {"content": [{"type": "text", "text": "run: echo in the sandbox"}]}}
+    task = server.post("/api/v1/app-conversations", json=body).json()["id"]
+
+    def started() -> str:
+        [found] = server.get("/api/v1/app-conversations/start-tasks", params={"ids": task}).json()
+        return found["app_conversation_id"] if found["status"] == "READY" else ""
+
+    wait_until(started, "the agent")
+    identity = started()
+    [record] = server.get("/api/v1/app-conversations", params={"ids": identity}).json()
+    browser = browsers(width=1500)
+    browser.open(f"conversations/{identity}")
+    browser.says("in the sandbox", "timeline")
+    panel = browser.find(f"sandbox-{record['sandbox_id']}")
+
+    browser.find("sandbox-log", panel).find_element("tag name", "summary").click()
+    browser.says("serving on", "sandbox-log")
+    browser.find("pause", panel).click()
+    browser.find("resume", panel).click()
+    browser.find("pause", panel)
+
+    assert browser.errors() == []
+    server.delete(f"/api/v1/app-conversations/{identity}")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_conversation_has_no_fault_that_axe_finds(browsers, server, dark):
+    printed = "".join(f"\x1b[{code}mcolour {code}\x1b[0m " for code in [*range(30, 38), *range(40, 48), *range(90, 98)])
+    events = [
+        message("asked"),
+        action("act", 1, thought=[{"type": "text", "text": "I look."}], summary="Look"),
+        observation("seen", "act", 2, printed),
+        event("ConversationErrorEvent", "fault", 3, code="Broken", detail="It broke"),
+        event("ConversationStateUpdateEvent", "stats", 4, key="stats", value={}),
+        event("Odd", "odd", 5),
+    ]
+    identity = conversation(server, *events, action("waits", 6), policy="AlwaysConfirm", title="Everything")
+    post(server, identity, message("later", 7, "said", "agent"))
+    browser = browsers(dark=dark, width=1500)
+    browser.open(f"conversations/{identity}")
+    browser.find("event-later")
+    browser.find("pending-waits")
+    wait_until(lambda: browser.find("plot").find_elements("css selector", "canvas"), "the plot")
+
+    assert browser.violations() == []

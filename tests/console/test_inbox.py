@@ -1,0 +1,219 @@
+"""The inbox: what waits in all conversations, live, decided by hand and by keyboard, here and elsewhere."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.conftest import action
+from tests.console.prompts import choose, click_here, hold, pending, press, rest_on, steady
+from tests.servers import wait_until
+
+
+@pytest.fixture
+def inbox(browser):
+    browser.open("inbox")
+    browser.find("inbox")
+    return browser
+
+
+def decided(inbox, one) -> str:
+    """The words in the place of a prompt that ended."""
+    return inbox.find(f"decided-{one['id']}").find_element("class name", "outcome").text
+
+
+def test_a_prompt_comes_and_goes_as_it_happens(inbox, waits):
+    one, two = action("make clean", summary="Clean up", security_risk="HIGH"), action("make")
+    waiting = waits(one, two, title="The build")
+
+    prompt = pending(inbox, one)
+    for words in ("The build", "make clean", "High risk", "Clean up", "terminal"):
+        assert words in prompt.text
+    pending(inbox, two)
+    number = int(inbox.text("badge"))
+    assert inbox.driver.title.startswith(f"({number}) ")
+
+    waiting.decides({"action_id": one["id"], "decision": "approve"})
+    inbox.gone(f"pending-{one['id']}")
+    wait_until(lambda: int(inbox.text("badge")) == number - 1, "a badge of one less")
+    assert pending(inbox, two).is_displayed()
+
+
+def test_a_prompt_is_approved_and_another_is_rejected_with_a_reason(inbox, waits):
+    one, two = action("make"), action("rm -r build")
+    waiting = waits(one, two)
+
+    press(inbox, one, "approve")
+    assert decided(inbox, one).startswith("Approved by you")
+    press(inbox, two, "reject")
+    inbox.find("reason").send_keys("Not <b>now</b>")
+    steady(inbox, two)
+    inbox.find("reject-now").click()
+
+    assert decided(inbox, two).startswith("Rejected by you")
+    assert waiting.approved == [one["id"]]
+    entries = [(entry["decision"], entry["reason"]) for entry in waiting.entries]
+    assert entries == [("approve", ""), ("reject", "Not <b>now</b>")]
+
+
+def test_the_keyboard_alone_does_all(inbox, waits):
+    one, two, three = action("make"), action("rm -r build"), action("make test")
+    waiting = waits(one, two, three)
+    pending(inbox, three)
+    choose(inbox, one)
+    inbox.press("a")
+    assert decided(inbox, one).startswith("Approved by you")
+    choose(inbox, two)
+    inbox.press("n")
+    inbox.find(f"aside-{two['id']}")
+    choose(inbox, three)
+    inbox.press("r")
+    inbox.find("reason").send_keys("Later")
+    steady(inbox, three)
+    inbox.press(Keys.ENTER)
+    assert decided(inbox, three).startswith("Rejected by you")
+    choose(inbox, two)
+    inbox.press("k", "?")
+
+    inbox.says("Approve the prompt")
+    inbox.press(Keys.ESCAPE)
+    assert [entry["action_ids"] for entry in waiting.entries] == [[one["id"]], [three["id"]]]
+    assert waiting.pending == [two["id"]]
+
+
+def test_no_press_hits_the_prompt_that_follows(inbox, waits):
+    one, two = action("make"), action("rm -r build")
+    waiting = waits(one, two)
+    pending(inbox, two)
+
+    rest_on(inbox, inbox.find("approve", steady(inbox, one)))
+    click_here(inbox, times=3)
+    decided(inbox, one)
+    click_here(inbox, times=3)
+    inbox.press("a", "a")
+
+    assert waiting.pending == [two["id"]]
+    assert [entry["action_ids"] for entry in waiting.entries] == [[one["id"]]]
+
+
+def test_a_prompt_that_is_decided_elsewhere_keeps_its_place_under_the_pointer(inbox, waits):
+    one, two = action("make"), action("rm -r build")
+    waiting = waits(one, two)
+    place = pending(inbox, two).location
+
+    rest_on(inbox, inbox.find("approve", steady(inbox, one)))
+    waiting.decides({"action_id": one["id"], "decision": "reject", "reason": "No"})
+    assert decided(inbox, one).startswith("Rejected by anyone")
+    click_here(inbox, times=2)
+
+    assert waiting.pending == [two["id"]]
+    assert pending(inbox, two).location == place
+    rest_on(inbox, inbox.driver.find_element("class name", "brand"))
+    inbox.press("j")
+    inbox.gone(f"decided-{one['id']}")
+
+
+def test_a_prompt_that_has_just_moved_takes_no_press(inbox, waits):
+    one = action("make")
+    waiting = waits(one)
+
+    button = inbox.find("approve", steady(inbox, one))
+    inbox.script("document.querySelector('h1').style.marginTop = '90px'; arguments[0].click()", button)
+
+    inbox.says("Nothing was decided")
+    assert waiting.pending == [one["id"]]
+    press(inbox, one, "approve")
+    decided(inbox, one)
+
+
+def test_a_key_that_is_held_down_decides_nothing(inbox, waits):
+    one = action("make")
+    waiting = waits(one)
+    inbox.find(f"pending-{one['id']}").click()
+    steady(inbox, one)
+
+    hold(inbox, "a")
+    hold(inbox, "n")
+
+    assert waiting.pending == [one["id"]]
+    assert inbox.find("approve", pending(inbox, one)).is_displayed()
+
+
+def test_several_are_decided_at_once_in_one_request_for_each_conversation(inbox, waits):
+    actions = [action("make one"), action("make two"), action("make three")]
+    first, second = waits(*actions[:2]), waits(actions[2])
+
+    for one in actions:
+        inbox.find("choose", pending(inbox, one)).click()
+    bar = inbox.find("several")
+    assert "3 chosen" in bar.text
+    inbox.find("reject-chosen").click()
+    inbox.find("reason-for-all").send_keys("All wrong")
+    wait_until(lambda: bar.find_elements("css selector", "form[data-steady]"), "a form that stands still")
+    inbox.find("reject-all").click()
+
+    for one in actions:
+        inbox.gone(f"pending-{one['id']}")
+    assert [len(entry["action_ids"]) for entry in first.entries + second.entries] in ([2, 1], [1, 1, 1])
+    assert {entry["reason"] for entry in first.entries + second.entries} == {"All wrong"}
+
+
+def test_of_two_persons_who_decide_at_once_one_reads_that_the_other_was_faster(browsers, waits):
+    one = action("make")
+    waiting = waits(one)
+    pair = [browsers(), browsers()]
+    for browser in pair:
+        browser.open("inbox")
+        browser.find("inbox")
+    buttons = [browser.find("approve", steady(browser, one)) for browser in pair]
+    for browser, button in zip(pair, buttons, strict=True):
+        browser.script("window.press = arguments[0]", button)
+
+    with ThreadPoolExecutor(2) as hands:
+        list(hands.map(lambda browser: browser.script("window.press.click()"), pair))
+
+    winner, loser = sorted(pair, key=lambda browser: "by you" not in decided(browser, one))
+    assert len(waiting.entries) == 1
+    assert decided(winner, one).startswith("Approved by you")
+    wait_until(lambda: "was faster: approved" in decided(loser, one), "words that the other was faster")
+
+
+def test_a_decision_shows_in_the_other_browser_at_once(browsers, waits):
+    actions = [action(f"make {number}") for number in range(12)]
+    waits(*actions)
+    here, there = browsers(), browsers()
+    for browser in (here, there):
+        browser.open("inbox")
+        pending(browser, actions[-1])
+    there.script(
+        """
+        window.ended = {};
+        new MutationObserver(() => {
+          for (const id of arguments[0]) {
+            const isShown = document.querySelector(`[data-testid="pending-${id}"]`);
+            if (!isShown) window.ended[id] ??= Date.now();
+          }
+        }).observe(document.body, {childList: true, subtree: true, attributes: true});
+        """,
+        [one["id"] for one in actions],
+    )
+    here.script(
+        """
+        window.answered = [];
+        const send = window.fetch;
+        window.fetch = async (...sent) => {
+          const response = await send(...sent);
+          if (String(sent[0]).endsWith("/decisions")) window.answered.push(Date.now());
+          return response;
+        };
+        """
+    )
+    for one in actions:
+        press(here, one, "approve")
+        there.gone(f"pending-{one['id']}")
+
+    ended = there.script("return window.ended")
+    answered = here.script("return window.answered")
+    assert len(answered) == len(actions) == len(ended)
+    delays = sorted(ended[one["id"]] - at for one, at in zip(actions, answered, strict=True))
+    print(f"\nfrom the response to the other browser: median {delays[len(delays) // 2]} ms, most {delays[-1]} ms")

@@ -1,0 +1,59 @@
+"""Status: how the server is, what of its notifications is stuck, and whether this page is live."""
+
+import signal
+
+import pytest
+
+from tests.servers import redis_server, supervised_server, wait_until
+
+SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+
+
+def test_the_status_names_health_store_hosts_releases_and_notifications(browser, server):
+    browser.open("status")
+
+    browser.says("Ready", "health")
+    browser.says("Live: changes show at once", "health")
+    browser.says("redis", "store")
+    [host] = server.get("/server_info").json()["isolation"]
+    browser.says(host["host"], "hosts")
+    browser.says(host["kind"], "hosts")
+    browser.says(server.get("/server_info").json()["api_version"], "releases")
+    browser.says("No target is set", "notifications")
+
+
+@pytest.fixture
+def notifying(tmp_path):
+    """A server with a target that takes nothing, and one that is not reached; its store's process."""
+    target = f"http://127.0.0.1:9/hook|{SECRET}"  # nothing listens on the port of the discard protocol
+    with (
+        redis_server(tmp_path) as (url, store),
+        supervised_server(tmp_path, REDIS_URL=url, NOTIFY_WEBHOOKS=target, NOTIFY_PRIVATE="1") as (client, _),
+    ):
+        yield client, store
+
+
+def test_a_stuck_target_says_why_and_a_test_says_what_came_of_it(browsers, notifying):
+    client, store = notifying
+    identity = client.post("/api/conversations", json={"confirmation_policy": {"kind": "AlwaysConfirm"}}).json()["id"]
+    action = {"kind": "TerminalAction", "command": "make deploy"}
+    event = {"id": "a1", "kind": "ActionEvent", "source": "agent", "timestamp": "2026-11-20T20:37:22.528416"}
+    event |= {"tool_name": "terminal", "tool_call_id": "call_1", "action": action}
+    client.post(f"/api/v1/webhooks/events/{identity}", json=[event]).raise_for_status()
+    wait_until(lambda: client.get("/api/v1/notifications").json()["items"][0]["tries"], "a failed try")
+    [target] = client.get("/api/v1/notifications").json()["items"]
+
+    browser = browsers(base_url=str(client.base_url).rstrip("/"))
+    browser.open("status")
+    browser.says("Stuck", f"target-{target['id']}")
+    browser.says("Failed tries", f"target-{target['id']}")
+    browser.find("test").click()
+    browser.says("The test failed", "outcome")
+
+    store.send_signal(signal.SIGSTOP)
+    try:
+        browser.says("store", "health")
+        wait_until(lambda: "Ready" not in browser.text("health"), "the server is not ready")
+    finally:
+        store.send_signal(signal.SIGCONT)
+    browser.says("Ready", "health")

@@ -1,0 +1,215 @@
+"""The timeline of a conversation: every event once, whatever its log is, and however it comes."""
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.support.select import Select
+
+from tests.console import Browser
+from tests.console.logs import action, conversation, message, observation, post, recorded, time
+from tests.servers import wait_until
+
+#: the ids of the events that the page shows, in its order
+SHOWN = """
+return [...document.querySelectorAll('.timeline [data-testid^="event-"]')].map((row) => row.dataset.testid.slice(6))
+"""
+
+#: scroll by so many pixels a frame until an edge of the log; what was shown, and the most rows at once
+TRAVEL = """
+const [step, done] = arguments, box = document.querySelector('.timeline'), seen = new Set();
+let most = 0, still = 0;
+const look = () => {
+  const rows = document.querySelectorAll('li.event');
+  most = Math.max(most, rows.length);
+  for (const row of box.querySelectorAll('[data-testid^="event-"]')) seen.add(row.dataset.testid.slice(6));
+  const isThere = step < 0 ? box.scrollTop === 0 : box.scrollHeight - box.scrollTop - box.clientHeight < 2;
+  const edges = [...box.querySelectorAll('.edge')], beyond = step < 0 ? 'Earlier' : 'Later';
+  const isLoading = edges.some((edge) => edge.textContent.startsWith(beyond));
+  still = isThere && !isLoading ? still + 1 : 0;
+  if (still > 2) return done({seen: [...seen], most});
+  box.scrollTop += step;
+  requestAnimationFrame(look);
+};
+look();
+"""
+
+
+def shown(browser: Browser) -> list[str]:
+    return browser.script(SHOWN)
+
+
+def ids(events: list[dict]) -> list[str]:
+    return [event["id"] for event in events]
+
+
+def shows(browser: Browser, wanted: list[str]) -> None:
+    """Wait until the page shows these events, each once."""
+    wait_until(lambda: sorted(shown(browser)) == sorted(wanted), f"the {len(wanted)} events, each once")
+
+
+def count(server, identity: str, **filters: str) -> int:
+    return server.get(f"/api/conversations/{identity}/events/count", params=filters).json()
+
+
+@pytest.mark.parametrize("name", ["never_confirm", "pending"])
+def test_a_recorded_log_is_shown_event_by_event_once(browser, server, name):
+    events = recorded(name)
+    identity = conversation(server, *events)
+
+    browser.open(f"conversations/{identity}")
+
+    shows(browser, ids(events))
+    browser.says(str(len(events)), "match-count")
+
+
+def test_an_action_and_its_result_are_one_row(browser, server):
+    events = [action("act", command="make test"), observation("seen", "act", 1, "12 passed")]
+    browser.open(f"conversations/{conversation(server, *events)}")
+
+    row = browser.find("event-act")
+
+    assert browser.find("event-seen", row).text.endswith("12 passed")
+    assert "make test" in row.text
+
+
+def test_events_come_live_and_once_also_after_the_network_was_lost(browser, server):
+    identity = conversation(server, message("first"))
+    browser.open(f"conversations/{identity}")
+    browser.find("event-first")
+
+    post(server, identity, action("act", 1))
+    browser.find("event-act")
+    post(server, identity, observation("seen", "act", 2))
+    browser.find("event-seen", browser.find("event-act"))
+    browser.offline()
+    browser.says("No network", "connection")
+    post(server, identity, *(message(f"late-{number}", 3 + number) for number in range(120)))
+    browser.offline(False)
+    browser.find("event-late-119")
+
+    shows(browser, ["first", "act", "seen", *(f"late-{number}" for number in range(120))])
+    browser.says("123", "match-count")
+    browser.errors()  # of the requests that failed
+
+
+def test_the_end_of_the_log_stays_in_view_until_the_person_scrolls_away(browser, server):
+    identity = conversation(server, *(message(f"m-{number}", number) for number in range(60)))
+    browser.open(f"conversations/{identity}")
+    browser.find("event-m-59")
+    end = "const box = document.querySelector('.timeline'); return box.scrollHeight - box.scrollTop - box.clientHeight"
+    wait_until(lambda: browser.script(end) < 2, "the end of the log in view")
+
+    post(server, identity, message("followed", 100))
+    browser.find("event-followed")
+    wait_until(lambda: browser.script(end) < 2, "the new event in view")
+    browser.script("document.querySelector('.timeline').scrollTop = 200")
+    wait_until(lambda: browser.script("return document.querySelector('.timeline').scrollTop > 0"), "the scroll")
+    top = "return [...document.querySelectorAll('li.event')].find((row) => row.getBoundingClientRect().top > 300)"
+    held = browser.script(f"{top}.getBoundingClientRect().top")
+    post(server, identity, message("unseen", 101))
+    browser.says("1 new event")
+
+    assert browser.script(f"{top}.getBoundingClientRect().top") == held
+    browser.driver.find_element("css selector", ".to-end button").click()
+    wait_until(lambda: browser.script(end) < 2, "the end of the log after the press")
+    wait_until(lambda: "new event" not in browser.text("timeline"), "no button")
+
+
+FILTERS = [
+    {"filter-kind": "MessageEvent"},
+    {"filter-source": "agent"},
+    {"filter-kind": "ConversationStateUpdateEvent", "filter-source": "environment"},
+    {"filter-text": "HELLO"},
+]
+
+NAMES = {"filter-kind": "kind", "filter-source": "source", "filter-text": "body"}
+
+
+def test_the_filters_are_those_of_the_api_and_so_is_the_count(browser, server):
+    events = recorded("never_confirm")
+    identity = conversation(server, *events)
+    for filters in FILTERS:
+        browser.open(f"conversations/{identity}")
+        browser.says(str(len(events)), "match-count")
+        for testid, value in filters.items():
+            field = browser.find(testid)
+            Select(field).select_by_value(value) if field.tag_name == "select" else field.send_keys(value)
+        query = {NAMES[testid]: value for testid, value in filters.items()}
+        found = server.get(f"/api/conversations/{identity}/events/search", params=query).json()["items"]
+
+        shows(browser, ids(found))
+        assert browser.text("match-count") == str(count(server, identity, **query)) == str(len(found))
+        assert all(value in browser.driver.current_url for value in query.values())
+
+    browser.find("filter-reset").click()
+    shows(browser, ids(events))
+
+
+def test_a_filtered_timeline_is_live(browser, server):
+    identity = conversation(server, message("kept", text="the straße"), message("other", 1))
+    browser.open(f"conversations/{identity}?body=STRASSE")
+    shows(browser, ["kept"])
+
+    post(server, identity, message("no", 2), message("too", 3, "Another STRASSE"))
+
+    shows(browser, ["kept", "too"])
+    browser.says("2", "match-count")
+
+
+def test_times_of_the_address_filter(browser, server):
+    identity = conversation(server, *(message(f"m-{number}", number) for number in range(10)))
+    query = {"timestamp__gte": time(2).replace("+", "%2B"), "timestamp__lt": time(5).replace("+", "%2B")}
+
+    browser.open(f"conversations/{identity}?" + "&".join(f"{name}={value}" for name, value in query.items()))
+
+    shows(browser, ["m-2", "m-3", "m-4"])
+    browser.find("filter-reset").click()
+    browser.says("10", "match-count")
+
+
+def test_five_thousand_events_are_walked_up_and_down_with_a_bounded_number_of_rows(browser, server):
+    events = [message(f"m-{number}", number) for number in range(5000)]
+    identity = conversation(server, *events)
+    browser.open(f"conversations/{identity}")
+    browser.find("event-m-4999")
+    browser.driver.set_script_timeout(85)
+
+    up = browser.driver.execute_async_script(TRAVEL, -1500)
+    assert shown(browser)[0] == "m-0"
+    down = browser.driver.execute_async_script(TRAVEL, 1500)
+
+    for way in (up, down):
+        assert set(way["seen"]) == set(ids(events))
+        assert way["most"] <= 500
+    assert shown(browser)[-1] == "m-4999"
+
+
+def test_an_address_leads_to_an_event(browser, server):
+    identity = conversation(server, *(message(f"m-{number}", number) for number in range(400)))
+
+    browser.open(f"conversations/{identity}?event=m-150")
+
+    row = browser.find("event-m-150")
+    assert "focus" in row.get_attribute("class")
+    inside = "const row = arguments[0].getBoundingClientRect(); return row.top > 0 && row.bottom < innerHeight"
+    wait_until(lambda: browser.script(inside, row), "the event in view")
+    browser.driver.find_element("css selector", ".to-end button").click()
+    browser.find("event-m-399")
+
+
+def test_the_plot_shows_all_events_and_a_stretch_of_it_filters(browser, server):
+    identity = conversation(server, *(message(f"m-{number}", number) for number in range(1000)))
+    browser.open(f"conversations/{identity}")
+    plot = browser.find("plot")
+    wait_until(lambda: plot.find_elements("css selector", "canvas"), "the canvas")
+    browser.says("MessageEvent 1,000", "plot")
+    over = plot.find_element("css selector", ".u-over")
+    width = over.size["width"]
+    hand = ActionChains(browser.driver).move_to_element_with_offset(over, -width // 4, 0).click_and_hold()
+    hand.move_by_offset(width // 4, 0).release().perform()
+
+    wait_until(lambda: "timestamp__gte" in browser.driver.current_url, "the times in the address")
+    wait_until(lambda: 200 < int(browser.text("match-count").replace(",", "")) < 300, "a quarter of the events")
+    browser.find("plot-reset").click()
+    browser.says("1,000", "match-count")
+    Select(browser.find("plot-by")).select_by_value("source")
+    browser.says("user 1,000", "plot")

@@ -1,0 +1,235 @@
+"""Sending notifications: through every failure of a target each message arrives once per id and in order."""
+
+import logging
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from approval_links import Links
+from config import Config
+from notifications.quiet import QuietRules
+from notifications.sending import Sender
+from notifications.services import Services
+from notifications.targets import targets_of
+from notifications.webhooks import Webhooks
+from supervisor import notifications
+from supervisor.notifications import Notifier
+from supervisor.outbox import OutboxMover
+from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver
+from tests.servers import free_port, wait_until
+
+
+@pytest.fixture
+def queues(store, monkeypatch):
+    """Empty queues and outboxes, and short delays between tries."""
+    monkeypatch.setattr(notifications, "_FIRST_RETRY", 0.05)
+    monkeypatch.setattr(notifications, "_LONGEST_RETRY", 0.2)
+    monkeypatch.setattr(notifications, "_QUEUE_POLL", 0.05)
+    monkeypatch.setattr(notifications, "_OUTBOX_POLL", 0.05)
+    forget_notifications(store)
+    yield store.targets
+    forget_notifications(store)
+
+
+def notifier_of(store, *hooks: Receiver | str, seconds: float = 60, private: bool = True, urls: str = "") -> Notifier:
+    """A supervisor's notifier with the given webhooks. seconds: of one try."""
+    settings = " ".join(one if isinstance(one, str) else one.setting for one in hooks)
+    config = Config(notify_webhooks=settings, notify_urls=urls)
+    targets, sender = (
+        targets_of(config),
+        Sender(Webhooks(private=private, seconds=seconds), Services(private=private, seconds=seconds)),
+    )
+    links = Links((), public_url="", seconds=60)
+    mover = OutboxMover(store, targets, QuietRules.of(config), links, public_url="")
+    return Notifier(store, targets, mover, sender)
+
+
+def target_of(hook: Receiver):
+    [target] = targets_of(Config(notify_webhooks=hook.setting))
+    return target
+
+
+def state_of(store, hook: Receiver):
+    return store.targets.states()[target_of(hook).id]
+
+
+def ids(first: int, last: int) -> list[str]:
+    return [entry(n)["id"] for n in range(first, last)]
+
+
+def test_a_target_that_fails_in_every_way_gets_each_message_once_per_id_and_in_order(store, queues):
+    ways: list[int | str] = [500, "half", "hang", 200, "drip", 503, 200, 302, "half", 404]
+    with receiver() as hook:
+        hook.does = list(ways)
+        push(store, "approvals", *(entry(n) for n in range(5)))
+        with notifier_of(store, hook, seconds=1).running():
+            wait_until(lambda: len(hook.taken) >= 5, "five messages")
+            push(store, "conversations", *(entry(n, "conversation.finished", action_id=None) for n in range(5, 8)))
+            wait_until(lambda: len(hook.taken) >= 8 and state_of(store, hook).queued == 0, "three more")
+
+    assert list(dict.fromkeys(hook.ids)) == ids(0, 8)  # a busy machine may answer later than a try takes
+    assert [f"msg_{payload['data']['conversation_id']}" for payload in hook.taken] == hook.ids
+    bodies = {}
+    for headers, body in hook.received:
+        assert bodies.setdefault(headers["webhook-id"], body) == body  # the same in every try
+    state = state_of(store, hook)
+    assert (state.queued, state.tries, state.given_up, state.dropped) == (0, 0, 0, 0)
+    assert state.sent == 8
+    assert state.failure
+    assert state.failed_at is not None
+
+
+def test_a_target_that_is_down_for_a_while_gets_every_message_in_order(store, queues):
+    port = free_port()
+    down = Receiver(port)
+    push(store, "approvals", *(entry(n) for n in range(3)))
+    with notifier_of(store, down).running():
+        wait_until(lambda: state_of(store, down).tries >= 3, "failed tries")
+        push(store, "approvals", *(entry(n) for n in range(3, 6)))
+        assert state_of(store, down).failure == "it takes no connection (ConnectError)"
+        with receiver(port) as hook:
+            wait_until(lambda: len(hook.taken) == 6, "the messages of the time when it was down")
+
+    assert hook.ids == ids(0, 6)
+
+
+def test_a_dead_and_a_hanging_target_delay_no_other(store, queues):
+    with receiver() as hung, receiver() as quick:
+        hung.does = ["hang"] * 100
+        push(store, "approvals", *(entry(n) for n in range(20)))
+        dead = f"http://127.0.0.1:{free_port()}/|{SECRET}"
+        with notifier_of(store, dead, hung, quick).running():
+            wait_until(lambda: len(quick.taken) == 20, "the messages of the target that is well")
+            wait_until(lambda: hung.received, "the request that hangs")
+            assert len(hung.received) == 1  # the first has not ended
+            hung.ends.set()
+
+    assert quick.ids == ids(0, 20)
+    assert hung.taken == []
+
+
+def test_two_supervisors_send_each_message_once(store, queues):
+    with receiver() as hook, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(notifier_of(store, hook).running())
+        for n in range(30):
+            push(store, "approvals", entry(n))
+        wait_until(lambda: len(hook.taken) >= 30 and state_of(store, hook).queued == 0, "thirty messages")
+
+    assert hook.ids == ids(0, 30)
+
+
+def test_a_supervisor_takes_over_from_one_that_was_killed_while_it_sent(store, queues):
+    with receiver() as hook:
+        store.targets.open({target_of(hook).id: "name"}, again=True)
+        notifier = notifier_of(store, hook)
+        push(store, "approvals", entry(0), entry(1))
+        notifier._mover.move()
+        killed = store.targets.claim(target_of(hook).id, "killed", 600)
+        assert not notifier.send_next(target_of(hook))  # the killed one has the lease
+        store.targets.renew(killed, 0)
+        with notifier.running():
+            wait_until(lambda: len(hook.taken) == 2, "the messages of the killed supervisor")
+
+    assert hook.ids == ids(0, 2)
+
+
+def test_the_lease_of_a_target_is_renewed_while_a_try_goes_on(store, queues, monkeypatch):
+    monkeypatch.setattr(notifications, "_LEASE", 3.0)
+    with receiver() as hook:
+        hook.does = ["hang"]
+        push(store, "approvals", entry(0))
+        first, second = notifier_of(store, hook), notifier_of(store, hook)
+        store.targets.open({target_of(hook).id: "name"}, again=True)
+        first._mover.move()
+        thread = threading.Thread(target=first.send_next, args=(target_of(hook),))
+        thread.start()
+        wait_until(lambda: hook.received, "the request that hangs")
+        renewals = []
+        renew = store.targets.renew
+        monkeypatch.setattr(type(store.targets), "renew", lambda _, *args: renewals.append(1) or renew(*args))
+        wait_until(lambda: len(renewals) > 3, "renewals over more than one lease")
+        assert not second.send_next(target_of(hook))
+        hook.ends.set()
+        thread.join()
+
+    assert len(hook.received) == 1
+
+
+def test_a_message_is_given_up_in_the_end_and_that_is_counted_and_logged(store, queues, caplog, monkeypatch):
+    monkeypatch.setattr(store.targets, "_given_up", 300)  # ms instead of three days
+    down = Receiver(free_port())
+    push(store, "approvals", entry(0), entry(1))
+    with caplog.at_level(logging.WARNING, "supervisor"), notifier_of(store, down).running():
+        wait_until(lambda: state_of(store, down).given_up == 2, "two messages that are given up")
+
+    state = state_of(store, down)
+    assert (state.queued, state.tries, state.sent) == (0, 0, 0)
+    name = f"http://127.0.0.1:{down.port}"
+    for one in ids(0, 2):
+        assert f"{name} never got the message {one}, which is given up: it takes no connection" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_target_that_answers_410_gets_nothing_until_a_supervisor_starts(store, queues, caplog):
+    with receiver() as hook:
+        hook.does = [410]
+        push(store, "approvals", entry(0))
+        with notifier_of(store, hook).running():
+            wait_until(lambda: state_of(store, hook).disabled_at, "the end of the target")
+            push(store, "approvals", entry(1))
+            wait_until(lambda: state_of(store, hook).queued == 2, "a message that waits")
+        assert len(hook.received) == 1
+        assert f"{target_of(hook).name} gets no more until a supervisor starts again" in caplog.text
+
+        with notifier_of(store, hook).running():
+            wait_until(lambda: len(hook.taken) == 2, "the messages after the restart")
+
+    assert hook.ids == ids(0, 2)
+    assert state_of(store, hook).disabled_at is None
+
+
+def test_a_private_address_gets_nothing_without_the_setting(store, queues):
+    with receiver() as hook:
+        push(store, "approvals", entry(0))
+        with notifier_of(store, hook, private=False).running():
+            wait_until(lambda: state_of(store, hook).tries, "a failed try")
+
+    assert hook.received == []
+    assert "which is private: NOTIFY_PRIVATE=1 allows it" in state_of(store, hook).failure
+
+
+def test_a_fault_of_the_sender_counts_as_a_failed_try_and_shows_nothing(store, queues, monkeypatch):
+    def broken(*_):
+        raise ValueError("https://a-secret-url")
+
+    with receiver() as hook:
+        notifier = notifier_of(store, hook)
+        monkeypatch.setattr(notifier._sender, "send", broken)
+        push(store, "approvals", entry(0))
+        notifier._announce(again=True)
+        notifier._mover.move()
+
+        assert not notifier.send_next(target_of(hook))
+
+    assert (state_of(store, hook).tries, state_of(store, hook).failure) == (1, "unforeseen ValueError")
+
+
+@pytest.mark.parametrize(("failed", "least", "most"), [(0, 1, 1.25), (3, 8, 10), (11, 2048, 2560), (40, 3600, 4500)])
+def test_the_delay_doubles_up_to_an_hour_with_some_chance(store, failed, least, most):
+    delays = {notifications.retry_delay(failed) for _ in range(20)}
+
+    assert len(delays) > 1
+    assert all(least <= delay <= most for delay in delays)
+
+
+def test_a_supervisor_without_targets_says_nothing_and_moves_nothing(store, queues):
+    push(store, "approvals", entry(0))
+    notifier = notifier_of(store)
+    before = threading.active_count()
+    with notifier.running():
+        assert threading.active_count() == before
+
+    assert store.outboxes.states()[0].waiting == 1
+    assert store.targets.states() == {}

@@ -1,0 +1,82 @@
+"""The tokens of one-time links: who can make one, what it is about, and until when."""
+
+from uuid import uuid4
+
+import pytest
+from itsdangerous import URLSafeSerializer
+
+from approval_links import Link, LinkForged, Links
+from wire import now
+
+OLD, NEW = "an old key of the server", "the new key of the server"
+DIGEST = "d" * 64
+
+
+def links(*secret_keys, url="https://agents.example/", seconds=3600):
+    return Links(secret_keys, public_url=url, seconds=seconds)
+
+
+def token(maker, action_id="act", **options) -> str:
+    url = maker.make(str(uuid4()), action_id, DIGEST, "chat", **options)
+    return url.removeprefix("https://agents.example/approvals/")
+
+
+def test_without_a_public_url_or_a_secret_key_there_is_no_link():
+    assert links(NEW, url="").make(str(uuid4()), "act", DIGEST, "chat") is None
+    assert links().make(str(uuid4()), "act", DIGEST, "chat") is None
+    with pytest.raises(LinkForged):
+        links().read(token(links(NEW)))
+
+
+def test_a_link_says_what_it_is_about():
+    conversation, before = str(uuid4()), now()
+    url = links(NEW).make(conversation, "äct/1", DIGEST, "chat")
+
+    assert url.startswith("https://agents.example/approvals/")
+    link = links(NEW).read(url.rpartition("/")[2])
+    assert link[:4] == Link(conversation, "äct/1", DIGEST, "chat", 0, "")[:4]
+    assert before + 3_600_000_000 <= link.ends <= now() + 3_600_000_000
+
+
+def test_a_link_ends_at_the_deadline_of_its_action_if_that_is_earlier():
+    soon, late = now() + 1_000_000, now() + 10**12
+
+    assert links(NEW).read(token(links(NEW), deadline=soon)).ends == soon
+    assert links(NEW).read(token(links(NEW), deadline=late)).ends < late
+
+
+def test_all_keys_verify_and_the_first_signs():
+    old, new = token(links(OLD)), token(links(NEW, OLD))
+
+    assert links(NEW, OLD).read(old).action_id == links(NEW, OLD).read(new).action_id == "act"
+    assert links(NEW).read(new).action_id == "act"
+    with pytest.raises(LinkForged):
+        links(OLD).read(new)
+    with pytest.raises(LinkForged):
+        links("another key of a server").read(new)
+
+
+def test_a_token_that_was_changed_anywhere_is_forged():
+    whole = token(links(NEW))
+    for place in range(len(whole)):
+        other = "A" if whole[place] != "A" else "B"
+        changed = whole[:place] + other + whole[place + 1 :]
+        try:  # the last letter of a signature has bits that mean nothing: it is the same link, with the same use
+            assert links(NEW).read(changed) == links(NEW).read(whole)
+            assert place == len(whole) - 1
+        except LinkForged:
+            pass
+
+
+@pytest.mark.parametrize("text", ["", ".", "x", "a.b.c", "é", "\ud800", "." * 9000, "eyJ9.AAAA"])
+def test_what_is_no_token_is_forged(text):
+    with pytest.raises(LinkForged):
+        links(NEW).read(text)
+
+
+def test_a_signature_of_another_purpose_is_forged():
+    words = [str(uuid4()), "act", DIGEST, "chat", now() + 10**12]
+    for salt in (b"itsdangerous", "agent-server approval link"):
+        made = URLSafeSerializer(NEW, salt=salt).dumps(words)
+        with pytest.raises(LinkForged):
+            links(NEW).read(made)
