@@ -19,6 +19,9 @@ OPENAPI, SETTINGS, ACCESS, COMPATIBILITY = (
     PROJECT / "docs" / name for name in ("openapi.json", "settings.md", "access.md", "compatibility.md")
 )
 
+#: what an operation needs that needs no scope of a key
+_NEEDS = {"open": "no key", "hook": "a hook key", "link": "the token of a one-time link"}
+
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 
@@ -47,7 +50,7 @@ def access() -> str:
         needed = getattr(app.view_functions[rule.endpoint], "needs", Needs("open"))
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
         [method] = ["SOCKET"] if rule.websocket else (rule.methods or set()) - {"HEAD", "OPTIONS"}
-        words = "no key" if needed.scope == "open" else "a hook key" if needed.scope == "hook" else f"`{needed.scope}`"
+        words = _NEEDS.get(needed.scope, f"`{needed.scope}`")
         also = (
             (needed.hook and needed.scope != "hook", "or a hook key"),
             (needed.ticket, "or a ticket"),
