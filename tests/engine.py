@@ -75,7 +75,7 @@ def ran(container: Container, text: str) -> str:
     """The output of a shell command in a container. A command that fails fails the test with its output."""
     result = container.exec_run(["sh", "-c", text])
     assert result.exit_code == 0, result.output.decode()
-    return result.output.decode(errors="surrogateescape")
+    return result.output.decode(errors="backslashreplace")  # surrogates cannot leave a test process
 
 
 @pytest.fixture(scope="session")
