@@ -89,11 +89,11 @@ class Hooks:
 def _read(client: socket.socket, base: bytes) -> tuple[list[bytes], bytes, int]:
     """A request's lines, the bytes of its body that came along, and the body's length."""
     text = b""
-    while b"\r\n\r\n" not in text:
+    while b"\r\n\r\n" not in text[:_MOST_HEAD]:
         piece = client.recv(PIECE)
-        text += piece
-        if not piece or len(text) > _MOST_HEAD:
+        if not piece or len(text) >= _MOST_HEAD:
             raise _Refused("400 Bad Request", "The request has no end of its head within 64 KiB")
+        text += piece
     head, _, rest = text.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(lines[0])

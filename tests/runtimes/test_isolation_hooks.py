@@ -76,6 +76,18 @@ def test_a_large_body_passes_in_pieces(server):
     assert server.requests[0][3] == body
 
 
+def test_the_begin_of_a_body_that_comes_with_its_head_does_not_count_as_head(server):
+    text = request(HOOK, body=b"x" * 100_000)
+    client, accepted = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # each piece is read alone
+    with client, accepted:
+        for piece in (text[:50], text[50 : 50 + relay.PIECE], text[50 + relay.PIECE :]):
+            client.sendall(piece)
+        Hooks(server.hooks).carry(accepted)
+
+    [(_, _, _, body)] = server.requests
+    assert body == b"x" * 100_000
+
+
 @pytest.mark.parametrize(
     ("text", "status"),
     [
