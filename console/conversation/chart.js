@@ -18,7 +18,8 @@ function clock(seconds, step) {
   const at = new Date(seconds * 1000);
   if (step >= 86_400) return at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
   if (step >= 60) return at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  return at.toLocaleTimeString("en-GB");
+  const digits = step >= 1 ? undefined : step >= 0.1 ? 1 : 3;
+  return at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: digits });
 }
 
 /** Times of the buckets' middles, and of each series the sum of it and those below, the highest first. */
@@ -35,7 +36,7 @@ function axes(colour) {
   const times = (plot, splits, axis, space, step) => splits.map((second) => clock(second, step));
   const whole = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6];
   return [
-    { ...line, size: 20, gap: 2, grid: { show: false }, values: times },
+    { ...line, size: 20, gap: 2, space: 96, grid: { show: false }, values: times },
     { ...line, size: 44, gap: 4, grid: { stroke: colour("--line"), width: 1 }, space: 24, incrs: whole },
   ];
 }
@@ -65,7 +66,7 @@ export async function chart(element, found, width, latest, signal) {
   const options = {
     width,
     height: HEIGHT,
-    padding: [6, 4, 0, 0],
+    padding: [6, null, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
     scales: { x: { time: true, range: () => [millis(found.from) / 1000, millis(found.to) / 1000] }, y: { range: (plot, low, high) => [0, Math.max(1, high)] } },
