@@ -51,7 +51,7 @@ def serialized(_, value):
     return value if isinstance(value, bytes) else json.dumps(value, default=str).encode()
 
 
-# A stream never ends; tests/blueprints/test_live_stream.py and test_inbox_stream.py read them.
+# A stream never ends; tests/blueprints/test_live_stream.py and tests/blueprints/streams read them.
 api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).exclude(path_regex="/stream$")
 
 

@@ -12,38 +12,11 @@ import httpx
 import pytest
 
 from tests.conftest import action, status
-from tests.servers import TIMEOUT, agent_server, redis_server, wait_until
+from tests.servers import TIMEOUT, agent_server, wait_until
 from tests.sockets import inbox_of
-from tests.test_access import ADMIN, bearer
+from tests.test_access import bearer
 
 STREAM = "/api/v1/pending-actions/stream"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """A folder, the URL of a Redis and its process."""
-    folder = tmp_path_factory.mktemp("store")
-    with redis_server(folder) as (url, process):
-        yield folder, url, process
-
-
-@pytest.fixture(scope="module")
-def server(store):
-    folder, url, _ = store
-    with agent_server(folder / "log", REDIS_URL=url, PING_SECONDS="1", FOLLOWER_BYTES="65536") as (client, _):
-        yield client
-
-
-@pytest.fixture
-def keyed(tmp_path):
-    """A server of one worker with a store of its own that needs a key, and lets each follow once."""
-    settings = {"SESSION_API_KEY": ADMIN, "WEB_CONCURRENCY": "1", "MAX_FOLLOWERS_PER_KEY": "1"}
-    with (
-        redis_server(tmp_path) as (url, _),
-        agent_server(tmp_path / "log", REDIS_URL=url, **settings) as (client, _),
-    ):
-        client.headers.update(bearer(ADMIN))
-        yield client
 
 
 @pytest.fixture

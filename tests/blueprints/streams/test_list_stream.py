@@ -12,41 +12,12 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from config import Config
 from tests.conftest import message
 from tests.servers import TIMEOUT, agent_server, redis_server, wait_until
 from tests.sockets import named_events_of
-from tests.test_access import ADMIN, bearer
-from wiring import open_store_of
+from tests.test_access import bearer
 
 CONVERSATIONS, SANDBOXES = "/api/v1/conversations/stream", "/api/v1/sandboxes/stream"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """A folder, the URL of a Redis and its process."""
-    folder = tmp_path_factory.mktemp("store")
-    with redis_server(folder) as (url, process):
-        yield folder, url, process
-
-
-@pytest.fixture(scope="module")
-def server(store):
-    folder, url, _ = store
-    with agent_server(folder / "log", REDIS_URL=url, PING_SECONDS="1", FOLLOWER_BYTES="65536") as (client, _):
-        yield client
-
-
-@pytest.fixture
-def keyed(tmp_path):
-    """A server of one worker with a store of its own that needs a key, and lets each follow once; and that store."""
-    settings = {"SESSION_API_KEY": ADMIN, "WEB_CONCURRENCY": "1", "MAX_FOLLOWERS_PER_KEY": "1"}
-    with (
-        redis_server(tmp_path) as (url, _),
-        agent_server(tmp_path / "log", REDIS_URL=url, **settings) as (client, _),
-    ):
-        client.headers.update(bearer(ADMIN))
-        yield client, open_store_of(Config(redis_url=url, redis_timeout=10, secret_key="a key for tests only"))
 
 
 def conversations(client, **options):
@@ -141,22 +112,20 @@ def test_a_stream_that_begins_while_the_worker_ends_asks_the_browser_to_reconnec
 
 
 def test_a_revoked_key_ends_its_streams(keyed):
-    client, _ = keyed
-    identity, key = made_key(client)
-    with conversations(client, headers=bearer(key)) as events:
+    identity, key = made_key(keyed)
+    with conversations(keyed, headers=bearer(key)) as events:
         until_ready(events)
 
-        client.delete(f"/api/v1/keys/{identity}").raise_for_status()
+        keyed.delete(f"/api/v1/keys/{identity}").raise_for_status()
 
         assert list(events) == []
 
 
 def test_the_streams_of_a_key_count_together(keyed):
-    client, _ = keyed
-    _, key = made_key(client)
-    with conversations(client, headers=bearer(key)) as events:
+    _, key = made_key(keyed)
+    with conversations(keyed, headers=bearer(key)) as events:
         until_ready(events)
-        refused = client.get(SANDBOXES, headers=bearer(key))
+        refused = keyed.get(SANDBOXES, headers=bearer(key))
 
     assert (refused.status_code, "MAX_FOLLOWERS_PER_KEY" in refused.json()["detail"]) == (429, True)
 
@@ -277,13 +246,12 @@ def test_an_invalid_place_is_refused(server, path, options, place):
 
 
 def test_a_ticket_without_a_conversation_opens_each_stream_once(keyed):
-    client, _ = keyed
 
     def ticket(**about):
-        headers = bearer(made_key(client)[1])  # each has a place of its own
-        return {"ticket": client.post("/api/v1/tickets", json=about, headers=headers).json()["ticket"]}
+        headers = bearer(made_key(keyed)[1])  # each has a place of its own
+        return {"ticket": keyed.post("/api/v1/tickets", json=about, headers=headers).json()["ticket"]}
 
-    with httpx.Client(base_url=client.base_url, timeout=TIMEOUT) as browser:
+    with httpx.Client(base_url=keyed.base_url, timeout=TIMEOUT) as browser:
         for path in (CONVERSATIONS, SANDBOXES):
             opened = ticket()
             with named_events_of(browser, path, params=opened) as events:
@@ -292,22 +260,23 @@ def test_a_ticket_without_a_conversation_opens_each_stream_once(keyed):
             assert browser.get(path, params=ticket(conversation_id=str(uuid4()))).status_code == 403
 
 
-def test_no_stream_of_sandboxes_shows_a_key_not_even_to_those_who_may_see_it(keyed):
-    client, store = keyed
-    _, key = made_key(client)
-    store.sandboxes.beat("h", "supervisor")
+def test_no_stream_of_sandboxes_shows_a_key_not_even_to_those_who_may_see_it(keyed, keyed_store):
+    _, key = made_key(keyed)
+    keyed_store.sandboxes.beat("h", "supervisor")
     with (
-        named_events_of(client, SANDBOXES) as may_see,
-        named_events_of(client, SANDBOXES, headers=bearer(key)) as may_not,
+        named_events_of(keyed, SANDBOXES) as may_see,
+        named_events_of(keyed, SANDBOXES, headers=bearer(key)) as may_not,
     ):
         until_ready(may_see), until_ready(may_not)
-        one = store.sandboxes.start("spec")
-        store.sandboxes.claim("h")
-        store.sandboxes.begin(one.id, "h", "supervisor", "process")
+        one = keyed_store.sandboxes.start("spec")
+        keyed_store.sandboxes.claim("h")
+        keyed_store.sandboxes.begin(one.id, "h", "supervisor", "process")
         urls = [{"name": "AGENT_SERVER", "url": "http://agent", "port": 1}]
-        store.sandboxes.report(one.id, "h", "supervisor", "RUNNING", handle={"pid": 1}, urls=urls, agent_url="http://a")
+        keyed_store.sandboxes.report(
+            one.id, "h", "supervisor", "RUNNING", handle={"pid": 1}, urls=urls, agent_url="http://a"
+        )
 
-        [shown] = client.get("/api/v1/sandboxes", params={"id": one.id}).json()
+        [shown] = keyed.get("/api/v1/sandboxes", params={"id": one.id}).json()
         assert shown["session_api_key"]
         for events in (may_see, may_not):
             item = changed(events, one.id)
