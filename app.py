@@ -38,6 +38,7 @@ from blueprints.list_stream import list_stream
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.messages import messages
+from blueprints.metrics import metrics, register_meter
 from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.operations import operations
@@ -53,6 +54,7 @@ from blueprints.users import sandbox_settings, users
 from blueprints.web_client import web_client
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
+from meter import Meter
 from notifications.desk import Desk
 from notifications.sending import open_sender
 from notifications.targets import targets_of
@@ -92,11 +94,13 @@ BLUEPRINTS = (
     audit,
     notifications,
     operations,
+    metrics,
 )
 
 #: names of the blueprints whose operations read data
 _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_links)} - {
     operations.name,
+    metrics.name,
     web_client.name,
 }
 
@@ -115,8 +119,8 @@ def create_app(config: Config | None = None) -> Flask:
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    store = open_store_of(config)
-    app.extensions["store"] = store
+    app.extensions["meter"] = Meter()
+    app.extensions["store"] = store = open_store_of(config, app.extensions["meter"])
     app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
     app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
@@ -140,6 +144,7 @@ def create_app(config: Config | None = None) -> Flask:
     for pages in (sockets, docs_page, console, approval_links):
         app.register_blueprint(pages)
     lead_browsers(app)
+    register_meter(app)
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)
