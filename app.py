@@ -37,6 +37,7 @@ from blueprints.keys import keys
 from blueprints.list_stream import list_stream
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
+from blueprints.log_context import register_logs
 from blueprints.messages import messages
 from blueprints.metrics import metrics, register_meter
 from blueprints.notifications import notifications
@@ -115,7 +116,7 @@ def create_app(config: Config | None = None) -> Flask:
             "which then runs a store of its own, or set it."
         )
     app = Flask(__name__, static_folder="assets", static_url_path="/docs/assets")
-    app.logger.setLevel(config.log_level.upper())
+    register_logs(app, config.log_level, as_json=config.log_format == "json")
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]

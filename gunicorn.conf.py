@@ -55,6 +55,8 @@ graceful_timeout = _config.graceful_timeout
 # Longer than the idle time of usual balancers' probes, short enough to free sockets.
 keepalive = 5
 loglevel = _config.log_level
+if _config.log_format == "json":
+    logger_class = "boot.json_logger.JsonLogger"
 # The most that gunicorn allows: a hundred ids in a query need 4.7 kB.
 limit_request_line = 8190
 # A second way to control the server that nobody asked for.

@@ -3,13 +3,12 @@
 Whichever worker is asked answers for all of them. No label is text that a client chose. Source: docs/monitoring.md.
 """
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
-from flask import Flask, Response, current_app, request, request_started
+from flask import Flask, Request, Response, current_app, request
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -19,6 +18,7 @@ from prometheus_client.registry import Collector
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from blueprints.websocket import TakenOver
+from boot.routes import template
 from meter import Meter, ProcessCounts, RouteCounts, Seconds
 from store.errors import UNAVAILABLE
 from store.gauges import Reading
@@ -26,8 +26,6 @@ from store.targets import TargetState
 from wire import Micros, now
 
 metrics = Blueprint("Metrics", __name__)
-
-_PARAMETER = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
 
 
 @metrics.get("/metrics")
@@ -42,30 +40,20 @@ def show_metrics() -> Response:
 
 
 def register_meter(app: Flask) -> None:
-    """Count every request of the app, all of whose rules must have been added. Raises ValueError for too many."""
+    """Count every request of the app, from before its guard on. Raises ValueError for too many rules to count."""
     meter: Meter = app.extensions["meter"]
-    meter.add_routes(
-        (_template(rule.rule), method) for rule in app.url_map.iter_rules() for method in rule.methods or ()
-    )
-    templates = {rule.rule: _template(rule.rule) for rule in app.url_map.iter_rules()}
-
-    def begin(_app: Flask, **_: Any) -> None:
-        meter.begin_request()
+    rules = list(app.url_map.iter_rules())
+    meter.add_routes((template(rule.rule), method) for rule in rules for method in rule.methods or ())
 
     def end(response: Response) -> Response:
-        rule = request.url_rule
+        asked: Request = request._get_current_object()  # type: ignore[attr-defined]  # each use of a proxy costs
+        route = template(asked.url_rule.rule) if asked.url_rule else None
         is_socket = isinstance(response, TakenOver)
-        route = None if rule is None else templates[rule.rule]
-        meter.end_request(route, request.method, 101 if is_socket else response.status_code, is_timed=not is_socket)
+        meter.end_request(route, asked.method, 101 if is_socket else response.status_code, is_timed=not is_socket)
         return response
 
-    request_started.connect(begin, app, weak=False)
+    app.before_request(meter.begin_request)
     app.after_request(end)
-
-
-def _template(rule: str) -> str:
-    """A rule as the OpenAPI document writes it."""
-    return _PARAMETER.sub(r"{\1}", rule)
 
 
 class _Scrape(Collector):

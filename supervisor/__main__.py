@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import stat
-import sys
 import threading
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from agents.link import http_client
 from approval_links import Links
 from boot.backoff import Backoff
 from boot.folder import make_private
+from boot.json_lines import log_to_stderr, say
 from boot.lifeline import parent_is_there
 from boot.secret_key import make_secret_key
 from boot.tallies import SUPERVISOR, Tallies
@@ -78,11 +78,10 @@ def main() -> int:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
         folder = _folder(config)
     except ConfigError as error:
-        print(f"supervisor: {error}", file=sys.stderr)
+        say(str(error), "supervisor")
         return _WRONG
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogLines("[%(process)d] [supervisor] %(message)s"))
-    logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
+    text = LogLines("[%(process)d] [supervisor] %(message)s")
+    log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     store = open_store_of(config, meter := Meter())
     if options.tallies is not None:
@@ -95,13 +94,10 @@ def main() -> int:
         while _wait_for(store.data_version, lease, stop, stands_by=options.stand_by):
             _supervise(config, specs, store, lease, folder, stop)
     except HostTaken:
-        print(
-            f"supervisor: another supervisor runs on the host {lease.host}; HOST_ID gives this one a name",
-            file=sys.stderr,
-        )
+        say(f"another supervisor runs on the host {lease.host}; HOST_ID gives this one a name", "supervisor")
         return _TAKEN
     except NewerData as error:
-        print(f"supervisor: {error}", file=sys.stderr)
+        say(str(error), "supervisor")
         return _WRONG
     return 0
 

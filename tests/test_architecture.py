@@ -56,6 +56,8 @@ def test_imports_point_one_way(room):
                 "backoff",
                 "embedded",
                 "folder",
+                "json_lines",
+                "routes",
                 "headers",
                 "keeper",
                 "lifeline",
