@@ -9,7 +9,8 @@ class Scrape:
 
     def __init__(self, text: str) -> None:
         families = list(text_string_to_metric_families(text))
-        self.types = {family.name: family.type for family in families}
+        #: names as the sources give them: a counter's ends in `_total`
+        self.families = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}
         self.samples = [sample for family in families for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
