@@ -39,7 +39,7 @@ from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
 from blueprints.log_context import register_logs
 from blueprints.messages import messages
-from blueprints.metrics import metrics, register_meter
+from blueprints.metrics import MeteredApp, metrics
 from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.operations import operations
@@ -55,7 +55,6 @@ from blueprints.users import sandbox_settings, users
 from blueprints.web_client import web_client
 from blueprints.webhooks import webhooks
 from config import Config, ConfigError
-from meter import Meter
 from notifications.desk import Desk
 from notifications.sending import open_sender
 from notifications.targets import targets_of
@@ -115,13 +114,12 @@ def create_app(config: Config | None = None) -> Flask:
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
-    app = Flask(__name__, static_folder="assets", static_url_path="/docs/assets")
+    app = MeteredApp(__name__, static_folder="assets", static_url_path="/docs/assets")
     register_logs(app, config.log_level, as_json=config.log_format == "json")
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    app.extensions["meter"] = Meter()
-    app.extensions["store"] = store = open_store_of(config, app.extensions["meter"])
+    app.extensions["store"] = store = open_store_of(config, app.meter)
     app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
     app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
@@ -145,7 +143,7 @@ def create_app(config: Config | None = None) -> Flask:
     for pages in (sockets, docs_page, console, approval_links):
         app.register_blueprint(pages)
     lead_browsers(app)
-    register_meter(app)
+    app.count_rules()
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)

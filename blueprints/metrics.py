@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from flask import Flask, Request, Response, current_app, request
+from flask.typing import ResponseReturnValue
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -39,21 +40,29 @@ def show_metrics() -> Response:
     return Response(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def register_meter(app: Flask) -> None:
-    """Count every request of the app, from before its guard on. Raises ValueError for too many rules to count."""
-    meter: Meter = app.extensions["meter"]
-    rules = list(app.url_map.iter_rules())
-    meter.add_routes((template(rule.rule), method) for rule in rules for method in rule.methods or ())
+class MeteredApp(Flask):
+    """The app, which counts its requests. Hooks of Flask would do the same for twice the time."""
 
-    def end(response: Response) -> Response:
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.meter = self.extensions["meter"] = Meter()
+
+    def count_rules(self) -> None:
+        """Count by the rules that have been added, which are all. Raises ValueError for too many."""
+        rules = list(self.url_map.iter_rules())
+        self.meter.add_routes((template(rule.rule), method) for rule in rules for method in rule.methods or ())
+
+    def preprocess_request(self) -> ResponseReturnValue | None:
+        self.meter.begin_request()
+        return super().preprocess_request()
+
+    def process_response(self, response: Response) -> Response:
+        response = super().process_response(response)
         asked: Request = request._get_current_object()  # type: ignore[attr-defined]  # each use of a proxy costs
         route = template(asked.url_rule.rule) if asked.url_rule else None
         is_socket = isinstance(response, TakenOver)
-        meter.end_request(route, asked.method, 101 if is_socket else response.status_code, is_timed=not is_socket)
+        self.meter.end_request(route, asked.method, 101 if is_socket else response.status_code, is_timed=not is_socket)
         return response
-
-    app.before_request(meter.begin_request)
-    app.after_request(end)
 
 
 class _Scrape(Collector):

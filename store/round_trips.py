@@ -19,7 +19,12 @@ def counted(clients: Clients, meter: Meter) -> Clients:
     pipeline = redis.pipeline
 
     def counted_pipeline(*args: Any, **options: Any) -> Any:
-        pipe = pipeline(*args, **options)
+        began = time.monotonic()
+        try:
+            pipe = pipeline(*args, **options)
+        except UNAVAILABLE:  # a cluster's client asks for the nodes first
+            meter.count_trip(time.monotonic() - began, failed=True)
+            raise
         pipe.execute = _timed(pipe.execute, meter)
         return pipe
 
