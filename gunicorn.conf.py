@@ -81,8 +81,8 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 def child_exit(server: Any, worker: Any) -> None:
     """In the master: take that memory back from a worker that has ended, in whatever way."""
-    if worker.slot is not None:
-        _tallies.free(worker.slot)
+    if (slot := getattr(worker, "slot", None)) is not None:  # a release before this one gave its workers none
+        _tallies.free(slot)
 
 
 def post_worker_init(worker: Any) -> None:

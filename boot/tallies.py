@@ -36,9 +36,9 @@ class Tallies:
 
         Only the part that is written takes memory. Raises OSError.
         """
-        if hasattr(os, "memfd_create"):
+        try:
             descriptor = os.memfd_create("agent-server-tallies")
-        else:  # not Linux
+        except (AttributeError, OSError):  # not Linux, or it is forbidden: a file without a name
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, 8 * CELLS * (1 + 2 * workers + 16))

@@ -38,6 +38,20 @@ def counts(meter) -> dict[tuple[str, str], dict[str, float]]:
     }
 
 
+def test_where_the_system_has_no_such_memory_a_file_without_a_name_stands_for_it(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = Tallies.make(workers=1)
+
+    one, two = Meter(), Meter()
+    one.share(made, made.take())
+    two.share(Tallies(os.dup(made.descriptor)), SUPERVISOR)
+    two.count_start("READY")
+
+    assert one.read()[1][1].starts["READY"] == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_process_reads_the_counts_of_all(tallies):
     (one, _), (two, _) = worker(tallies), worker(tallies)
     ask(one), ask(two), ask(two, "/b", status=503), ask(one, "/a", "POST", 499)
