@@ -37,7 +37,9 @@ from blueprints.keys import keys
 from blueprints.list_stream import list_stream
 from blueprints.live_socket import sockets
 from blueprints.live_stream import stream
+from blueprints.log_context import register_logs
 from blueprints.messages import messages
+from blueprints.metrics import MeteredApp, metrics
 from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.operations import operations
@@ -92,11 +94,13 @@ BLUEPRINTS = (
     audit,
     notifications,
     operations,
+    metrics,
 )
 
 #: names of the blueprints whose operations read data
 _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_links)} - {
     operations.name,
+    metrics.name,
     web_client.name,
 }
 
@@ -110,13 +114,12 @@ def create_app(config: Config | None = None) -> Flask:
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
-    app = Flask(__name__, static_folder="assets", static_url_path="/docs/assets")
-    app.logger.setLevel(config.log_level.upper())
+    app = MeteredApp(__name__, static_folder="assets", static_url_path="/docs/assets")
+    register_logs(app, config.log_level, as_json=config.log_format == "json")
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    store = open_store_of(config)
-    app.extensions["store"] = store
+    app.extensions["store"] = store = open_store_of(config, app.meter)
     app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
     app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
@@ -140,6 +143,7 @@ def create_app(config: Config | None = None) -> Flask:
     for pages in (sockets, docs_page, console, approval_links):
         app.register_blueprint(pages)
     lead_browsers(app)
+    app.count_rules()
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)

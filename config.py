@@ -13,6 +13,7 @@ from environs import Env
 from api_keys import check_key, read_keys
 from approval_settings import ApprovalSettings
 from boot.secret_key import kept_key
+from log_settings import LogSettings
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
 from settings import check_bounds, check_each, check_rate, from_variables, read_ports, read_secret_keys
@@ -26,7 +27,7 @@ DATA_DIR = "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Config(ApprovalSettings):
+class Config(LogSettings, ApprovalSettings):
     """All settings. The name of a setting is its field's name in capitals."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
@@ -238,11 +239,6 @@ class Config(ApprovalSettings):
         1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
     )
     graceful_timeout: int = _setting(30, "Seconds that running requests get when the server stops.", least=0, most=3600)
-    log_level: str = _setting(
-        "info",
-        "`debug`, `info`, `warning`, `error` or `critical`.",
-        choices=("debug", "info", "warning", "error", "critical"),
-    )
 
     def __post_init__(self) -> None:
         check_bounds(self)

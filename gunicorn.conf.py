@@ -29,6 +29,7 @@ from boot.keeper import Keeper
 from boot.masking import KeysMasked
 from boot.posture import settle
 from boot.secret_key import make_secret_key
+from boot.tallies import of_this_server
 from config import Config, ConfigError
 from settings import worker_processes
 from specs import Specs, unsupported
@@ -44,6 +45,7 @@ _keeper: Keeper | None = None
 
 bind = f"[{_config.host}]:{_config.port}" if _config.host.count(":") > 1 else f"{_config.host}:{_config.port}"
 workers = worker_processes(_config.web_concurrency)
+_tallies = of_this_server(workers)
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "boot.worker.Worker"
 worker_connections = _config.max_followers + 1000
@@ -53,6 +55,8 @@ graceful_timeout = _config.graceful_timeout
 # Longer than the idle time of usual balancers' probes, short enough to free sockets.
 keepalive = 5
 loglevel = _config.log_level
+if _config.log_format == "json":
+    logger_class = "boot.json_logger.JsonLogger"
 # The most that gunicorn allows: a hundred ids in a query need 4.7 kB.
 limit_request_line = 8190
 # A second way to control the server that nobody asked for.
@@ -68,9 +72,24 @@ _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
 
 
+def pre_fork(server: Any, worker: Any) -> None:
+    """In the master: give a worker the memory that it counts in."""
+    worker.slot = _tallies.take()
+    if worker.slot is None:
+        server.log.warning("A worker more than twice those of WEB_CONCURRENCY begins: /metrics does not count it.")
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """In the master: take that memory back from a worker that has ended, in whatever way."""
+    if (slot := getattr(worker, "slot", None)) is not None:  # a release before this one gave its workers none
+        _tallies.free(slot)
+
+
 def post_worker_init(worker: Any) -> None:
     """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop, and
     another that rejects pending actions whose deadline has passed."""
+    if worker.slot is not None:
+        worker.wsgi.extensions["meter"].share(_tallies, worker.slot)
     stop = threading.Event()
 
     def watch() -> None:
@@ -96,7 +115,7 @@ def on_starting(server: Any) -> None:
     if reason := unsupported("process"):
         server.log.warning(reason)
     if _config.supervisor:
-        _keeper = Keeper()
+        _keeper = Keeper(_tallies.descriptor)
 
 
 def _make_secret_key() -> None:

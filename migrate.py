@@ -8,6 +8,7 @@ A store that does not answer is migrated by the first request, or by the supervi
 import logging
 import sys
 
+from boot.json_lines import is_json, log_to_stderr, say
 from config import Config, ConfigError
 from store.errors import UNAVAILABLE, NewerData, SecretsRefused
 from wiring import open_store_of
@@ -15,7 +16,7 @@ from wiring import open_store_of
 
 def main() -> int:
     """Returns the exit status."""
-    logging.basicConfig(level=logging.WARNING, format="[%(process)d] [migrate] %(message)s")
+    log_to_stderr(logging.Formatter("[%(process)d] [migrate] %(message)s"), logging.WARNING, as_json=is_json())
     try:
         config = Config.from_env()
         store = open_store_of(config)
@@ -25,7 +26,7 @@ def main() -> int:
         if fault := store.seal_check.fault():
             logging.warning(fault)
     except (ConfigError, NewerData, SecretsRefused) as error:
-        print(f"agent-server: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     except UNAVAILABLE as error:
         logging.warning("The store does not answer yet, so the version of its data is not known: %s", error)

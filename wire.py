@@ -68,6 +68,9 @@ EXECUTION_STATUSES = (
     "deleting",
 )
 
+#: every status of a sandbox; `store/scripts/_sandbox.lua` has the moves between them. Source: the app-server wire
+SANDBOX_STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
+
 _EPOCH = datetime(1970, 1, 1)
 _EARLIEST, _LATEST = ((day - _EPOCH) // timedelta(microseconds=1) for day in (datetime.min, datetime.max))
 _INSTANT = re.compile(

@@ -1,11 +1,12 @@
 """From settings to a store, for the server and for supervisors alike."""
 
 from config import Config
+from meter import Meter
 from store import Bounds, Limits, Store, open_store
 
 
-def open_store_of(config: Config) -> Store:
-    """The store that the settings name. Connects when first asked."""
+def open_store_of(config: Config, meter: Meter | None = None) -> Store:
+    """The store that the settings name, which tells a meter of what it does. Connects when first asked."""
     return open_store(
         config.redis_url,
         timeout=config.redis_timeout,
@@ -15,6 +16,7 @@ def open_store_of(config: Config) -> Store:
         most_followers=config.max_followers,
         secret_keys=config.secret_keys,
         most_idempotency_keys=config.max_idempotency_keys,
+        meter=meter,
         limits=Limits(
             most=config.max_sandboxes,
             pause_idlest=config.sandbox_overflow == "pause",

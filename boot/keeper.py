@@ -1,7 +1,8 @@
 """Keeps a supervisor beside the server: restarts it with backoff, and ends it with the server.
 
-    python -m boot.keeper
+    python -m boot.keeper TALLIES
 
+TALLIES is the descriptor of the memory that the supervisor counts in (see `boot/tallies.py`).
 The gunicorn master starts this process and holds its standard input, whose end, in whatever way, ends this process.
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
 """
@@ -24,11 +25,12 @@ _GRACE = 20.0
 class Keeper:
     """The gunicorn master's hold on the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, tallies: int) -> None:
         # A session of its own: Ctrl-C reaches the workers, whose requests still need the supervisor.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "boot.keeper"],
+            [sys.executable, "-m", "boot.keeper", str(tallies)],
             stdin=subprocess.PIPE,
+            pass_fds=[tallies],
             start_new_session=True,
             cwd=Path(__file__).parent.parent,
         )
@@ -41,14 +43,15 @@ class Keeper:
             self._process.wait(_GRACE + 5)
 
 
-def main() -> None:
+def main(tallies: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    keep_running(_start(), _start, name="the supervisor", steady=_STEADY, grace=_GRACE)
+    command = [sys.executable, "-m", "supervisor", "--stand-by", "--tallies", str(tallies)]
 
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[tallies])
 
-def _start() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "supervisor", "--stand-by"], stdin=subprocess.PIPE)
+    keep_running(start(), start, name="the supervisor", steady=_STEADY, grace=_GRACE)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

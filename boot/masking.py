@@ -1,4 +1,5 @@
-"""No key in gunicorn's logs: a socket or a stream may bear its key or its ticket in the query of its URL.
+"""No key in gunicorn's logs: a socket or a stream may bear its key or its ticket in the query of its URL, and the path
+of a one-time link has the token that opens it.
 
 Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
 """
@@ -13,6 +14,10 @@ _SECRETS = ("session_api_key", "ticket")
 _PARAMETER = re.compile(r"""(?<![^?&\s"'])([^=&?\s"']+)=([^&\s"']*)""")
 
 
+#: the token of a one-time link in its path
+_TOKEN = re.compile(r"(?<=/approvals/)[^/?\s\"']+")
+
+
 class KeysMasked(Filter):
     """Replaces keys and tickets in the URLs of what is logged, also where the name of the parameter is encoded."""
 
@@ -22,5 +27,6 @@ class KeysMasked(Filter):
 
 
 def masked(text: str) -> str:
-    """A text whose URLs bear `***` instead of a key or a ticket."""
+    """A text whose URLs bear `***` instead of a key, a ticket or a token."""
+    text = _TOKEN.sub("***", text)
     return _PARAMETER.sub(lambda found: f"{found[1]}=***" if unquote_plus(found[1]) in _SECRETS else found[0], text)

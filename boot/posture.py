@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from boot.folder import make_private
+from boot.json_lines import is_json, say
 from origins import is_loopback
 
 #: where gunicorn listens: a host and a port, the path of a Unix socket, or an inherited file
@@ -62,7 +63,7 @@ def settle(
             _show(key_file, addresses)
             return outcome
     if url := _url(addresses):
-        print(f"agent-server: open {url}/", file=sys.stderr, flush=True)
+        say(f"open {url}/")
     return outcome
 
 
@@ -87,7 +88,12 @@ def make_key(path: Path) -> bool:
 
 
 def _show(key_file: Path, addresses: Sequence[Address]) -> None:
-    """Print the key with the link that uses it. A browser sends the part after `#` to no server, so no log has it."""
+    """Print the key with the link that uses it. A browser sends the part after `#` to no server, so no log has it.
+
+    Where logs are JSON, a machine collects them: the sentence names the file alone.
+    """
+    if is_json():
+        return say(f"A key is needed and none is set: one was made in {key_file}")
     url = _url(addresses) or "http://127.0.0.1:8000"
     print(
         f"agent-server: A key is needed and none is set: one was made in {key_file}. This link is shown this once:\n"

@@ -1,11 +1,11 @@
 """The loop that keeps a process running: restarts it with backoff, and ends it when our own parent has ended."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 from boot.backoff import Backoff
+from boot.json_lines import say
 from boot.lifeline import parent_is_there
 
 #: seconds between two polls of the process
@@ -36,14 +36,14 @@ def keep_running(
             if time.monotonic() - began >= steady:
                 backoff.reset()
             delay = backoff.delay()
-            _log(f"{name} ended with status {process.returncode}: restart in {delay:g} s")
+            say(f"{name} ended with status {process.returncode}: restart in {delay:g} s")
             if not parent_is_there(delay):
                 return
             began = time.monotonic()
             try:
                 process = start()
             except OSError as error:  # as when the system has no more processes; the next round retries
-                _log(f"{name} could not be started: {error}")
+                say(f"{name} could not be started: {error}")
     finally:
         end(process, grace)
 
@@ -56,7 +56,3 @@ def end(process: subprocess.Popen[bytes], grace: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _log(sentence: str) -> None:
-    print(f"agent-server: {sentence}", file=sys.stderr, flush=True)

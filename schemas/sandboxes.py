@@ -9,13 +9,13 @@ from marshmallow import ValidationError, fields, post_dump
 
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
-from wire import utc_time
+from wire import SANDBOX_STATUSES, utc_time
 
 #: whether the response to the present request may show session keys, which open an agent server
 SHOWS_KEYS: ContextVar[bool] = ContextVar("shows_keys", default=False)
 
-#: the statuses of a sandbox; `store/scripts/_sandbox.lua` has the moves between them
-STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
+#: the statuses of a sandbox
+STATUSES = SANDBOX_STATUSES
 
 #: the ids that a sandbox can have
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")

@@ -5,6 +5,7 @@ from typing import Any
 
 from redis import Redis
 
+from meter import Meter
 from store.access_keys import AccessKeys, Tickets
 from store.app_conversations import AppConversations
 from store.approval_checks import ApprovalChecks
@@ -13,7 +14,7 @@ from store.audit import Audit
 from store.bounds import Bounds
 from store.checks import Checks
 from store.confirmations import Confirmations
-from store.connection import Clients, connect
+from store.connection import connect
 from store.conversation_list import ConversationList
 from store.conversations import Conversations
 from store.data_version import DataVersion
@@ -22,6 +23,7 @@ from store.echoes import Echoes
 from store.events import EventLog
 from store.followers import Followers
 from store.forks import Forks
+from store.gauges import Gauges
 from store.health import Health
 from store.histogram import Histograms
 from store.hosts import Hosts
@@ -38,6 +40,7 @@ from store.outbox import Outboxes
 from store.places import Places
 from store.queued_messages import QueuedMessages
 from store.rates import Counters
+from store.round_trips import counted
 from store.rule_decisions import RuleDecisions
 from store.rules import Rules
 from store.sandbox_files import SandboxFiles
@@ -97,6 +100,7 @@ class Store:
     approval_checks: ApprovalChecks
     outboxes: Outboxes
     targets: Targets
+    gauges: Gauges
 
 
 def open_store(
@@ -111,20 +115,21 @@ def open_store(
     most_idempotency_keys: int = 50_000,
     limits: Limits,
     bounds: Bounds,
+    meter: Meter | None = None,
 ) -> Store:
     """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
-    clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
+    meter = meter or Meter()
+    clients = counted(connect(url, timeout=timeout, max_connections=max_connections), meter)
     scripts, sealer = Scripts(clients.commands), Sealer(secret_keys)
     listing, places = Listing(clients.commands, scripts), Places(scripts, limits.most_conversations)
     conversations = Conversations(clients.commands, scripts, listing, sealer, places, bounds.audit_days)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
-    start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places)
+    start_tasks = StartTasks(clients.commands, scripts, sealer, sandboxes, places, meter)
     signals = Signals(clients.commands, clients.signals)
     deliveries = Deliveries(scripts, listing, bounds, limits, sealer)
-    followers = Followers(scripts, signals, ring_bytes=ring_bytes, most_followers=most_followers)
+    followers = Followers(scripts, signals, meter, ring_bytes=ring_bytes, most_followers=most_followers)
     return Store(
         data_version=DataVersion(clients.commands, clients.health, listing, sealer),
-        seal_check=SealCheck(clients.health, sealer),
         conversations=conversations,
         echoes=Echoes(scripts),
         app_conversations=AppConversations(conversations, listing, sandboxes),
@@ -137,19 +142,28 @@ def open_store(
         wakeups=Wakeups(clients.signals),
         followers=followers,
         forks=Forks(scripts, listing, conversations),
-        health=Health(clients.health),
         access_keys=AccessKeys(scripts),
         tickets=Tickets(scripts),
         link_uses=LinkUses(scripts),
         idempotency=Idempotency(scripts, most=most_idempotency_keys),
         counters=Counters(clients.commands, scripts),
         places=places,
-        hosts=Hosts(clients.health),
         labels=Labels(scripts),
+        **_operations(clients.health, sealer, limits),
         **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds),
         **_lists(clients.commands, scripts, listing, sandboxes, followers),
         **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
+
+
+def _operations(redis: "Redis", sealer: Sealer, limits: Limits) -> dict[str, Any]:
+    """The modules that operators ask, with the client that waits half a second."""
+    return {
+        "health": Health(redis),
+        "seal_check": SealCheck(redis, sealer),
+        "hosts": Hosts(redis),
+        "gauges": Gauges(redis, limits),
+    }
 
 
 def _events(

@@ -33,6 +33,9 @@ class LazyCluster(RedisClusterCommands):
     def execute_command(self, *args: Any, **options: Any) -> Any:
         return self._connected().execute_command(*args, **options)
 
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        return self._connected().pipeline(*args, **options)
+
     def register_script(self, script: Any) -> Script:
         # As bytes: to encode a text, redis-py asks the client for its encoder, and so would contact the cluster.
         return Script(cast(RedisCluster, self), script.encode())

@@ -178,11 +178,14 @@ class ConversationFeed(Feed):
 class Follower:
     """A cursor in one log that advances as it is read. Close it, or use it in a `with`."""
 
-    def __init__(self, feed: Feed, after: Seq, closed: Callable[["Follower"], None]) -> None:
+    def __init__(
+        self, feed: Feed, after: Seq, closed: Callable[["Follower"], None], fell_behind: Callable[[], None]
+    ) -> None:
         self.seq = after  #: of the last event that was taken
         self.index: int | None = None  #: of the ring's entry to take next; None until the follower has caught up
         self.feed = feed
         self._closed = closed
+        self._fell_behind = fell_behind
 
     def __enter__(self) -> "Follower":
         return self
@@ -239,6 +242,7 @@ class Follower:
         taken: list[Entry] = []
         size = 0
         if index < self.feed.first:
+            self._fell_behind()
             raise FellBehind
         for entry in islice(self.feed.ring, index - self.feed.first, None):
             if len(taken) == PAGE or size >= _PAGE_BYTES:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from meter import Meter
 from store.bounds import PAGE_BYTES
 from store.errors import BeyondTheEnd, Stopping, TooManyFollowers
 from store.feed import PAGE, ConversationFeed, Feed, Follower, read_log
@@ -26,9 +27,12 @@ Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 class Followers:
     """All followers of this process."""
 
-    def __init__(self, scripts: Scripts, signals: Signals, *, ring_bytes: int, most_followers: int) -> None:
+    def __init__(
+        self, scripts: Scripts, signals: Signals, meter: Meter, *, ring_bytes: int, most_followers: int
+    ) -> None:
         self._scripts = scripts
         self._signals = signals
+        self._meter = meter
         self.ring_bytes = ring_bytes
         self._most = most_followers
         self._lock = threading.Lock()
@@ -62,12 +66,12 @@ class Followers:
                 raise Stopping
             if self._followers >= self._most:
                 raise TooManyFollowers
-            self._followers += 1
+            self._count(1)
         try:
             return self._join(*begin())
         except BaseException:
             with self._lock:
-                self._followers -= 1
+                self._count(-1)
             raise
 
     def _join(self, begun: Feed, after: Seq) -> Follower:
@@ -75,7 +79,7 @@ class Followers:
             feed = self._feeds.get(begun.channel)
             if feed is None or feed.incarnation != begun.incarnation or feed.ended is not None:
                 feed = self._feeds[begun.channel] = begun
-            follower = Follower(feed, after, self._leave)
+            follower = Follower(feed, after, self._leave, self._meter.count_dropped_follower)
             with feed.changed:
                 feed.followers.add(follower)
                 feed.stale = feed.stale or begun.last > feed.last
@@ -90,11 +94,16 @@ class Followers:
                     return
                 feed.followers.remove(follower)
                 feed.changed.notify_all()
-            self._followers -= 1
+            self._count(-1)
             if not feed.followers:
                 self._signals.unwatch(feed.channel, feed.receive)
                 if self._feeds.get(feed.channel) is feed:
                     del self._feeds[feed.channel]
+
+    def _count(self, change: int) -> None:
+        """Count a follower that joins or leaves; the caller holds the lock."""
+        self._followers += change
+        self._meter.note_followers(self._followers)
 
     def read(
         self,

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from meter import Meter
 from store.attempts import is_finished, minted
 from store.errors import ConversationNotFound, SecretsRefused, TooManyStarts
 from store.keys import StartKeys
@@ -69,12 +70,21 @@ class StartTask(NamedTuple):
 class StartTasks:
     """All start tasks. Leases and due times are decided by Redis' clock, never by the callers' clocks."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, sandboxes: Sandboxes, places: Places) -> None:
+    def __init__(
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        sealer: Sealer,
+        sandboxes: Sandboxes,
+        places: Places,
+        meter: Meter,
+    ) -> None:
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
         self._sandboxes = sandboxes
         self._places = places
+        self._meter = meter
         self.bodies = StartBodies(redis, sealer)
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
         self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
@@ -223,7 +233,10 @@ class StartTasks:
     def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
         """End a start task as READY or ERROR, for good; False as `renew`. A repeat is True and changes nothing."""
         args = [start_id, lease, status, detail]
-        return bool(self._scripts.finish_start_task([StartKeys.root], args))
+        is_mine = bool(self._scripts.finish_start_task([StartKeys.root], args))
+        if is_mine:
+            self._meter.count_start(status)
+        return is_mine
 
     def secrets_of(self, start: StartTask) -> dict[str, Any]:
         """The secrets that came with the request; none once the start task is finished."""

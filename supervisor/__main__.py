@@ -1,7 +1,8 @@
-"""Run this host's supervisor until SIGTERM or SIGINT:  python -m supervisor [--stand-by]
+"""Run this host's supervisor until SIGTERM or SIGINT:  python -m supervisor [--stand-by] [--tallies DESCRIPTOR]
 
 Exit status 2: a setting is wrong. 3: another supervisor runs on this host. A sentence on standard error says which.
 With --stand-by it waits while another supervisor runs, and takes over when that one ends.
+With --tallies it counts in the memory of the server that starts it, whose /metrics shows it.
 """
 
 import argparse
@@ -10,7 +11,6 @@ import os
 import signal
 import socket
 import stat
-import sys
 import threading
 from pathlib import Path
 
@@ -20,9 +20,12 @@ from agents.link import http_client
 from approval_links import Links
 from boot.backoff import Backoff
 from boot.folder import make_private
+from boot.json_lines import log_to_stderr, say
 from boot.lifeline import parent_is_there
 from boot.secret_key import make_secret_key
+from boot.tallies import SUPERVISOR, Tallies
 from config import Config, ConfigError
+from meter import Meter
 from notifications.quiet import QuietRules
 from notifications.sending import open_sender
 from notifications.targets import targets_of
@@ -64,7 +67,8 @@ def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description="Run this host's supervisor.")
     parser.add_argument("--stand-by", action="store_true", help="wait while another supervisor runs on this host")
-    stands_by = parser.parse_args().stand_by
+    parser.add_argument("--tallies", type=int, help="descriptor of the memory that it counts in")
+    options = parser.parse_args()
     os.umask(0o077)  # the files of sandboxes are for their owner alone, also those that the sandboxes write
     stop = _stop_event()
     try:
@@ -74,27 +78,26 @@ def main() -> int:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
         folder = _folder(config)
     except ConfigError as error:
-        print(f"supervisor: {error}", file=sys.stderr)
+        say(str(error), "supervisor")
         return _WRONG
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogLines("[%(process)d] [supervisor] %(message)s"))
-    logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
+    text = LogLines("[%(process)d] [supervisor] %(message)s")
+    log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    store = open_store_of(config)
+    store = open_store_of(config, meter := Meter())
+    if options.tallies is not None:
+        meter.share(Tallies(options.tallies), SUPERVISOR)
+        os.close(options.tallies)  # no sandbox inherits it
     lease = HostLease(store.sandboxes, folder.name, folder)
     expiry = ExpiryDriver(store, Commands(store, http_client(config.agent_seconds), specs))
     threading.Thread(target=expiry.run, args=(stop,), name="expiry", daemon=True).start()
     try:
-        while _wait_for(store.data_version, lease, stop, stands_by=stands_by):
+        while _wait_for(store.data_version, lease, stop, stands_by=options.stand_by):
             _supervise(config, specs, store, lease, folder, stop)
     except HostTaken:
-        print(
-            f"supervisor: another supervisor runs on the host {lease.host}; HOST_ID gives this one a name",
-            file=sys.stderr,
-        )
+        say(f"another supervisor runs on the host {lease.host}; HOST_ID gives this one a name", "supervisor")
         return _TAKEN
     except NewerData as error:
-        print(f"supervisor: {error}", file=sys.stderr)
+        say(str(error), "supervisor")
         return _WRONG
     return 0
 

@@ -49,9 +49,22 @@ def test_imports_point_one_way(room):
     [
         "wire.py",
         "origins.py",
+        "meter.py",
         *(
             f"boot/{name}.py"
-            for name in ("backoff", "embedded", "folder", "headers", "keeper", "lifeline", "masking", "restarts")
+            for name in (
+                "backoff",
+                "embedded",
+                "folder",
+                "json_lines",
+                "routes",
+                "headers",
+                "keeper",
+                "lifeline",
+                "masking",
+                "restarts",
+                "tallies",
+            )
         ),
     ],
 )
@@ -65,6 +78,7 @@ def test_the_gunicorn_master_loads_nothing_that_gevent_must_patch_in_the_workers
             sys.executable,
             "-c",
             "import sys, config, specs, boot.embedded, boot.headers, boot.keeper, boot.masking, boot.posture; "
+            "import boot.tallies; "
             "print(*sys.modules)",
         ],
         cwd=PROJECT,

@@ -198,6 +198,7 @@ OPERATIONS: dict[str, Act] = {
     "read the audit of a conversation": lambda w: w.call("GET", f"{DECIDED}/audit", limit=2),
     "search the audit": lambda w: w.call("GET", "/v1/audit", limit=2),
     "list approval rules": lambda w: w.call("GET", "/v1/approval-rules"),
+    "read the metrics": lambda w: w.client.get("/metrics"),
 }
 
 

@@ -88,6 +88,7 @@ STORELESS = {
     "alive": 200,
     "health": 200,
     "server_info": 200,
+    "show_metrics": 200,
     "root": 200,
     "follow_events": 426,
     "get_web_client_config": 200,

@@ -1,0 +1,197 @@
+"""What Prometheus reads: the counts of every worker of this host and of its supervisor, and the state of the store.
+
+Whichever worker is asked answers for all of them. No label is text that a client chose. Source: docs/monitoring.md.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any
+
+from flask import Flask, Request, Response, current_app, request
+from flask.typing import ResponseReturnValue
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from blueprints import current_store
+from blueprints.api import Blueprint, needs
+from blueprints.websocket import TakenOver
+from boot.routes import template
+from meter import Meter, ProcessCounts, RouteCounts, Seconds
+from store.errors import UNAVAILABLE
+from store.gauges import Reading
+from store.targets import TargetState
+from wire import Micros, now
+
+metrics = Blueprint("Metrics", __name__)
+
+
+@metrics.get("/metrics")
+@needs("read")
+@metrics.fails(503)
+@metrics.response(200, {"type": "string"}, content_type="text/plain", description="Prometheus' text format 0.0.4")
+def show_metrics() -> Response:
+    """Show the counts of this host's processes and the state of the store, for Prometheus."""
+    registry = CollectorRegistry()
+    registry.register(_Scrape())
+    return Response(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+class MeteredApp(Flask):
+    """The app, which counts its requests. Hooks of Flask would do the same for twice the time."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.meter = self.extensions["meter"] = Meter()
+
+    def count_rules(self) -> None:
+        """Count by the rules that have been added, which are all. Raises ValueError for too many."""
+        rules = list(self.url_map.iter_rules())
+        self.meter.add_routes((template(rule.rule), method) for rule in rules for method in rule.methods or ())
+
+    def preprocess_request(self) -> ResponseReturnValue | None:
+        self.meter.begin_request()
+        return super().preprocess_request()
+
+    def process_response(self, response: Response) -> Response:
+        response = super().process_response(response)
+        asked: Request = request._get_current_object()  # type: ignore[attr-defined]  # each use of a proxy costs
+        route = template(asked.url_rule.rule) if asked.url_rule else None
+        is_socket = isinstance(response, TakenOver)
+        self.meter.end_request(route, asked.method, 101 if is_socket else response.status_code, is_timed=not is_socket)
+        return response
+
+
+class _Scrape(Collector):
+    """All metrics at one time."""
+
+    def collect(self) -> Iterator[Metric]:
+        routes, processes = current_app.extensions["meter"].read()
+        info = GaugeMetricFamily("agent_server_info", "1, with the release of the server", labels=["version", "python"])
+        info.add_metric([current_app.config["API_VERSION"], sys.version.partition(" ")[0]], 1)
+        yield info
+        yield from _requests(routes)
+        yield from _processes(*processes)
+        yield _gauge("workers_configured", "Worker processes that the settings ask for", current_app.config["WORKERS"])
+        try:
+            reading, targets = current_store.gauges.read(), current_store.targets.states()
+        except UNAVAILABLE:
+            yield _gauge("store_up", "Whether Redis answered this scrape", 0)
+            return
+        yield _gauge("store_up", "Whether Redis answered this scrape", 1)
+        yield from _store(reading)
+        yield from _notifications(list(targets.values()))
+
+
+def _requests(routes: list[RouteCounts]) -> Iterator[Metric]:
+    labels = ["method", "route"]
+    responses = CounterMetricFamily(
+        "agent_server_requests", "Responses by route and class of status", labels=[*labels, "status_class"]
+    )
+    seconds = HistogramMetricFamily(
+        "agent_server_request_seconds", "Until the response was ready; of a stream until it began", labels=labels
+    )
+    trips = CounterMetricFamily(
+        "agent_server_request_redis_round_trips", "Round trips to Redis until the response was ready", labels=labels
+    )
+    for one in routes:
+        for status_class, number in one.by_class.items():
+            if number:
+                responses.add_metric([one.method, one.route, status_class], number)
+        seconds.add_metric([one.method, one.route], **_histogram(one.seconds))
+        trips.add_metric([one.method, one.route], one.trips)
+    yield from (responses, seconds, trips)
+
+
+def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
+    seconds = HistogramMetricFamily(
+        "agent_server_redis_seconds", "Round trips to Redis, with the wait for a connection", labels=["process"]
+    )
+    failed = CounterMetricFamily(
+        "agent_server_redis_failures", "Round trips that Redis did not answer", labels=["process"]
+    )
+    started = CounterMetricFamily(
+        "agent_server_processes_started", "Processes of this host that began", labels=["process"]
+    )
+    for one in kinds:
+        seconds.add_metric([one.kind], **_histogram(one.trips))
+        failed.add_metric([one.kind], one.failed_trips)
+        started.add_metric([one.kind], one.started)
+    yield from (seconds, failed, started)
+    workers, _ = kinds
+    yield _gauge("workers", "Worker processes of this host now", workers.processes)
+    yield _gauge("followers", "Sockets, streams and long polls of this host now", sum(one.followers for one in kinds))
+    yield _counter("followers_dropped", "Followers that were too slow for the ring", sum(one.dropped for one in kinds))
+    ended = CounterMetricFamily(
+        "agent_server_start_tasks_ended", "Start tasks that processes of this host brought to an end", labels=["status"]
+    )
+    for status in workers.starts:
+        ended.add_metric([status], sum(one.starts[status] for one in kinds))
+    yield ended
+
+
+def _store(reading: Reading) -> Iterator[Metric]:
+    yield _by("conversations", "Conversations by execution status", "status", reading.conversations)
+    yield _gauge("pending_actions", "Actions that wait for a decision", reading.pending_actions)
+    yield _gauge("pending_action_oldest_seconds", "How long the oldest has waited", reading.oldest_pending)
+    yield _by("sandboxes", "Sandboxes by status", "status", reading.sandboxes)
+    yield _by("start_tasks", "Start tasks of app conversations by state", "state", reading.starts)
+    yield _gauge("start_task_overdue_seconds", "For how long no supervisor has claimed one", reading.overdue_start)
+    yield _gauge("deliveries", "Decisions that an agent may not have received", reading.deliveries)
+    yield _gauge("delivery_overdue_seconds", "For how long the oldest has been due", reading.overdue_delivery)
+    yield _by("outbox_entries", "Entries that no supervisor has queued as notifications", "outbox", reading.outboxes)
+    yield _by("outbox_dropped", "Entries that a full outbox dropped", "outbox", reading.dropped, CounterMetricFamily)
+    yield _by("supervisor_heartbeat_age_seconds", "Age of a supervisor's last heartbeat", "host", reading.hosts)
+    yield _gauge("hosts", "Hosts whose supervisor has a heartbeat within HOST_SECONDS", reading.living_hosts)
+    if reading.used_memory_bytes is not None:
+        yield _gauge("store_used_memory_bytes", "Memory that Redis uses", reading.used_memory_bytes)
+        yield _gauge("store_max_memory_bytes", "Its limit; 0: it has none", reading.max_memory_bytes or 0)
+
+
+def _notifications(targets: list[TargetState]) -> Iterator[Metric]:
+    """Of all targets together: their names are for admins alone."""
+    states = {
+        "ok": sum(not one.tries and one.disabled_at is None for one in targets),
+        "failing": sum(one.tries > 0 and one.disabled_at is None for one in targets),
+        "disabled": sum(one.disabled_at is not None for one in targets),
+    }
+    oldest = min((one.oldest for one in targets if one.oldest is not None), default=None)
+    ends = {name: sum(getattr(one, name) for one in targets) for name in ("sent", "given_up", "dropped")}
+    yield _by("notification_targets", "Targets of notifications by state", "state", states)
+    yield _gauge("notifications_queued", "Messages that wait for their target", sum(one.queued for one in targets))
+    yield _gauge("notification_oldest_seconds", "How long the oldest has waited", _age(oldest))
+    yield _by("notifications", "Messages that ended, by outcome", "outcome", ends, CounterMetricFamily)
+
+
+def _age(since: Micros | None) -> float:
+    return 0.0 if since is None else max(0.0, (now() - since) / 1e6)
+
+
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"agent_server_{name}", help, value=value)
+
+
+def _counter(name: str, help: str, value: float) -> Metric:
+    return CounterMetricFamily(f"agent_server_{name}", help, value=value)
+
+
+def _by(
+    name: str,
+    help: str,
+    label: str,
+    values: dict[str, Any],
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily] = GaugeMetricFamily,
+) -> Metric:
+    family = kind(f"agent_server_{name}", help, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], number)
+    return family
+
+
+def _histogram(seconds: Seconds) -> dict[str, Any]:
+    """The buckets as Prometheus counts them: each with those below it."""
+    bounds: Iterable[str] = [*map(repr, seconds.bounds), "+Inf"]
+    return {"buckets": list(zip(bounds, accumulate(seconds.counts), strict=True)), "sum_value": seconds.sum}
