@@ -1,7 +1,7 @@
 """From settings to a store, for the server and for supervisors alike."""
 
 from config import Config
-from store import Bounds, Limits, Store, open_store
+from store import Bounds, Durability, Limits, Store, open_store
 
 
 def open_store_of(config: Config) -> Store:
@@ -15,6 +15,7 @@ def open_store_of(config: Config) -> Store:
         most_followers=config.max_followers,
         secret_keys=config.secret_keys,
         most_idempotency_keys=config.max_idempotency_keys,
+        durability=Durability(fsync=config.durability == "fsync", replicas=config.replicas),
         limits=Limits(
             most=config.max_sandboxes,
             pause_idlest=config.sandbox_overflow == "pause",

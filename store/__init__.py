@@ -18,6 +18,7 @@ from store.conversation_list import ConversationList
 from store.conversations import Conversations
 from store.data_version import DataVersion
 from store.deliveries import Deliveries
+from store.durability import AS_REDIS, Durability
 from store.echoes import Echoes
 from store.events import EventLog
 from store.followers import Followers
@@ -52,7 +53,7 @@ from store.targets import Targets
 from store.text import MessageText
 from store.wakeups import Wakeups
 
-__all__ = ["Bounds", "Limits", "Store", "open_store"]
+__all__ = ["Bounds", "Durability", "Limits", "Store", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,13 @@ def open_store(
     most_followers: int,
     secret_keys: tuple[str, ...],
     most_idempotency_keys: int = 50_000,
+    durability: Durability = AS_REDIS,
     limits: Limits,
     bounds: Bounds,
 ) -> Store:
     """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
-    clients: Clients = connect(url, timeout=timeout, max_connections=max_connections)
-    scripts, sealer = Scripts(clients.commands), Sealer(secret_keys)
+    clients: Clients = connect(url, timeout=timeout, max_connections=max_connections, durability=durability)
+    scripts, sealer = Scripts(clients.commands, durability), Sealer(secret_keys)
     listing, places = Listing(clients.commands, scripts), Places(scripts, limits.most_conversations)
     conversations = Conversations(clients.commands, scripts, listing, sealer, places, bounds.audit_days)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
@@ -137,7 +139,7 @@ def open_store(
         wakeups=Wakeups(clients.signals),
         followers=followers,
         forks=Forks(scripts, listing, conversations),
-        health=Health(clients.health),
+        health=Health(clients.health, durability),
         access_keys=AccessKeys(scripts),
         tickets=Tickets(scripts),
         link_uses=LinkUses(scripts),
