@@ -24,8 +24,8 @@ def main() -> int:
             logging.warning(fault)
         if config.notifies:
             store.outboxes.want()  # what the first requests bring is notified of before a supervisor has said so
-        if fault := store.seal_check.fault():
-            logging.warning(fault)
+        if other_key := store.seal_check.fault():
+            logging.warning(other_key)
     except (ConfigError, NewerData, SecretsRefused) as error:
         print(f"agent-server: {error}", file=sys.stderr)
         return 1

@@ -101,7 +101,7 @@ def sentinels(folder: Path, primary: Node, number: int = 3) -> Iterator[list[Red
             settings = folder / f"sentinel-{index}.conf"
             settings.write_text(
                 f"port {port}\ndir {folder}\nsentinel monitor main 127.0.0.1 {primary.port} 2\n"
-                f"sentinel down-after-milliseconds main {DOWN_AFTER}\nsentinel failover-timeout main 5000\n"
+                f"sentinel down-after-milliseconds main {DOWN_AFTER}\nsentinel failover-timeout main 1000\n"
             )
             command = [redis_program(), str(settings), "--sentinel"]
             stack.enter_context(running(command, stdout=subprocess.DEVNULL))
