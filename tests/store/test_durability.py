@@ -7,7 +7,10 @@ from redis import Redis
 
 from app import create_app
 from config import Config
-from store.scripts import UNPROVEN, is_acknowledged, sources
+from store.connection import connect
+from store.durability import Durability, NotKept
+from store.keys import SandboxKeys
+from store.scripts import UNPROVEN, Scripts, is_acknowledged, sources
 from tests.conftest import action, message
 from tests.replicated import PROGRAMS, Node, replicated, replicated_cluster
 from tests.round_trips import counted
@@ -100,6 +103,16 @@ class TestReplicas:
 
         another = client_of(f"redis://127.0.0.1:{primary.port}", "replicas:1", redis_timeout=0.5)
         assert_not_kept(append(another, conversation, event))
+
+    @pytest.mark.usefixtures("frozen")
+    def test_a_script_that_finds_nothing_left_to_write_proves_what_was_written_before(self, pair):
+        primary, _ = pair
+        primary.redis.set("written by an attempt", "that died before its proof")
+        durability = Durability(replicas=1)
+        clients = connect(f"redis://127.0.0.1:{primary.port}", timeout=0.5, max_connections=2, durability=durability)
+
+        with pytest.raises(NotKept):
+            Scripts(clients.commands, durability).leave_place([SandboxKeys.root], ["nobody", "nothing", ""])
 
     def test_a_creation_is_refused_until_the_replica_has_it(self, client, frozen):
         def create():
