@@ -110,7 +110,7 @@ class _ProvingConnection(AbstractConnection):
         super().disconnect(*args, **options)
 
     def _read_proof(self) -> Any:
-        return super().read_response(timeout=self._seconds + _MARGIN)
+        return super().read_response(timeout=self._seconds + _MARGIN, disconnect_on_error=True)
 
     def _fault(self) -> str | None:
         try:

@@ -92,6 +92,25 @@ def replicated_cluster(folder: Path, program: str) -> Iterator[tuple[Node, Node]
 
 
 @contextlib.contextmanager
+def two_primaries(folder: Path, program: str, *options: str) -> Iterator[tuple[Node, Node]]:
+    """A cluster of two primaries, each with half of the slots."""
+    first, second = (Node(program, folder / name, *options) for name in ("first", "second"))
+    try:
+        for node, slots in ((first, (0, 8191)), (second, (8192, 16383))):
+            node.start("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+            node.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
+        second.redis.execute_command("CLUSTER", "SET-CONFIG-EPOCH", 2)
+        bus = first.redis.config_get("cluster-port")["cluster-port"]
+        second.redis.execute_command("CLUSTER", "MEET", "127.0.0.1", first.port, bus)
+        for node in (first, second):
+            wait_until(lambda node=node: b"cluster_state:ok" in node.redis.execute_command("CLUSTER", "INFO"), "both")
+        yield first, second
+    finally:
+        for node in (first, second):
+            node.end()
+
+
+@contextlib.contextmanager
 def sentinels(folder: Path, primary: Node, number: int = 3) -> Iterator[list[Redis]]:
     """Sentinels of a primary, which they call `main`; a client of each."""
     clients = []

@@ -12,7 +12,7 @@ from store.durability import Durability, NotKept
 from store.keys import SandboxKeys
 from store.scripts import UNPROVEN, Scripts, is_acknowledged, sources
 from tests.conftest import action, message
-from tests.replicated import PROGRAMS, Node, replicated, replicated_cluster
+from tests.replicated import PROGRAMS, Node, replicated, replicated_cluster, two_primaries
 from tests.round_trips import counted
 from tests.servers import fakeredis_server, redis_server, wait_until
 
@@ -220,6 +220,18 @@ def test_a_cluster_proves_a_write_on_the_node_of_its_slot(tmp_path, program, con
         replica.thaw()
         assert append(client, conversation, event).status_code == 200
         assert number_of(client, conversation) == 2
+
+
+def test_a_cluster_is_ready_when_every_primary_is(tmp_path, program):
+    with two_primaries(tmp_path, program, "--appendonly", "yes", *SYNCS) as (first, second):
+        client = client_of(f"redis+cluster://127.0.0.1:{first.port}", "fsync")
+        assert client.get("/ready").get_json()["store"]["durable"] is True
+
+        for node in (second, first):
+            node.redis.config_set("appendfsync", "everysec")
+            assert "appendfsync is everysec" in client.get("/ready").get_json()["detail"]
+            node.redis.config_set("appendfsync", "always")
+        assert client.get("/ready").status_code == 200
 
 
 class TestFsync:
