@@ -140,18 +140,21 @@ def open_store(
         followers=followers,
         forks=Forks(scripts, listing, conversations),
         health=Health(clients.health, durability),
-        access_keys=AccessKeys(scripts),
-        tickets=Tickets(scripts),
-        link_uses=LinkUses(scripts),
         idempotency=Idempotency(scripts, most=most_idempotency_keys),
         counters=Counters(clients.commands, scripts),
         places=places,
         hosts=Hosts(clients.health),
         labels=Labels(scripts),
+        **_access(scripts),
         **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds),
         **_lists(clients.commands, scripts, listing, sandboxes, followers),
         **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
+
+
+def _access(scripts: Scripts) -> dict[str, Any]:
+    """The modules about what opens the server."""
+    return {"access_keys": AccessKeys(scripts), "tickets": Tickets(scripts), "link_uses": LinkUses(scripts)}
 
 
 def _events(
