@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
+from app import create_app
 from config import Config, ConfigError
-from tests.conftest import message
+from digests import action_digest, shown_arguments
+from tests.conftest import SECRET_KEY, action, message
 from tests.servers import PROJECT, agent_server, redis_program, redis_server, wait_until
+from tests.sockets import socket
 
 
 @pytest.mark.parametrize(
@@ -65,3 +68,41 @@ def test_the_embedded_store_syncs_unless_the_setting_says_that_nobody_asks(tmp_p
         assert client.get("/ready").json()["store"]["durability"] == told
         assert client.get("/server_info").json()["notice"] is None
         assert client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("kept")]).status_code == 200
+
+
+@pytest.fixture
+def unsynced(tmp_path, conversation):
+    """The URL of a Redis that syncs once a second, where a conversation waits for a decision; its action."""
+    with redis_server(tmp_path) as (url, _):
+        client = create_app(Config(redis_url=url)).test_client()
+        policy = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
+        assert client.post("/api/conversations", json=policy).status_code == 201
+        proposed = action()
+        assert client.post(f"/api/v1/webhooks/events/{conversation}", json=[proposed]).status_code == 200
+        yield url, proposed
+
+
+def test_a_message_over_a_socket_that_is_not_known_to_be_kept_is_answered_so(tmp_path, conversation, unsynced):
+    url, _ = unsynced
+    with (
+        agent_server(tmp_path / "log", REDIS_URL=url, DURABILITY="fsync") as (client, _),
+        socket(client, conversation) as listener,
+    ):
+        listener.receive()
+        listener.send({"role": "user", "content": [{"type": "text", "text": "hello"}]})
+
+        [*_, refusal] = listener.receive_until(kind="ServerErrorEvent")
+        assert "appendfsync is everysec" in refusal["detail"]
+        assert "It may have happened" in refusal["detail"]
+
+
+def test_the_page_of_a_link_says_that_a_decision_may_have_been_taken(conversation, unsynced):
+    url, proposed = unsynced
+    app = create_app(Config(redis_url=url, durability="fsync", secret_key=SECRET_KEY, public_url="http://localhost"))
+    digest = action_digest(proposed["tool_name"], shown_arguments(proposed["action"]))
+    link = app.extensions["approval_links"].make(conversation, proposed["id"], digest, "the team's chat")
+
+    page = app.test_client().post(link.removeprefix("http://localhost"), data={"decision": "approve"})
+
+    assert (page.status_code, page.headers["Retry-After"]) == (503, "1")
+    assert "Redis cannot say that it is kept. If you have sent a decision" in page.get_data(as_text=True)

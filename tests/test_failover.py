@@ -22,9 +22,6 @@ FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 5)), int(os.environ.get("WRI
 
 WRITERS = 4
 
-#: seconds after which a writer gives a write up that is refused again and again
-PATIENCE = 60
-
 
 class Writer:
     """Appends events to a conversation of its own, each until it is acknowledged, and then the next one."""
@@ -39,7 +36,7 @@ class Writer:
     def write(self, number: int) -> None:
         for _ in range(number):
             event = message(self._text)
-            wait_until(lambda event=event: self._appends(event), "an acknowledgment", seconds=PATIENCE)
+            wait_until(lambda event=event: self._appends(event), "an acknowledgment")
             self.acknowledged.append(event["id"])
 
     def _appends(self, event: dict) -> bool:
