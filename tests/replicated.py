@@ -36,10 +36,11 @@ class Node:
     def follow(self, other: "Node") -> None:
         """Be a replica of another node, and wait until it is."""
         self.redis.replicaof("127.0.0.1", str(other.port))
-        self.wait_until_linked()
+        self.wait_until_it_confirms(other)
 
-    def wait_until_linked(self) -> None:
+    def wait_until_it_confirms(self, primary: "Node") -> None:
         wait_until(lambda: self.redis.info("replication")["master_link_status"] == "up", "the replica's link")
+        wait_until(lambda: primary.redis.wait(1, 500) == 1, "a word of the replica")
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -83,8 +84,9 @@ def replicated_cluster(folder: Path, program: str) -> Iterator[tuple[Node, Node]
         bus = primary.redis.config_get("cluster-port")["cluster-port"]
         replica.redis.execute_command("CLUSTER", "MEET", "127.0.0.1", primary.port, bus)
         wait_until(lambda: replica.redis.execute_command("CLUSTER", "REPLICATE", identity) == b"OK", "the replica")
-        replica.wait_until_linked()
-        wait_until(lambda: b"cluster_state:ok" in replica.redis.execute_command("CLUSTER", "INFO"), "the cluster")
+        replica.wait_until_it_confirms(primary)
+        for node in (primary, replica):
+            wait_until(lambda node=node: b"cluster_state:ok" in node.redis.execute_command("CLUSTER", "INFO"), "both")
         yield primary, replica
     finally:
         for node in (primary, replica):

@@ -102,7 +102,7 @@ def fail_over(nodes: list[Node], watching: list[Redis], behind: Behind) -> None:
     for sentinel in watching:
         wait_until(lambda one=sentinel: promoted(one) == replica.port, "the promotion")
     primary.start("--replicaof", "127.0.0.1", str(replica.port))
-    primary.wait_until_linked()
+    primary.wait_until_it_confirms(replica)
     nodes.reverse()
 
 
