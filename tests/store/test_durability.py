@@ -267,6 +267,7 @@ class TestFsync:
             assert number_of(client, conversation) == 2
 
             redis.config_set(setting, before)
+            wait_until(lambda: not redis.info("persistence")["aof_rewrite_in_progress"], "the first file")
             assert append(client, conversation, event).status_code == 200
             assert client.get("/ready").status_code == 200
             assert number_of(client, conversation) == 2
