@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test test-interop lint docs demo agent bench openhands vendor
+.PHONY: help run test test-fleet test-interop lint docs demo agent bench openhands vendor
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -25,6 +25,11 @@ run: .venv/run ## start the server on http://127.0.0.1:8000
 test: .venv/dev ## run all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/test_contract.py --ignore tests/interop
 	$(BIN)/python -m pytest tests/test_contract.py # its tests share one name, and xdist runs a name once
+
+test-fleet: export FAILOVERS ?= 50
+test-fleet: export WRITES ?= 10000
+test-fleet: .venv/dev ## fail over 50 times, with 10,000 writes each: FAILOVERS=… WRITES=…
+	$(BIN)/python -m pytest tests/test_failover.py
 
 test-interop: .venv/dev ## run the published OpenHands SDK and agent server against this one; INTEROP_LONG=1 runs longer
 	@tests/interop/run.sh

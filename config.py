@@ -6,28 +6,24 @@ Every field bears its help text; the table in the README is made from them (`mak
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from environs import Env
 
 from api_keys import check_key, read_keys
-from approval_settings import ApprovalSettings
 from boot.secret_key import kept_key
 from log_settings import LogSettings
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
 from settings import check_bounds, check_each, check_rate, from_variables, read_ports, read_secret_keys
 from settings import setting as _setting
-
-#: schemes of a REDIS_URL; `store/connection.py` explains each
-REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
+from store_settings import StoreSettings
 
 #: the default of that setting
 DATA_DIR = "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Config(LogSettings, ApprovalSettings):
+class Config(LogSettings, StoreSettings):
     """All settings. The name of a setting is its field's name in capitals."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
@@ -63,21 +59,8 @@ class Config(LogSettings, ApprovalSettings):
         "unset: nobody's.",
     )
     web_concurrency: int = _setting(0, "Worker processes; 0 is one per core.", least=0, most=1024)
-    redis_url: str = _setting(
-        "",
-        "The Redis to use: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
-        "`redis+cluster://HOST,HOST`, users and passwords percent-encoded; those of the sentinels themselves as "
-        "`?sentinel_username=…&sentinel_password=…`. Unset: an embedded one.",
-        secret=True,  # it may hold a password
-    )
     data_dir: str = _setting(
         DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
-    )
-    redis_timeout: float = _setting(
-        1.0, "Timeout of one try of a command, in seconds; a command is tried twice.", least=0.05, most=60
-    )
-    redis_connections: int = _setting(
-        64, "Most connections to Redis per worker, in a cluster to each of its nodes.", least=1, most=10_000
     )
     max_body_bytes: int = _setting(
         8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024
@@ -243,6 +226,7 @@ class Config(LogSettings, ApprovalSettings):
     def __post_init__(self) -> None:
         check_bounds(self)
         self.check_approvals()
+        self.check_store()
         for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
             check_rate(name.upper(), getattr(self, name))
         if self.secret_key and len(self.secret_key) < 16:
@@ -253,9 +237,6 @@ class Config(LogSettings, ApprovalSettings):
         check_each("ALLOWED_ORIGINS", self.allowed_origins, origin, "origins such as https://app.example.org")
         check_each("TRUSTED_PROXIES", self.trusted_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
         self.sandbox_port_range  # noqa: B018 - the property refuses a wrong one
-        if self.redis_url and urlsplit(self.redis_url).scheme not in REDIS_SCHEMES:
-            schemes = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
-            raise ConfigError(f"REDIS_URL must begin with one of {schemes}")
 
     @property
     def is_open(self) -> bool:

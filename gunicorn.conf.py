@@ -133,6 +133,7 @@ def _start_store(server: Any) -> None:
         sys.exit(f"agent-server: {error}")
     os.environ["REDIS_URL"] = _embedded.url
     if _embedded.program:
+        os.environ["DURABILITY"] = _config.durability or "fsync"
         folder = Path(_config.data_dir).resolve()
         server.log.info("The embedded store is %s, append-only file under %s", _embedded.program, folder)
     else:

@@ -1,7 +1,7 @@
 """Bring the stored data to the version of this code:  python -m migrate
 
 The gunicorn master runs it before the workers. Exit status 1: the data are of a newer version, said in a sentence.
-It warns where another SECRET_KEY has sealed the data.
+It warns where another SECRET_KEY has sealed the data, and where Redis is not what DURABILITY asks for.
 A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
 """
 
@@ -21,10 +21,12 @@ def main() -> int:
         config = Config.from_env()
         store = open_store_of(config)
         store.data_version.ensure()
+        for fault in store.health.probe().faults:
+            logging.warning(fault)
         if config.notifies:
             store.outboxes.want()  # what the first requests bring is notified of before a supervisor has said so
-        if fault := store.seal_check.fault():
-            logging.warning(fault)
+        if other_key := store.seal_check.fault():
+            logging.warning(other_key)
     except (ConfigError, NewerData, SecretsRefused) as error:
         say(str(error))
         return 1

@@ -2,7 +2,7 @@
 
 from config import Config
 from meter import Meter
-from store import Bounds, Limits, Store, open_store
+from store import Bounds, Durability, Limits, Store, open_store
 
 
 def open_store_of(config: Config, meter: Meter | None = None) -> Store:
@@ -17,6 +17,7 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
         secret_keys=config.secret_keys,
         most_idempotency_keys=config.max_idempotency_keys,
         meter=meter,
+        durability=Durability(fsync=config.durability == "fsync", replicas=config.replicas),
         limits=Limits(
             most=config.max_sandboxes,
             pause_idlest=config.sandbox_overflow == "pause",

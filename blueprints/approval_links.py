@@ -31,6 +31,7 @@ from approval_links import PATH, Link, LinkForged, Links
 from blueprints import current_store
 from blueprints.api import needs
 from blueprints.rates import count_failure
+from store.durability import NotKept
 from store.errors import UNAVAILABLE, ReasonTooLong
 from visible import is_seen, visible
 from wire import Micros, utc_time
@@ -125,7 +126,8 @@ def _failed(error: HTTPException) -> Response:
 
 def _unavailable(error: Exception) -> Response:
     current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
-    sentence = "The server's store does not answer. If you have sent a decision, it may have been taken: try again."
+    why = "Redis cannot say that it is kept" if isinstance(error, NotKept) else "The server's store does not answer"
+    sentence = f"{why}. If you have sent a decision, it may have been taken: try again."
     page = _page(503, "Try again shortly", sentence)
     page.headers["Retry-After"] = "1"
     return page

@@ -38,6 +38,7 @@
 | TooManyFollowers, Stopping, NoSupervisor, NotDoneYet | 503 with `Retry-After`           |
 | ArchivesBusy, ArchiveFailed                       | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
+| NotKept: a write is not known to be kept as DURABILITY asks; NotReady | 503 with `Retry-After` |
 | NewerData: a newer release wrote the stored data  | 503                                 |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
 | BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
@@ -71,6 +72,7 @@ from specs import SpecNotFound
 from store.access_keys import KeyNotFound, KeyWouldBePast, TooManyKeys
 from store.attempts import OutcomeUnknown
 from store.decisions import StaleDecision
+from store.durability import NotKept
 from store.errors import (
     UNAVAILABLE,
     ArchiveFailed,
@@ -102,6 +104,7 @@ from store.errors import (
     TooManyStopped,
     UnknownCursor,
 )
+from store.health import NotReady
 from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
 from store.inbox import TooManyToCount
 from store.queued_messages import NobodyReceives, StartTaskNotFound, TooManyQueued
@@ -207,7 +210,16 @@ def register_errors(app: Flask) -> None:
     for broken in (AgentUnreachable, FileUnreadable):
         app.register_error_handler(broken, lambda error: _detail(str(error), 502))
     app.register_error_handler(AgentRefused, lambda error: _detail(str(error), 409 if error.status == 409 else 502))
-    for busy in (TooManyFollowers, Stopping, NoSupervisor, NotDoneYet, ArchivesBusy, ArchiveFailed, TooManyForwarded):
+    for busy in (
+        NotReady,
+        TooManyFollowers,
+        Stopping,
+        NoSupervisor,
+        NotDoneYet,
+        ArchivesBusy,
+        ArchiveFailed,
+        TooManyForwarded,
+    ):
         app.register_error_handler(busy, lambda error: _retry_later(str(error)))
     app.register_error_handler(NewerData, lambda error: _detail(str(error), 503))
     for unavailable in UNAVAILABLE:
@@ -247,7 +259,7 @@ def _start_failed(error: StartFailed) -> Response:
 
 def _unavailable(error: Exception) -> Response:
     current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
-    return _retry_later("The store does not answer: try again shortly")
+    return _retry_later(str(error) if isinstance(error, NotKept) else "The store does not answer: try again shortly")
 
 
 def _retry_later(text: str) -> Response:

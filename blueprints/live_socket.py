@@ -42,6 +42,7 @@ from schemas.conversations import ConversationInfo, with_skills
 from schemas.errors import validation_errors
 from schemas.live import Follow, InboundMessage
 from store import Store
+from store.durability import NotKept
 from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
@@ -263,6 +264,8 @@ class Session:
         except ValidationError as fault:
             faults = validation_errors("body", fault.normalized_messages())
             self._send_error("ValidationError", json.dumps(faults))
+        except NotKept as fault:
+            self._send_error("StoreUnavailable", str(fault))
         except UNAVAILABLE:
             self._send_error("StoreUnavailable", "The message was not taken: the store does not answer. Send it again.")
         except (NeedsApproval, NotReachable, TooManySandboxes, AgentUnreachable, AgentRefused) as fault:

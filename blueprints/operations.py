@@ -65,9 +65,9 @@ def health() -> dict[str, str]:
 @operations.fails(503)
 @operations.response(200, Readiness)
 def ready() -> dict[str, object]:
-    """Show whether requests can be served: 503 while the store does not answer."""
+    """Show whether requests can be served: 503 while the store does not answer, or is not what DURABILITY asks for."""
     current_store.data_version.ensure()
-    return {"status": "ready", "store": current_store.health.probe()}
+    return {"status": "ready", "store": current_store.health.ready()}
 
 
 @operations.get("/")
@@ -92,7 +92,13 @@ def _info() -> dict[str, object]:
     hosts = current_store.hosts.all() if state else None
     isolation = None if hosts is None else [{"host": host.id, **host.said} for host in hosts if host.said]
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
-    notices = (of_store, _seal_fault(), unsupported("process"), *map(_weakness, isolation or ()))
+    notices = (
+        of_store,
+        *(state.faults if state else ()),
+        _seal_fault(),
+        unsupported("process"),
+        *map(_weakness, isolation or ()),
+    )
     return {
         "title": current_app.config["API_TITLE"],
         "version": WIRE_VERSION,

@@ -14,6 +14,13 @@ class Status(BaseSchema):
 class StoreState(BaseSchema):
     kind = fields.String(required=True, metadata={"enum": ["redis", "valkey", "fakeredis"]})
     durable = fields.Boolean(required=True, metadata={"description": "Whether an append-only file is kept."})
+    durability = fields.String(
+        required=True,
+        metadata={
+            "description": "What holds before a write is acknowledged: `fsync`, `replicas:N` or `none`.",
+            "example": "fsync",
+        },
+    )
 
 
 class StoreDetails(StoreState):

@@ -19,6 +19,7 @@ from store.conversation_list import ConversationList
 from store.conversations import Conversations
 from store.data_version import DataVersion
 from store.deliveries import Deliveries
+from store.durability import AS_REDIS, Durability
 from store.echoes import Echoes
 from store.events import EventLog
 from store.followers import Followers
@@ -55,7 +56,7 @@ from store.targets import Targets
 from store.text import MessageText
 from store.wakeups import Wakeups
 
-__all__ = ["Bounds", "Limits", "Store", "open_store"]
+__all__ = ["Bounds", "Durability", "Limits", "Store", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +114,16 @@ def open_store(
     most_followers: int,
     secret_keys: tuple[str, ...],
     most_idempotency_keys: int = 50_000,
+    durability: Durability = AS_REDIS,
     limits: Limits,
     bounds: Bounds,
     meter: Meter | None = None,
 ) -> Store:
     """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
     meter = meter or Meter()
-    clients = counted(connect(url, timeout=timeout, max_connections=max_connections), meter)
-    scripts, sealer = Scripts(clients.commands), Sealer(secret_keys)
+    connected = connect(url, timeout=timeout, max_connections=max_connections, durability=durability)
+    clients = counted(connected, meter)
+    scripts, sealer = Scripts(clients.commands, durability), Sealer(secret_keys)
     listing, places = Listing(clients.commands, scripts), Places(scripts, limits.most_conversations)
     conversations = Conversations(clients.commands, scripts, listing, sealer, places, bounds.audit_days)
     sandboxes = Sandboxes(clients.commands, scripts, limits, sealer)
@@ -142,28 +145,31 @@ def open_store(
         wakeups=Wakeups(clients.signals),
         followers=followers,
         forks=Forks(scripts, listing, conversations),
-        access_keys=AccessKeys(scripts),
-        tickets=Tickets(scripts),
-        link_uses=LinkUses(scripts),
         idempotency=Idempotency(scripts, most=most_idempotency_keys),
         counters=Counters(clients.commands, scripts),
         places=places,
         labels=Labels(scripts),
-        **_operations(clients.health, sealer, limits),
+        **_access(scripts),
+        **_operations(clients.health, sealer, limits, durability),
         **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds),
         **_lists(clients.commands, scripts, listing, sandboxes, followers),
         **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
 
 
-def _operations(redis: "Redis", sealer: Sealer, limits: Limits) -> dict[str, Any]:
+def _operations(redis: "Redis", sealer: Sealer, limits: Limits, durability: Durability) -> dict[str, Any]:
     """The modules that operators ask, with the client that waits half a second."""
     return {
-        "health": Health(redis),
+        "health": Health(redis, durability),
         "seal_check": SealCheck(redis, sealer),
         "hosts": Hosts(redis),
         "gauges": Gauges(redis, limits),
     }
+
+
+def _access(scripts: Scripts) -> dict[str, Any]:
+    """The modules about what opens the server."""
+    return {"access_keys": AccessKeys(scripts), "tickets": Tickets(scripts), "link_uses": LinkUses(scripts)}
 
 
 def _events(

@@ -15,16 +15,26 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from redis import BlockingConnectionPool, Redis
 from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool
+from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection
 
 from store.cluster import LazyCluster
+from store.durability import AS_REDIS, Durability, proving
 
 #: seconds a health probe waits; it is repeated only when its connection turns out to be closed
 HEALTH_TIMEOUT = 0.5
 
 _SENTINEL_PORT, _REDIS_PORT = 26379, 6379
+
+_CONNECTIONS: dict[str, Any] = {
+    "redis": Connection,
+    "rediss": SSLConnection,
+    "unix": UnixDomainSocketConnection,
+    "redis+sentinel": SentinelManagedConnection,
+    "redis+cluster": Connection,
+}
 
 
 @dataclass(frozen=True)
@@ -36,22 +46,25 @@ class Clients:
     health: Redis
 
 
-def connect(url: str, *, timeout: float, max_connections: int) -> Clients:
+def connect(url: str, *, timeout: float, max_connections: int, durability: Durability = AS_REDIS) -> Clients:
     """Clients for a URL; no connection is opened yet. Raises ValueError for a URL that names no server.
 
     timeout is in seconds, for one attempt. A command is tried twice: every write script is idempotent,
-    so the second try cannot write twice.
+    so the second try cannot write twice. durability: of the commands that ask to be proven.
     """
     return Clients(
-        commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1)),
+        commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1), durability),
         signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # one subscribes; a cluster's asks for nodes
         health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 
 
-def _client(url: str, timeout: float, max_connections: int, retry: Retry) -> Redis:
+def _client(url: str, timeout: float, max_connections: int, retry: Retry, durability: Durability = AS_REDIS) -> Redis:
     parts = urlsplit(url)
-    bounds: dict[str, Any] = {"max_connections": max_connections, "retry": retry}
+    if parts.scheme not in _CONNECTIONS:
+        raise ValueError(f"no Redis at a URL of the scheme {parts.scheme!r}")
+    kind = proving(_CONNECTIONS[parts.scheme], durability, timeout)
+    bounds: dict[str, Any] = {"max_connections": max_connections, "retry": retry, "connection_class": kind}
     timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     match parts.scheme:
         case "redis+cluster":
@@ -66,12 +79,11 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry) -> Red
                 name, sentinels, db=int(database or 0), **bounds, **timeouts, **_credentials(parts)
             )
             return Redis(connection_pool=pool)
-        case "redis" | "rediss" | "unix":
+        case _:
             # A request that finds every connection busy waits half a timeout for one, then gets 503.
             return Redis(
                 connection_pool=BlockingConnectionPool.from_url(url, timeout=timeout / 2, **bounds, **timeouts)
             )
-    raise ValueError(f"no Redis at a URL of the scheme {parts.scheme!r}")
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:

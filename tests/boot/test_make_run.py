@@ -66,7 +66,7 @@ def without_sandboxes(tmp_path):
 @pytest.mark.parametrize("leave", [False, True], ids=["by default", "STOP_SANDBOXES=0"])
 def test_ctrl_c_ends_sandboxes_unless_settings_leave_them(tmp_path, without_sandboxes, leave):
     with made(tmp_path, **({"STOP_SANDBOXES": "0"} if leave else {})) as (client, process):
-        assert client.get("/ready").json()["store"] == {"kind": "valkey", "durable": True}
+        assert client.get("/ready").json()["store"] == {"kind": "valkey", "durable": True, "durability": "fsync"}
         assert f"agent-server: open {client.base_url}" in (tmp_path / "log").read_text()
         Api(client).running_sandbox()
 

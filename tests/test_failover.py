@@ -1,0 +1,145 @@
+"""Sentinels promote the replica of a primary that dies while writers append to the whole server: with `replicas:1` all
+that was acknowledged is there, once and in order.
+
+FAILOVERS and WRITES make the run longer: `make test-fleet`.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import httpx
+from redis import Redis
+
+from tests.conftest import message
+from tests.replicated import Node, knows_all, replicated, sentinels
+from tests.servers import agent_server, redis_program, wait_until
+
+#: failovers, and the writes of each
+FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 5)), int(os.environ.get("WRITES", 1000))
+
+WRITERS = 4
+
+
+class Writer:
+    """Appends events to a conversation of its own, each until it is acknowledged, and then the next one."""
+
+    def __init__(self, client: httpx.Client, text: str) -> None:
+        self.conversation = str(uuid4())
+        self.acknowledged: list[str] = []
+        self.refusals = 0
+        self._client = client
+        self._text = text
+
+    def write(self, number: int) -> None:
+        for _ in range(number):
+            event = message(self._text)
+            wait_until(lambda event=event: self._appends(event), "an acknowledgment")
+            self.acknowledged.append(event["id"])
+
+    def _appends(self, event: dict) -> bool:
+        response = self._client.post(f"/api/v1/webhooks/events/{self.conversation}", json=[event])
+        self.refusals += response.status_code != 200
+        assert response.status_code in (200, 503), response.text
+        return response.status_code == 200
+
+    def found(self) -> list[str]:
+        """The ids of the conversation's log, in its order."""
+        ids, page = [], {"limit": 100}
+        while True:
+            answer = self._client.get(f"/api/conversations/{self.conversation}/events/search", params=page)
+            ids += [one["id"] for one in answer.json()["items"]]
+            if (cursor := answer.json()["next_page_id"]) is None:
+                return ids
+            page["page_id"] = cursor
+
+
+@contextmanager
+def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, list[Node], list[Redis]]]:
+    """The server on a primary that three sentinels watch; a client, the pair, the sentinels."""
+    with replicated(folder, redis_program()) as pair, sentinels(folder, pair[0]) as watching:
+        hosts = ",".join(f"127.0.0.1:{one.get_connection_kwargs()['port']}" for one in watching)
+        settings = {"REDIS_URL": f"redis+sentinel://{hosts}/main", "DURABILITY": durability, "REDIS_TIMEOUT": "0.5"}
+        with agent_server(folder / "log", **settings, RATE_LIMIT_WRITES="none") as (client, _):
+            wait_until(lambda: client.get("/ready").status_code == 200, "the fleet")
+            yield client, list(pair), watching
+
+
+#: whether the primary has writes that its replica cannot have
+Behind = Callable[[Node], Callable[[], bool]]
+
+
+def has_written(primary: Node) -> Callable[[], bool]:
+    """It has written something since this call."""
+
+    def offset() -> int:
+        return int(primary.redis.info("replication")["master_repl_offset"])
+
+    before = offset()
+    return lambda: offset() > before + 1000  # more than its pings to replicas
+
+
+def cannot_send(primary: Node) -> Callable[[], bool]:
+    """The system takes no more from it for its replica, so that many writes lie in its memory alone."""
+    return lambda: int(primary.redis.client_list("replica")[0]["omem"]) > 100_000
+
+
+def fail_over(nodes: list[Node], watching: list[Redis], behind: Behind) -> None:
+    """Kill the primary when its replica is behind; when that has been promoted, start the primary again as its replica.
+
+    nodes: primary and replica, which change their places.
+    """
+    primary, replica = nodes
+    for sentinel in watching:
+        wait_until(lambda sentinel=sentinel: knows_all(sentinel, len(watching)), "the sentinels to be content")
+    is_behind = behind(primary)
+    replica.freeze()
+    wait_until(is_behind, "the replica to fall behind")
+    primary.kill()
+    replica.thaw()
+    for sentinel in watching:
+        wait_until(lambda one=sentinel: promoted(one) == replica.port, "the promotion")
+    primary.start("--replicaof", "127.0.0.1", str(replica.port))
+    primary.wait_until_it_confirms(replica)
+    nodes.reverse()
+
+
+def promoted(sentinel: Redis) -> int:
+    """The port of the primary that a sentinel names."""
+    return sentinel.sentinel_get_master_addr_by_name("main")[1]
+
+
+def under_load(fleet, failovers: int, writes: int, behind: Behind, text: str = "short") -> list[Writer]:
+    """Fail over in the midst of each round of writes; the writers."""
+    client, nodes, watching = fleet
+    writers = [Writer(client, text) for _ in range(WRITERS)]
+    for number in range(failovers):
+        threads = [threading.Thread(target=writer.write, args=(writes // WRITERS,)) for writer in writers]
+        for thread in threads:
+            thread.start()
+        soon = number * (writes // WRITERS) * WRITERS + writes // 10
+        wait_until(lambda soon=soon: sum(len(one.acknowledged) for one in writers) >= soon, "some writes")
+        fail_over(nodes, watching, behind)
+        for thread in threads:
+            thread.join()
+        assert {len(writer.acknowledged) for writer in writers} == {(number + 1) * (writes // WRITERS)}
+    return writers
+
+
+def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_under_load(tmp_path):
+    with fleet(tmp_path, "replicas:1") as running:
+        writers = under_load(running, FAILOVERS, WRITES, has_written)
+
+        assert sum(writer.refusals for writer in writers) >= FAILOVERS, "a failover met no write"
+        for writer in writers:
+            assert writer.found() == writer.acknowledged
+
+
+def test_the_same_failover_loses_what_nobody_confirmed(tmp_path):
+    with fleet(tmp_path, "none") as running:
+        writers = under_load(running, 1, 800, cannot_send, "long " * 10_000)
+
+        lost = sum(len(set(writer.acknowledged) - set(writer.found())) for writer in writers)
+        assert lost > 0
