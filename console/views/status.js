@@ -20,6 +20,13 @@ const LIVE = { live: "Live: changes show at once", lost: "Not live: the page con
 /** When the store writes what it was told to its disk, by its setting `appendfsync`. */
 const FSYNC = { always: "written before each reply", everysec: "written each second", no: "written when the system does" };
 
+/** What holds when a write is acknowledged, by the setting DURABILITY. */
+function acknowledged(durability) {
+  if (durability === "fsync") return "When it is on the disk";
+  const number = durability.startsWith("replicas:") ? durability.slice("replicas:".length) : null;
+  return number ? `When ${number} ${number === "1" ? "replica has" : "replicas have"} it` : "When the store has it";
+}
+
 function Fact({ name, look, children }) {
   return html`<div><dt>${name}</dt><dd class=${look}>${children || children === 0 ? children : "–"}</dd></div>`;
 }
@@ -45,13 +52,14 @@ function Health({ readiness, info }) {
 
 function StoreCard({ store }) {
   if (!store) return html`<${Card} title="Store" testid="store"><p class="high">The store does not answer.</p><//>`;
-  const { kind, version, used_memory_bytes: used, max_memory_bytes: most, policy, durable, fsync } = store;
+  const { kind, version, used_memory_bytes: used, max_memory_bytes: most, policy, durable, fsync, durability } = store;
   return html`<${Card} title="Store" testid="store">
     <dl class="facts">
       <${Fact} name="Kind">${kind} ${version ?? ""}<//>
       <${Fact} name="Memory">${bytes(used)}${most ? ` of ${bytes(most)}` : ""}<//>
       <${Fact} name="When memory is full" look=${policy && policy !== "noeviction" ? "high" : ""}>${policy}<//>
       <${Fact} name="Durable" look=${durable ? "low" : "high"}>${durable ? `Yes${fsync ? `, ${FSYNC[fsync] ?? fsync}` : ""}` : "No: a restart loses everything"}<//>
+      <${Fact} name="A write is acknowledged">${acknowledged(durability)}<//>
     </dl>
   <//>`;
 }

@@ -15,6 +15,8 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
     browser.says("Ready", "health")
     browser.says("Live: changes show at once", "health")
     browser.says("redis", "store")
+    kept = {"fsync": "When it is on the disk", "none": "When the store has it"}
+    browser.says(kept[server.get("/server_info").json()["store"]["durability"]], "store")
     [host] = server.get("/server_info").json()["isolation"]
     browser.says(host["host"], "hosts")
     browser.says(host["kind"], "hosts")
