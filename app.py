@@ -1,5 +1,6 @@
 """The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -101,6 +102,14 @@ _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_li
 }
 
 
+class App(Flask):
+    """Flask without a question that it asks about every view and hook in every request."""
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself: none of ours is a coroutine."""
+        return func
+
+
 def create_app(config: Config | None = None) -> Flask:
     """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
     settled = config is not None
@@ -110,7 +119,7 @@ def create_app(config: Config | None = None) -> Flask:
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
-    app = Flask(__name__, static_folder="assets", static_url_path="/docs/assets")
+    app = App(__name__, static_folder="assets", static_url_path="/docs/assets")
     app.logger.setLevel(config.log_level.upper())
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page

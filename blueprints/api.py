@@ -1,11 +1,12 @@
 """Our flask-smorest: how bodies are read, operations are named and errors are documented."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from flask import Flask, Request, Response, request
+from flask import Flask, Request, Response, current_app, request
 from flask_smorest import Api as SmorestApi
 from flask_smorest import Blueprint as SmorestBlueprint
 from marshmallow import Schema, ValidationError
@@ -18,6 +19,7 @@ from access import Scope
 from blueprints.described import CommonParts
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
+from store.conversation_pages import Form
 from wire import parse_json
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -143,6 +145,16 @@ def json_body(req: Request = request) -> bytes:
 def json_response(body: bytes, status: int = 200) -> Response:
     """A response whose JSON is bytes already."""
     return Response(body, status, mimetype="application/json")
+
+
+def json_page(items: Sequence[bytes], following: str | None) -> bytes:
+    """The JSON of a page whose items are JSON already."""
+    return b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode())
+
+
+def form_of(name: str, dump: Callable[[Any], Any]) -> Form:
+    """What a schema's `dump` makes of a state, as the JSON that all responses have."""
+    return Form(name, lambda state: current_app.json.dumps(dump(state), separators=(",", ":")).encode())
 
 
 class Blueprint(SmorestBlueprint):
