@@ -32,7 +32,7 @@ else
       or redis.call('ZCARD', key) - rank(key, cursor, cursor_id, true)
   end
   local found = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, start, start + scan - 1, 'WITHSCORES')
-  for i = 1, #found, 2 do ids[#ids + 1], places[#places + 1] = found[i], found[i + 1] end
+  for i = 1, #found / 2 do ids[i], places[i] = found[2 * i - 1], found[2 * i] end
 end
 if #ids == 0 then return {{}, {}} end
 
@@ -71,10 +71,11 @@ local function is_beyond(i)
   return tonumber(places[i]) < since[by]
 end
 
+local has_filters = table.concat(ARGV, '', 8, 14) ~= ''
 local found, following = {}, {}
 for i, id in ipairs(ids) do
-  if is_beyond(i) then break end
-  local is_match = passes(i)
+  if has_filters and is_beyond(i) then break end
+  local is_match = not has_filters or passes(i)
   if i == scan or (is_match and #found == most) then
     following = {places[i], id}
     break
