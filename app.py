@@ -200,6 +200,7 @@ def _ensure_data_version() -> None:
 
     A store that is still away fails the request itself, where it is asked; bad input is refused before that.
     """
-    if request.blueprint in _READ_DATA:
+    version = current_store.data_version
+    if not version.is_current and request.blueprint in _READ_DATA:
         with suppress(*UNAVAILABLE):
-            current_store.data_version.ensure()
+            version.ensure()

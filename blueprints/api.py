@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 from flask import Flask, Request, Response, current_app, request
 from flask_smorest import Api as SmorestApi
 from flask_smorest import Blueprint as SmorestBlueprint
-from marshmallow import Schema, ValidationError
+from marshmallow import EXCLUDE, Schema, ValidationError
 from webargs import core
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
@@ -94,6 +94,15 @@ class EventIdConverter(BaseConverter):
 
 class StrictParser(FlaskParser):
     """Reads JSON bodies strictly, and raises InvalidInput for every refusal."""
+
+    def parse(self, argmap: Any, req: Request | None = None, *, location: str | None = None, **options: Any) -> Any:
+        """What a schema loads of a part of a request. A query takes a shorter way than that of webargs."""
+        if location != "query":
+            return super().parse(argmap, req, location=location, **options)
+        try:
+            return argmap.load(self.load_querystring(req or request, argmap), unknown=EXCLUDE)
+        except ValidationError as error:
+            raise InvalidInput("query", error.normalized_messages()) from None
 
     def load_querystring(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002
         """The query by name: of a repeated name, the first value counts. No schema has a list in its query."""

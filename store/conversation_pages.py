@@ -17,7 +17,7 @@ from store.listing import Cursor, Entry, Filter, Listing
 from wire import ConversationId
 
 #: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
-KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 500
+KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 700
 
 State = Mapping[str, Any]
 
@@ -35,6 +35,7 @@ class Form(NamedTuple):
 class _Kept(NamedTuple):
     revision: int
     version: list[bytes | None]  #: the fields of VERSION as Redis has them
+    asks: tuple[str, ...]  #: the command that reads them
     raw: bytes
 
 
@@ -82,8 +83,8 @@ class ConversationPages:
             if one is not None and one.revision == entry.revision
         ]
         with self._redis.pipeline(transaction=False) as pipe:
-            for identity, _ in kept:
-                pipe.execute_command("HMGET", ConversationKeys(identity).root, *VERSION)
+            for _, one in kept:
+                pipe.execute_command(*one.asks)
             versions: list[Any] = pipe.execute() if kept else []
         shown = {
             identity: one.raw for (identity, one), version in zip(kept, versions, strict=True) if one.version == version
@@ -97,7 +98,8 @@ class ConversationPages:
         raw, key = form.show(state), (form.name, state["id"])
         self._size -= self._cost(self._kept.pop(key, None))
         version = [state[name].encode() if state.get(name) else None for name in VERSION]
-        self._kept[key] = kept = _Kept(int(state["revision"]), version, raw)
+        asks = ("HMGET", ConversationKeys(state["id"]).root, *VERSION)
+        self._kept[key] = kept = _Kept(int(state["revision"]), version, asks, raw)
         self._size += self._cost(kept)
         while self._size > self._most:
             self._size -= self._cost(self._kept.popitem(last=False)[1])

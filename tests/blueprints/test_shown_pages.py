@@ -226,11 +226,11 @@ def test_a_page_that_was_shown_before_takes_two_round_trips_and_one_more_where_i
 
 
 def test_what_is_kept_is_bounded_in_bytes_and_what_was_shown_first_is_dropped():
-    pages = ConversationPages(None, None, None, kept_bytes=3 * 1500)
+    pages = ConversationPages(None, None, None, kept_bytes=3 * 1700)
     form = Form("a form", lambda _: b"x" * 1000)
 
     for identity in ("1", "2", "3", "2", "4", "5"):
         pages._show(form, {"id": identity, "revision": "1", "incarnation": "a"})
 
     assert [identity for _, identity in pages._kept] == ["2", "4", "5"]
-    assert pages._size == 3 * 1500
+    assert pages._size == 3 * 1700
