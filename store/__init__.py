@@ -180,9 +180,9 @@ def _lists(
     followers: Followers,
 ) -> dict[str, Any]:
     """The modules about lists: their pages, and what clients follow."""
-    summaries = ConversationList(redis, listing)
+    summaries = ConversationList(redis, scripts, listing)
     return {
-        "conversation_pages": ConversationPages(redis, listing, conversations.get_many),
+        "conversation_pages": ConversationPages(redis, scripts, listing, conversations.get_many),
         "conversation_list": summaries,
         "conversation_stream": ListStream(ListingKeys, scripts, followers, summaries.get_many),
         "sandbox_stream": ListStream(SandboxKeys, scripts, followers, sandboxes.get_many),

@@ -9,6 +9,7 @@ from redis import Redis
 from store.conversation_pages import VERSION, ConversationPages, Form
 from store.keys import APP_FIELD, ConversationKeys
 from store.listing import Cursor, Filter, Listing
+from store.scripts import Scripts
 from wire import ConversationId
 
 #: conversations that are read at once where the listing cannot decide, and how often for one page
@@ -26,10 +27,10 @@ _FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
 class ConversationList:
     """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
 
-    def __init__(self, redis: "Redis", listing: Listing) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
         self._redis = redis
         self._listing = listing
-        self._pages = ConversationPages(redis, listing, self.get_many)
+        self._pages = ConversationPages(redis, scripts, listing, self.get_many)
 
     def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
         """Summaries in the order of the ids, None for an id that is unknown.

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
+from store.cluster import LazyCluster
 from store.keys import ConversationKeys
 from store.listing import Cursor, Entry, Filter, Listing
+from store.scripts import Scripts
 from wire import ConversationId
 
 #: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
@@ -34,8 +36,8 @@ class Form(NamedTuple):
 
 class _Kept(NamedTuple):
     revision: int
-    version: list[bytes | None]  #: the fields of VERSION as Redis has them
-    asks: tuple[str, ...]  #: the command that reads them
+    version: bytes  #: the fields of VERSION, joined by blanks
+    root: str  #: the key that has them
     raw: bytes
 
 
@@ -45,12 +47,14 @@ class ConversationPages:
     def __init__(
         self,
         redis: "Redis",
+        scripts: Scripts,
         listing: Listing,
         read: Callable[[Sequence[ConversationId]], Sequence[State | None]],
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
         """read: states by id, None for an unknown one."""
         self._redis = redis
+        self._scripts = scripts
         self._listing = listing
         self._read = read
         self._kept: OrderedDict[tuple[str, ConversationId], _Kept] = OrderedDict()
@@ -82,10 +86,7 @@ class ConversationPages:
             for (identity, one), entry in zip(found, entries, strict=True)
             if one is not None and one.revision == entry.revision
         ]
-        with self._redis.pipeline(transaction=False) as pipe:
-            for _, one in kept:
-                pipe.execute_command(*one.asks)
-            versions: list[Any] = pipe.execute() if kept else []
+        versions = self._versions([one.root for _, one in kept]) if kept else []
         shown = {
             identity: one.raw for (identity, one), version in zip(kept, versions, strict=True) if one.version == version
         }
@@ -94,12 +95,21 @@ class ConversationPages:
                 self._kept.move_to_end((form.name, identity))
         return shown
 
+    def _versions(self, roots: list[str]) -> list[bytes]:
+        """What conversations have now in the fields of VERSION, joined by blanks. One round trip."""
+        if not isinstance(self._redis, LazyCluster):
+            return list(self._scripts.read_versions(roots, list(VERSION)))
+        with self._redis.pipeline(transaction=False) as pipe:
+            for root in roots:
+                pipe.hmget(root, VERSION)
+            replies: list[Any] = pipe.execute()
+        return [b" ".join(value or b"" for value in values) for values in replies]
+
     def _show(self, form: Form, state: State) -> bytes:
         raw, key = form.show(state), (form.name, state["id"])
         self._size -= self._cost(self._kept.pop(key, None))
-        version = [state[name].encode() if state.get(name) else None for name in VERSION]
-        asks = ("HMGET", ConversationKeys(state["id"]).root, *VERSION)
-        self._kept[key] = kept = _Kept(int(state["revision"]), version, asks, raw)
+        version = " ".join(state.get(name) or "" for name in VERSION).encode()
+        self._kept[key] = kept = _Kept(int(state["revision"]), version, ConversationKeys(state["id"]).root, raw)
         self._size += self._cost(kept)
         while self._size > self._most:
             self._size -= self._cost(self._kept.popitem(last=False)[1])

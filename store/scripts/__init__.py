@@ -6,10 +6,12 @@ contract: purpose, KEYS, ARGV, Returns, Cost, Idempotent (`tests/store/test_scri
 """
 
 import re
+from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Protocol
 
 from redis import Redis
+from redis.exceptions import NoScriptError
 
 _INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
 
@@ -18,6 +20,23 @@ class Script(Protocol):
     """A loaded script that replies with data, as Redis gives it: text as bytes, None where Lua returns false."""
 
     def __call__(self, keys: list[str], args: list[Any]) -> Any: ...
+
+
+class _LoadedScript:
+    """A script that is called by its hash: as redis-py's own, without 4 µs of each call."""
+
+    def __init__(self, redis: "Redis", text: str) -> None:
+        self._redis = redis
+        self._text = text.encode()
+        self._hash = sha1(self._text, usedforsecurity=False).hexdigest()
+
+    def __call__(self, keys: list[str], args: list[Any]) -> Any:
+        command = ("EVALSHA", self._hash, len(keys), *keys, *args)
+        try:
+            return self._redis.execute_command(*command)
+        except NoScriptError:
+            self._redis.script_load(self._text)
+            return self._redis.execute_command(*command)
 
 
 class DecidingScript:
@@ -86,6 +105,7 @@ class Scripts:
     report_conversation: DecidingScript
     settle_labels: Script
     read_log: Script
+    read_versions: Script
     note_conversation: DecidingScript
     page_conversations: Script
     delete_conversation: DecidingScript
@@ -166,6 +186,6 @@ class Scripts:
 
     def __init__(self, redis: "Redis") -> None:
         for name, text in sources().items():
-            script: Script = redis.register_script(text)
+            script = _LoadedScript(redis, text)
             decides = self.__annotations__[name] is DecidingScript
             setattr(self, name, DecidingScript(script) if decides else script)

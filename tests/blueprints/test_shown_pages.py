@@ -226,7 +226,7 @@ def test_a_page_that_was_shown_before_takes_two_round_trips_and_one_more_where_i
 
 
 def test_what_is_kept_is_bounded_in_bytes_and_what_was_shown_first_is_dropped():
-    pages = ConversationPages(None, None, None, kept_bytes=3 * 1700)
+    pages = ConversationPages(None, None, None, None, kept_bytes=3 * 1700)
     form = Form("a form", lambda _: b"x" * 1000)
 
     for identity in ("1", "2", "3", "2", "4", "5"):
