@@ -1,5 +1,6 @@
 """The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -105,6 +106,14 @@ _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_li
 }
 
 
+class App(MeteredApp):
+    """Counts its requests, and asks no view or hook whether it is a coroutine, as Flask does in every request."""
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself: none of ours is a coroutine."""
+        return func
+
+
 def create_app(config: Config | None = None) -> Flask:
     """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
     settled = config is not None
@@ -114,7 +123,7 @@ def create_app(config: Config | None = None) -> Flask:
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
-    app = MeteredApp(__name__, static_folder="assets", static_url_path="/docs/assets")
+    app = App(__name__, static_folder="assets", static_url_path="/docs/assets")
     register_logs(app, config.log_level, as_json=config.log_format == "json")
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
@@ -195,6 +204,7 @@ def _ensure_data_version() -> None:
 
     A store that is still away fails the request itself, where it is asked; bad input is refused before that.
     """
-    if request.blueprint in _READ_DATA:
+    version = current_store.data_version
+    if not version.is_current and request.blueprint in _READ_DATA:
         with suppress(*UNAVAILABLE):
-            current_store.data_version.ensure()
+            version.ensure()

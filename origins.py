@@ -4,6 +4,7 @@ Only the standard library stands here. Sources: RFC 9110, 7.2 (Host); RFC 6454 (
 """
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ class Authority(NamedTuple):
     port: int | None
 
 
+@lru_cache(maxsize=64)
 def authority(text: str) -> Authority | None:
     """What a `Host` header says; None where it is malformed, as with a user, a blank or a letter beyond ASCII."""
     match = _AUTHORITY.fullmatch(text)
@@ -58,6 +60,7 @@ def origin_at(scheme: str, place: Authority) -> str:
     return f"{scheme}://{place.host}" + (f":{place.port}" if has_port else "")
 
 
+@lru_cache(maxsize=64)  # of every request's Host, which few clients change
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine: localhost, a name that ends with .localhost, 127.0.0.0/8 or ::1."""
     if host == "localhost" or host.endswith(".localhost"):

@@ -15,6 +15,7 @@ from bench import (
     keys,
     memory,
     notifications,
+    pages,
     report,
     rests,
     sandboxes,
@@ -25,6 +26,7 @@ from bench.measure import QUICK, Effort
 
 _SUBJECTS = {
     "count": count.rows,
+    "pages": pages.rows,
     "histogram": histogram.rows,
     "keys": keys.rows,
     "body": body.rows,

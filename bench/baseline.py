@@ -1,6 +1,7 @@
 """The least cost of a count in Flask: one view, one pipelined Redis call, no rules and no documentation."""
 
 import os
+from types import SimpleNamespace
 
 from flask import Flask, Response
 from redis import Redis
@@ -18,6 +19,9 @@ def create_app() -> Flask:
     app = Flask(__name__)
     bounds = ("body_seconds", "body_bytes_per_second", "idle_seconds")  # that boot/worker.py asks of an app
     app.config.update({name.upper(): getattr(Config(), name) for name in bounds})
+    # What gunicorn.conf.py runs beside the requests, and ends: here nothing.
+    app.extensions["expiry"] = SimpleNamespace(run=lambda stop: stop.wait())
+    app.extensions["store"] = SimpleNamespace(followers=SimpleNamespace(stop=lambda: None))
     redis = Redis.from_url(os.environ["REDIS_URL"])
 
     @app.get("/api/conversations/<conversation_id>/events/count")

@@ -37,6 +37,9 @@ How each is measured (`bench/`):
   no errors and no documentation. Filters by time give another instant in each of 999 requests.
 * **count, body**: one connection, the whole time of a request, against `bytes.find` over the same case-folded text
   in the bench's own process. The first count of a new worker includes connecting to Redis and fetching the text.
+* **pages**: 8 connections; the first page of a log of 1,000 events and of 1,000 conversations, again and again, every
+  byte compared. Nothing changes meanwhile: the worker has the JSON of the conversations, and asks Redis for their order
+  and versions. The bare view counts, as above.
 * **histogram**: calls of the store, one at a time; five (kind, source) pairs, the events a second apart.
 * **append**: four connections post batches of 100 whole events. The raw pipeline sends `RPUSH`, `HSET` and `ZADD`
   for each event, 100 events at a time, with nothing parsed or checked.

@@ -1,14 +1,15 @@
 """Our flask-smorest: how bodies are read, operations are named and errors are documented."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from flask import Flask, Request, Response, request
+from flask import Flask, Request, Response, current_app, request
 from flask_smorest import Api as SmorestApi
 from flask_smorest import Blueprint as SmorestBlueprint
-from marshmallow import Schema, ValidationError
+from marshmallow import EXCLUDE, Schema, ValidationError
 from webargs import core
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
@@ -18,6 +19,7 @@ from access import Scope
 from blueprints.described import CommonParts
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
+from store.conversation_pages import Form
 from wire import parse_json
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -93,6 +95,15 @@ class EventIdConverter(BaseConverter):
 class StrictParser(FlaskParser):
     """Reads JSON bodies strictly, and raises InvalidInput for every refusal."""
 
+    def parse(self, argmap: Any, req: Request | None = None, *, location: str | None = None, **options: Any) -> Any:
+        """What a schema loads of a part of a request. A query takes a shorter way than that of webargs."""
+        if location != "query":
+            return super().parse(argmap, req, location=location, **options)
+        try:
+            return argmap.load(self.load_querystring(req or request, argmap), unknown=EXCLUDE)
+        except ValidationError as error:
+            raise InvalidInput("query", error.normalized_messages()) from None
+
     def load_querystring(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002
         """The query by name: of a repeated name, the first value counts. No schema has a list in its query."""
         return req.args.to_dict() if req.query_string else {}
@@ -143,6 +154,16 @@ def json_body(req: Request = request) -> bytes:
 def json_response(body: bytes, status: int = 200) -> Response:
     """A response whose JSON is bytes already."""
     return Response(body, status, mimetype="application/json")
+
+
+def json_page(items: Sequence[bytes], following: str | None) -> bytes:
+    """The JSON of a page whose items are JSON already."""
+    return b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode())
+
+
+def form_of(name: str, dump: Callable[[Any], Any]) -> Form:
+    """What a schema's `dump` makes of a state, as the JSON that all responses have."""
+    return Form(name, lambda state: current_app.json.dumps(dump(state), separators=(",", ":")).encode())
 
 
 class Blueprint(SmorestBlueprint):

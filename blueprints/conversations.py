@@ -12,7 +12,17 @@ from agents.labels import relabel
 from agents.starts import started
 from blueprints import current_commands, current_specs, current_store
 from blueprints.agent_verbs import current_verbs
-from blueprints.api import Blueprint, array_with_holes, json_body, json_response, needs, repeated, repeated_parameter
+from blueprints.api import (
+    Blueprint,
+    array_with_holes,
+    form_of,
+    json_body,
+    json_page,
+    json_response,
+    needs,
+    repeated,
+    repeated_parameter,
+)
 from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
@@ -32,12 +42,17 @@ from schemas.conversations import (
 )
 from schemas.cursors import page_id
 from store.attempts import minted
+from store.listing import Filter
 from store.start_tasks import StartTask
 from wire import ConversationId, parse_json
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
 
 _DONE = {"success": True}
+
+_INFO = ConversationInfo()
+_WITH_SKILLS = form_of("with skills", _INFO.dump)
+_WITHOUT_SKILLS = form_of("without skills", lambda state: _INFO.dump(with_skills(state, include_skills=False)))
 
 #: members of a body of which one brings an agent. Source: the agent-server wire
 AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
@@ -96,12 +111,13 @@ def _start_task(conversation_id: ConversationId, request: dict[str, Any]) -> tup
 @conversations.fails()
 @conversations.arguments(ConversationSearch(), location="query")
 @conversations.response(200, ConversationPage)
-def search_conversations(search: dict[str, Any]) -> dict[str, Any]:
+def search_conversations(search: dict[str, Any]) -> Response:
     """List conversations, a page at a time."""
-    include_skills = search.pop("include_skills")
-    items, following = current_store.conversations.search(**search)
-    items = [with_skills(state, include_skills) for state in items]
-    return {"items": items, "next_page_id": page_id(search["by"], search["descending"], following)}
+    form = _WITH_SKILLS if search.pop("include_skills") else _WITHOUT_SKILLS
+    status = search.pop("status", None)
+    filters = Filter(statuses=() if status is None else (status,))
+    items, following = current_store.conversation_pages.page(filters, form, **search)
+    return json_response(json_page(items, page_id(search["by"], search["descending"], following)) + b"\n")
 
 
 @conversations.get("/count")
@@ -124,7 +140,7 @@ def batch_get_conversations(query: dict[str, bool]) -> Response:
     """Get conversations by id, in that order, null for an unknown one."""
     ids = repeated("ids", read_conversation_ids)
     states = current_store.conversations.get_many([ConversationId(one) for one in ids])
-    return jsonify([state and ConversationInfo().dump(with_skills(state, **query)) for state in states])
+    return jsonify([state and _INFO.dump(with_skills(state, **query)) for state in states])
 
 
 @conversations.get("/<conversation_id:conversation_id>")

@@ -1,6 +1,5 @@
 """The events of a conversation: count, search, get; messages to it, and decisions about its pending actions."""
 
-import json
 from functools import partial
 from typing import Any
 
@@ -8,7 +7,7 @@ from flask import Response, current_app, g, request
 from marshmallow import ValidationError
 
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, InvalidInput, json_body, json_response, needs
+from blueprints.api import Blueprint, InvalidInput, json_body, json_page, json_response, needs
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
 from schemas.fields import Fault
@@ -60,7 +59,7 @@ def search_conversation_events(search: dict[str, Any], conversation_id: Conversa
 def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     """A page of events, with the bytes of each as it was appended."""
     items, following = current_store.events.search(conversation_id, **search)
-    return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(following).encode()))
+    return json_response(json_page(items, following))
 
 
 def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
@@ -68,7 +67,7 @@ def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Resp
     search.pop("descending")
     ending = partial(current_app.extensions["guard"].following.going_on, g.principal)
     items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, ending=ending, **search)
-    response = json_response(b'{"items":[%b],"next_page_id":null}' % b",".join(items))
+    response = json_response(json_page(items, None))
     response.headers["X-Last-Seq"] = str(last)
     return response
 

@@ -17,6 +17,9 @@ EXPOSED = (
     "X-RateLimit-Reset",
 )
 
+#: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
+_HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+
 #: seconds for which a browser may keep the response to a preflight
 _MAX_AGE = 600
 
@@ -27,10 +30,11 @@ def register_headers(app: Flask) -> None:
 
 
 def _with_headers(response: Response) -> Response:
-    for name, value in SECURITY_HEADERS.items():
-        response.headers.setdefault(name, value)
-    # Conversations, keys and secrets: no cache on the way keeps any of it.
-    response.headers.setdefault("Cache-Control", "no-store")
+    # One pass over the names: `setdefault` would read all headers for each of these.
+    given = {name.lower() for name, _ in response.headers}
+    for name, value in _HEADERS.items():
+        if name.lower() not in given:
+            response.headers.add(name, value)
     allowed = current_app.extensions["posture"].allowed_origins
     if not allowed:
         return response

@@ -12,6 +12,7 @@ from blueprints.api import Blueprint, needs
 from schemas.operations import Readiness, ServerInfo, Status
 from specs import unsupported
 from store.errors import UNAVAILABLE
+from store.listing import Filter
 from wire import micros, now
 
 operations = Blueprint("Server Details", __name__)
@@ -124,7 +125,7 @@ def _info() -> dict[str, object]:
 def _idle_time(uptime: float) -> float:
     """Seconds since a conversation changed last; uptime where none is known."""
     with suppress(*UNAVAILABLE):
-        found, _ = current_store.conversations.search(by="updated", limit=1)
+        found, _ = current_store.conversations.page(Filter(), by="updated", descending=True, limit=1, start=None)
         if found:
             return max(0.0, (now() - micros(found[0]["updated_at"])) / 1e6)
     return uptime

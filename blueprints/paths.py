@@ -41,8 +41,10 @@ def _without_slashes(response: Response) -> Response:
 
     Only the id of an event may end in a slash: one that exists is served.
     """
+    if response.status_code not in (404, 405):
+        return response
     path = request.path.rstrip("/")
-    if response.status_code not in (404, 405) or path in ("", request.path) or not _is_served(path):
+    if path in ("", request.path) or not _is_served(path):
         return response
     # One slash at the begin: after two, the name of a host would follow.
     query = f"?{request.query_string.decode('latin-1')}" if request.query_string else ""

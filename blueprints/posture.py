@@ -79,12 +79,12 @@ def admit() -> Response | None:
     Nothing of the body has been read then, and the store has not been asked.
     """
     posture: Posture = current_app.extensions["posture"]
-    target = request.environ.get("RAW_URI", "/")
-    if refusal := posture.refusal_of_host(request.headers.get("Host"), target, request.path):
+    environ, method = request.environ, request.method
+    if refusal := posture.refusal_of_host(environ.get("HTTP_HOST"), environ.get("RAW_URI", "/"), request.path):
         raise MisdirectedRequest(refusal)
-    if refusal := posture.refusal_of_origin(request.method, request.headers, request.environ["wsgi.url_scheme"]):
+    if refusal := posture.refusal_of_origin(method, request.headers, environ["wsgi.url_scheme"]):
         raise Forbidden(refusal)
-    if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
+    if method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return None
     if origin(request.headers.get("Origin", "")) not in posture.allowed_origins:
         raise Forbidden("A page of this Origin may not do this: ALLOWED_ORIGINS names those that may")

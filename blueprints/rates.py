@@ -90,7 +90,7 @@ def register_rates(app: Flask) -> None:
 
     @app.before_request
     def check_rates() -> ResponseReturnValue | None:
-        if request.blueprint == "Webhooks" or (reads is None and _reads()):
+        if (reads is None and _reads()) or request.blueprint == "Webhooks":
             return None
         return check()  # type: ignore[return-value]
 

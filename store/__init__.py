@@ -16,6 +16,7 @@ from store.checks import Checks
 from store.confirmations import Confirmations
 from store.connection import connect
 from store.conversation_list import ConversationList
+from store.conversation_pages import ConversationPages
 from store.conversations import Conversations
 from store.data_version import DataVersion
 from store.deliveries import Deliveries
@@ -67,6 +68,7 @@ class Store:
     seal_check: SealCheck
     conversations: Conversations
     conversation_list: ConversationList
+    conversation_pages: ConversationPages
     conversation_stream: ListStream
     echoes: Echoes
     events: EventLog
@@ -152,7 +154,7 @@ def open_store(
         **_access(scripts),
         **_operations(clients.health, sealer, limits, durability),
         **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds),
-        **_lists(clients.commands, scripts, listing, sandboxes, followers),
+        **_lists(clients.commands, scripts, listing, conversations, sandboxes, followers),
         **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
 
@@ -190,13 +192,19 @@ def _events(
 
 
 def _lists(
-    redis: "Redis", scripts: Scripts, listing: Listing, sandboxes: Sandboxes, followers: Followers
+    redis: "Redis",
+    scripts: Scripts,
+    listing: Listing,
+    conversations: Conversations,
+    sandboxes: Sandboxes,
+    followers: Followers,
 ) -> dict[str, Any]:
-    """The modules about the lists that clients follow."""
-    conversations = ConversationList(redis, listing)
+    """The modules about lists: their pages, and what clients follow."""
+    summaries = ConversationList(redis, scripts, listing)
     return {
-        "conversation_list": conversations,
-        "conversation_stream": ListStream(ListingKeys, scripts, followers, conversations.get_many),
+        "conversation_pages": ConversationPages(redis, scripts, listing, conversations.get_many),
+        "conversation_list": summaries,
+        "conversation_stream": ListStream(ListingKeys, scripts, followers, summaries.get_many),
         "sandbox_stream": ListStream(SandboxKeys, scripts, followers, sandboxes.get_many),
     }
 

@@ -5,12 +5,11 @@ redis-py asks the cluster for its nodes in the constructor. So a worker that sta
 
 import threading
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from redis import BlockingConnectionPool, RedisCluster
 from redis.cluster import ClusterNode
 from redis.commands import RedisClusterCommands
-from redis.commands.core import Script
 from redis.exceptions import ConnectionError
 
 
@@ -35,10 +34,6 @@ class LazyCluster(RedisClusterCommands):
 
     def pipeline(self, *args: Any, **options: Any) -> Any:
         return self._connected().pipeline(*args, **options)
-
-    def register_script(self, script: Any) -> Script:
-        # As bytes: to encode a text, redis-py asks the client for its encoder, and so would contact the cluster.
-        return Script(cast(RedisCluster, self), script.encode())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected(), name)

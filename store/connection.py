@@ -22,6 +22,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConn
 
 from store.cluster import LazyCluster
 from store.durability import AS_REDIS, Durability, proving
+from store.parser import Parser
 
 #: seconds a health probe waits; it is repeated only when its connection turns out to be closed
 HEALTH_TIMEOUT = 0.5
@@ -76,13 +77,15 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry, durabi
                 _hosts(parts, _SENTINEL_PORT), sentinel_kwargs={"retry": retry, **timeouts, **_of_sentinels(parts)}
             )
             pool = SentinelConnectionPool(
-                name, sentinels, db=int(database or 0), **bounds, **timeouts, **_credentials(parts)
+                name, sentinels, db=int(database or 0), parser_class=Parser, **bounds, **timeouts, **_credentials(parts)
             )
             return Redis(connection_pool=pool)
         case _:
             # A request that finds every connection busy waits half a timeout for one, then gets 503.
             return Redis(
-                connection_pool=BlockingConnectionPool.from_url(url, timeout=timeout / 2, **bounds, **timeouts)
+                connection_pool=BlockingConnectionPool.from_url(
+                    url, timeout=timeout / 2, parser_class=Parser, **bounds, **timeouts
+                )
             )
 
 

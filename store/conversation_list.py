@@ -6,8 +6,10 @@ from typing import Any
 
 from redis import Redis
 
+from store.conversation_pages import VERSION, ConversationPages, Form
 from store.keys import APP_FIELD, ConversationKeys
 from store.listing import Cursor, Filter, Listing
+from store.scripts import Scripts
 from wire import ConversationId
 
 #: conversations that are read at once where the listing cannot decide, and how often for one page
@@ -16,7 +18,7 @@ READ, MOST_READS = 200, 5
 WAITING = "waiting_for_confirmation"
 
 #: fields of a conversation's hash that are text, JSON, or JSON of an app conversation
-_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "revision", "groups"]
+_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
 _JSON = ["title", "tags"]
 _OF_APP = ["parent_conversation_id", "llm_model"]
 _FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
@@ -25,9 +27,10 @@ _FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
 class ConversationList:
     """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
 
-    def __init__(self, redis: "Redis", listing: Listing) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
         self._redis = redis
         self._listing = listing
+        self._pages = ConversationPages(redis, scripts, listing, self.get_many)
 
     def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
         """Summaries in the order of the ids, None for an id that is unknown.
@@ -52,25 +55,27 @@ class ConversationList:
             state["pending"] = sum("decided" not in json.loads(record) for record in records)
 
     def page(
-        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
-    ) -> tuple[list[dict[str, Any]], Cursor | None]:
-        """One page of summaries by `created`, `updated` or `title`, and the next page's cursor.
+        self, filters: Filter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[bytes], Cursor | None]:
+        """One page of summaries in a form, by `created`, `updated` or `title`, and the next page's cursor.
 
-        The cost is that of `Listing.page` and one read; with the filter `tag` up to MOST_READS times that. A page may
-        be shorter than the limit and not the last. Each wrong entry of the listing that the page meets is corrected.
+        The cost is that of `ConversationPages.page`; with the filter `tag` that of `Listing.page` and one read, up to
+        MOST_READS times. A page may be shorter than the limit and not the last. Each wrong entry of the listing that
+        the page meets is corrected.
         """
-        found: list[dict[str, Any]] = []
+        if filters.tag is None:
+            return self._pages.page(filters, form, by=by, descending=descending, limit=limit, start=start)
+        found: list[bytes] = []
         for _ in range(MOST_READS):
-            most = limit - len(found) if filters.tag is None else READ
-            entries, start = self._listing.page(filters, by=by, descending=descending, limit=most, start=start)
+            entries, start = self._listing.page(filters, by=by, descending=descending, limit=READ, start=start)
             for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
                 self._listing.correct(entry, state)
                 if state is None or not filters.passes(state):
                     continue
                 if len(found) == limit:
                     return found, (entry.at, entry.id)
-                found.append(state)
-            if filters.tag is None or start is None or len(found) == limit:
+                found.append(form.show(state))
+            if start is None or len(found) == limit:
                 break
         return found, start
 

@@ -134,18 +134,6 @@ class Conversations:
             read_state(stored, names) if stored else None for stored, names in zip(*[iter(replies)] * 2, strict=True)
         ]
 
-    def search(
-        self,
-        *,
-        status: str | None = None,
-        by: str = "created",
-        descending: bool = True,
-        limit: int = 100,
-        start: Cursor | None = None,
-    ) -> tuple[list[dict[str, Any]], Cursor | None]:
-        """One page of all or of a status, by time of creation or last change, and the next page's cursor."""
-        return self.page(Filter(statuses=_one(status)), by=by, descending=descending, limit=limit, start=start)
-
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[dict[str, Any]], Cursor | None]:

@@ -35,14 +35,14 @@ class DataVersion:
         self._probe = probe
         self._listing = listing
         self._sealer = sealer
-        self._is_current = False
+        self.is_current = False
 
     def ensure(self) -> None:
         """Migrate older data. A migration that was interrupted begins again, and every step of it may be repeated.
 
         Raises NewerData, SecretsRefused where older data have keys and no key is set, or one of UNAVAILABLE.
         """
-        if self._is_current:
+        if self.is_current:
             return
         found = self._found()
         if found > VERSION:
@@ -56,7 +56,7 @@ class DataVersion:
         if found < 5:
             migrate_to_5(self._redis, self._listing)
         self._redis.set(DATA_VERSION, VERSION)
-        self._is_current = True
+        self.is_current = True
 
     def _found(self) -> int:
         stored: Any = self._probe.get(DATA_VERSION)

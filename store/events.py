@@ -187,7 +187,7 @@ class EventLog:
             events = self._scripts.page_events(root, args)
         if events is None:
             raise ConversationNotFound
-        size = min(limit, sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events))))
+        size = min(limit, _fitting(events))
         following = json.loads(events[size])["id"] if len(events) > size else None
         return events[:size], following
 
@@ -264,6 +264,13 @@ class EventLog:
             for position in matches(chunk, needle, source)
             if (since is None or position.at >= float(since)) and (until is None or position.at < float(until))
         ]
+
+
+def _fitting(events: Sequence[bytes]) -> int:
+    """How many of the first events fit into PAGE_BYTES."""
+    if sum(map(len, events)) <= PAGE_BYTES:
+        return len(events)
+    return sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events)))
 
 
 def _words(event: Event, is_checked: bool, fetched: bool) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ else
       or redis.call('ZCARD', key) - rank(key, cursor, cursor_id, true)
   end
   local found = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, start, start + scan - 1, 'WITHSCORES')
-  for i = 1, #found, 2 do ids[#ids + 1], places[#places + 1] = found[i], found[i + 1] end
+  for i = 1, #found / 2 do ids[i], places[i] = found[2 * i - 1], found[2 * i] end
 end
 if #ids == 0 then return {{}, {}} end
 
@@ -71,17 +71,24 @@ local function is_beyond(i)
   return tonumber(places[i]) < since[by]
 end
 
-local page, following = {}, {}
+local has_filters = table.concat(ARGV, '', 8, 14) ~= ''
+local found, following = {}, {}
 for i, id in ipairs(ids) do
-  if is_beyond(i) then break end
-  local is_match = passes(i)
-  if i == scan or (is_match and #page == 3 * most) then
+  if has_filters and is_beyond(i) then break end
+  local is_match = not has_filters or passes(i)
+  if i == scan or (is_match and #found == most) then
     following = {places[i], id}
     break
   end
-  if is_match then
-    page[#page + 1], page[#page + 2] = id, places[i]
-    page[#page + 1] = string.match(redis.call('HGET', root .. ':revisions', id) or '0', '^%S+')
-  end
+  if is_match then found[#found + 1] = i end
+end
+if #found == 0 then return {following, {}} end
+
+local page = {}
+for place, i in ipairs(found) do page[place] = ids[i] end
+local listed = redis.call('HMGET', root .. ':revisions', unpack(page))
+for place, i in ipairs(found) do
+  page[3 * place - 2], page[3 * place - 1] = ids[i], places[i]
+  page[3 * place] = string.match(listed[place] or '0', '^%S+')
 end
 return {following, page}

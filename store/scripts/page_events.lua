@@ -15,46 +15,60 @@
 if redis.call('EXISTS', root) == 0 then return false end
 local kind, source, lowest, highest, order, most, cursor_at, cursor_seq = unpack(ARGV)
 most = tonumber(most)
+local ascending, chosen = order == 'asc', matching_pairs(kind, source)
+local CHUNK = math.ceil(most / math.max(#chosen, 1)) + 8 -- members of one pair that are read at once
 
--- The selected part of one sorted set, as far as this page can need it, in the wanted order.
+-- Reads the next members of a run, in the order of the sorted set.
+local function read_chunk(run)
+  local key, first, last = run.key, run.first, run.last
+  if ascending then
+    last = math.min(last, first + CHUNK - 1)
+    run.first = last + 1
+  else
+    first = math.max(first, last - CHUNK + 1)
+    run.last = first - 1
+  end
+  run.found = redis.call('ZRANGE', key, first, last, 'WITHSCORES')
+  run.at, run.stop = 1, #run.found - 1
+  if not ascending then run.at, run.stop = run.stop, run.at end
+end
+
+-- Moves a run to its next member; false where there is none.
+local function step(run)
+  if run.at ~= run.stop then
+    run.at = run.at + (ascending and 2 or -2)
+  elseif run.first <= run.last then
+    read_chunk(run)
+  else
+    return false
+  end
+  run.seq, run.score = tonumber(run.found[run.at]), tonumber(run.found[run.at + 1])
+  return true
+end
+
+-- The selected part of one sorted set, as far as this page can need it, at its first member in the wanted order; nil
+-- where it is empty.
 local function run_of(key)
   local first = lowest == '-inf' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. lowest)
   local last = redis.call('ZCOUNT', key, '-inf', highest) - 1
-  if order == 'asc' then
-    if cursor_at ~= '' then first = math.max(first, rank(key, cursor_at, cursor_seq, false)) end
-    last = math.min(last, first + most - 1)
-  else
-    if cursor_at ~= '' then last = math.min(last, rank(key, cursor_at, cursor_seq, true) - 1) end
-    first = math.max(first, last - most + 1)
-  end
-  if first > last then return nil end
-  local found = redis.call('ZRANGE', key, first, last, 'WITHSCORES')
-  local run = {at = 1, step = 1, stop = #found / 2}
-  if order == 'desc' then run = {at = #found / 2, step = -1, stop = 1} end
-  run.found = found
-  return run
+  if cursor_at ~= '' and ascending then first = math.max(first, rank(key, cursor_at, cursor_seq, false)) end
+  if cursor_at ~= '' and not ascending then last = math.min(last, rank(key, cursor_at, cursor_seq, true) - 1) end
+  local run = {key = key, first = first, last = last}
+  return step(run) and run or nil
 end
 
 local runs = {}
-for _, pair in ipairs(matching_pairs(kind, source)) do
-  local run = run_of(root .. ':at:' .. pair)
-  if run then runs[#runs + 1] = run end
-end
-
-local function head(run)
-  return tonumber(run.found[2 * run.at]), run.found[2 * run.at - 1]
-end
+for _, pair in ipairs(chosen) do runs[#runs + 1] = run_of(root .. ':at:' .. pair) end
 
 local page = {}
 while #page < most and #runs > 0 do
-  local best, best_score, best_member = 1, head(runs[1])
+  local best, place = runs[1], 1
   for i = 2, #runs do
-    local score, member = head(runs[i])
-    local earlier = score < best_score or (score == best_score and member < best_member)
-    if earlier == (order == 'asc') then best, best_score, best_member = i, score, member end
+    local run = runs[i]
+    local is_earlier = run.score < best.score or (run.score == best.score and run.seq < best.seq)
+    if is_earlier == ascending then best, place = run, i end
   end
-  page[#page + 1] = tonumber(best_member)
-  local run = runs[best]
-  if run.at == run.stop then table.remove(runs, best) else run.at = run.at + run.step end
+  page[#page + 1] = best.seq
+  if not step(best) then table.remove(runs, place) end
 end
 return events_of(page, tonumber(ARGV[9]))

@@ -12,7 +12,6 @@ from store.change_keys import MOST_CHANGES
 from store.errors import FellBehind, Stopping, TooManyFollowers
 from store.keys import ListingKeys
 from store.list_stream import ListFollower
-from store.listing import Filter
 from tests.conftest import SECRET_KEY, action, as_events, message, status
 from tests.round_trips import counted
 from tests.servers import wait_until
@@ -112,7 +111,7 @@ def test_a_change_has_the_item_as_the_list_has_it(store, follow, make):
 
     [changed] = follow(0).next(5.0)
 
-    [item], _ = store.conversation_list.page(Filter(), by="updated", descending=True, limit=9, start=None)
+    [item] = store.conversation_list.get_many([one])
     assert json.loads(changed.raw) == item
     assert (item["pending"], item["execution_status"]) == (1, "waiting_for_confirmation")
 

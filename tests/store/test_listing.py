@@ -285,7 +285,9 @@ def test_a_page_with_a_deleted_conversation_is_shorter_and_not_the_last(store, l
     with undelivered(listing):
         store.conversations.delete(gone)
 
-    items, (_, following) = store.conversations.search(by="created", descending=False, limit=1)
+    items, (_, following) = store.conversations.page(
+        module.Filter(), by="created", descending=False, limit=1, start=None
+    )
 
     assert (items, following) == ([], others[0])
     assert searched(store, by="created", descending=False, limit=1) == others
