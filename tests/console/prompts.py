@@ -7,6 +7,12 @@ from tests.console import Browser
 from tests.servers import wait_until
 
 
+def known(browser: Browser) -> None:
+    """Wait until the page knows what waits in the inbox."""
+    inbox = browser.find("inbox")
+    wait_until(lambda: not inbox.find_elements("css selector", "[aria-busy]"), "the list of what waits")
+
+
 def pending(browser: Browser, action: dict) -> WebElement:
     """The prompt of an action, as soon as it is shown."""
     return browser.find(f"pending-{action['id']}")

@@ -6,14 +6,15 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.conftest import action
-from tests.console.prompts import choose, click_here, hold, pending, press, rest_on, steady
+from tests.console.prompts import choose, click_here, hold, known, pending, press, rest_on, steady
 from tests.servers import wait_until
 
 
 @pytest.fixture
 def inbox(browser):
+    """The inbox, as soon as it knows what waits: what comes from then on stands in the order in which it came."""
     browser.open("inbox")
-    browser.find("inbox")
+    known(browser)
     return browser
 
 
@@ -144,7 +145,7 @@ def test_several_are_decided_at_once_in_one_request_for_each_conversation(inbox,
     first, second = waits(*actions[:2]), waits(actions[2])
 
     for one in actions:
-        inbox.find("choose", pending(inbox, one)).click()
+        inbox.find("choose", steady(inbox, one)).click()
     bar = inbox.find("several")
     assert "3 chosen" in bar.text
     inbox.find("reject-chosen").click()
