@@ -7,6 +7,7 @@ from flask import Flask, Response
 from redis import Redis
 
 from config import Config
+from meter import Meter
 
 
 def sorted_set(conversation_id: str) -> str:
@@ -22,6 +23,7 @@ def create_app() -> Flask:
     # What gunicorn.conf.py runs beside the requests, and ends: here nothing.
     app.extensions["expiry"] = SimpleNamespace(run=lambda stop: stop.wait())
     app.extensions["store"] = SimpleNamespace(followers=SimpleNamespace(stop=lambda: None))
+    app.extensions["meter"] = Meter()
     redis = Redis.from_url(os.environ["REDIS_URL"])
 
     @app.get("/api/conversations/<conversation_id>/events/count")
