@@ -5,7 +5,6 @@ clock for all processes of a machine. An action bears the time of its sending.
 """
 
 import json
-import multiprocessing
 import re
 import selectors
 import signal
@@ -18,14 +17,11 @@ from typing import Any
 
 from bench import corpus, load, servers
 from bench.measure import Effort, Row
-from bench.sockets import Received
+from bench.received import TIMEOUT, Received, received
 from wire import ConversationId
 
 #: actions of one conversation, and workers of each of the two servers
 _ACTIONS, _WORKERS = 10, 2
-
-#: seconds after which an action that has not arrived counts as lost
-_TIMEOUT = 30.0
 
 #: the last event of a snapshot, and an opened action
 _READY, _OPENED = b"event: ready\n", re.compile(rb"event: opened\nid: \S+\ndata: (.*)\n\n")
@@ -38,17 +34,17 @@ def rows(effort: Effort) -> list[Row]:
         servers.gunicorn("app:create_app()", url, _WORKERS) as one,
         servers.gunicorn("app:create_app()", url, _WORKERS) as two,
     ):
-        received = _measure([one, two], effort)
+        found = _measure([one, two], effort)
     return [
         Row(
             f"{effort.inbox_streams} inbox streams on 2 servers of {_WORKERS} workers, {effort.inbox_rate} actions/s: "
             "from append to the client's hand, p99",
-            received.percentile(0.99),
+            found.percentile(0.99),
             " ms",
-            f"p50 {received.percentile(0.5):.1f} ms, largest {received.percentile(1):.1f} ms; "
-            f"{len(received.latencies):,} deliveries in {received.seconds:.1f} s, each action once",
+            f"p50 {found.percentile(0.5):.1f} ms, largest {found.percentile(1):.1f} ms; "
+            f"{len(found.latencies):,} deliveries in {found.seconds:.1f} s, each action once",
             most=250,
-            raw={"p50": received.percentile(0.5), "p99": received.percentile(0.99), "unit": "ms"},
+            raw={"p50": found.percentile(0.5), "p99": found.percentile(0.99), "unit": "ms"},
         )
     ]
 
@@ -59,25 +55,11 @@ def _measure(ports: list[int], effort: Effort) -> Received:
     for conversation_id in conversations:
         policy = {"conversation_id": conversation_id, "confirmation_policy": {"kind": "AlwaysConfirm"}}
         load.create(ports[0], "/api/conversations", json.dumps(policy).encode())
-    ours, theirs = multiprocessing.Pipe()
-    listener = multiprocessing.get_context("fork").Process(
-        target=_listen, args=(theirs, ports, effort.inbox_streams, effort.inbox_actions), daemon=True
+    return received(
+        _listen,
+        (ports, effort.inbox_streams, effort.inbox_actions),
+        lambda: _append(ports, conversations, effort),
     )
-    listener.start()
-    theirs.close()
-    try:
-        ours.recv()  # every stream has had its snapshot
-        start = time.monotonic()
-        _append(ports, conversations, effort)
-        if not ours.poll(_TIMEOUT):
-            raise RuntimeError("streams did not receive everything")
-        answer = ours.recv()
-    finally:
-        listener.terminate()
-        listener.join()
-    if isinstance(answer, str):
-        raise RuntimeError(answer)
-    return Received(answer, time.monotonic() - start)
 
 
 def _append(ports: list[int], conversations: list[ConversationId], effort: Effort) -> None:
@@ -128,19 +110,19 @@ def _listen(pipe: Connection, ports: list[int], streams: int, actions: int) -> N
     pipe.send("open")
     latencies: list[float] = []
     while len(latencies) < streams * actions:
-        for key, _ in selector.select(_TIMEOUT):
+        for key, _ in selector.select(TIMEOUT):
             key.data.receive(latencies)
     expected = {f"run {number}" for number in range(actions)}
     wrong = [one for one in listeners if len(one.received) != actions or set(one.received) != expected]
     pipe.send(f"an action is missing or doubled: {wrong[0].received}" if wrong else latencies)
-    time.sleep(_TIMEOUT)
+    time.sleep(TIMEOUT)
 
 
 class _Listener:
     """One client with the least protocol that a stream needs: without chunks, as HTTP/1.0 has none."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         self.socket.sendall(b"GET /api/v1/pending-actions/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")
         self.received: list[str] = []
         self._unread = b""

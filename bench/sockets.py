@@ -5,7 +5,6 @@ Both read `time.monotonic`, which is one clock for all processes of a machine; a
 
 import base64
 import json
-import multiprocessing
 import os
 import selectors
 import signal
@@ -19,12 +18,10 @@ from typing import Any
 
 from bench import corpus, load, servers
 from bench.measure import Effort, Row
+from bench.received import TIMEOUT, Received, received
 from wire import ConversationId
 
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
-
-#: seconds after which an event that has not arrived counts as lost
-_TIMEOUT = 30.0
 
 #: events in one request of the burst
 _BATCH = 100
@@ -46,7 +43,7 @@ def rows(effort: Effort) -> list[Row]:
             f"{what}, {effort.socket_rate} events/s: from append to the client's hand, p99",
             steady.percentile(0.99),
             " ms",
-            f"p50 {steady.percentile(0.5):.1f} ms, largest {steady.percentile(1):.1f} ms; {steady.summary}",
+            f"p50 {steady.percentile(0.5):.1f} ms, largest {steady.percentile(1):.1f} ms; {_summary(steady)}",
             most=25,
             raw={"p50": steady.percentile(0.5), "p99": steady.percentile(0.99), "unit": "ms"},
         ),
@@ -54,26 +51,14 @@ def rows(effort: Effort) -> list[Row]:
             f"{what}, in batches of {_BATCH} as fast as they are taken: deliveries",
             len(burst.latencies) / burst.seconds,
             "/s",
-            f"p99 {burst.percentile(0.99):.0f} ms; {burst.summary}",
+            f"p99 {burst.percentile(0.99):.0f} ms; {_summary(burst)}",
             raw={"deliveries": len(burst.latencies), "seconds": burst.seconds},
         ),
     ]
 
 
-class Received:
-    """All deliveries of one measurement: seconds from sending to receiving, and seconds in all."""
-
-    def __init__(self, latencies: list[float], seconds: float) -> None:
-        self.latencies = sorted(latencies)
-        self.seconds = seconds
-
-    def percentile(self, share: float) -> float:
-        """In milliseconds."""
-        return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
-
-    @property
-    def summary(self) -> str:
-        return f"{len(self.latencies):,} deliveries in {self.seconds:.1f} s, each event once and in order"
+def _summary(found: Received) -> str:
+    return f"{len(found.latencies):,} deliveries in {found.seconds:.1f} s, each event once and in order"
 
 
 def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:
@@ -85,25 +70,11 @@ def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]]
     expected = [
         sorted(number for batch in batches[at::_CONVERSATIONS] for number in batch) for at in range(_CONVERSATIONS)
     ]
-    ours, theirs = multiprocessing.Pipe()
-    listener = multiprocessing.get_context("fork").Process(
-        target=_listen, args=(theirs, port, conversations, effort.sockets, expected), daemon=True
+    return received(
+        _listen,
+        (port, conversations, effort.sockets, expected),
+        lambda: _append(port, conversations, batches, rate),
     )
-    listener.start()
-    theirs.close()
-    try:
-        ours.recv()  # every socket is open
-        start = time.monotonic()
-        _append(port, conversations, batches, rate)
-        if not ours.poll(_TIMEOUT):
-            raise RuntimeError("sockets did not receive everything")
-        answer = ours.recv()
-    finally:
-        listener.terminate()
-        listener.join()
-    if isinstance(answer, str):
-        raise RuntimeError(answer)
-    return Received(answer, time.monotonic() - start)
 
 
 def _append(port: int, conversations: list[ConversationId], batches: list[list[int]], rate: float | None) -> None:
@@ -151,18 +122,18 @@ def _listen(
     latencies: list[float] = []
     waiting = sum(bool(listener.left) for listener in listeners)
     while waiting:
-        for key, _ in selector.select(_TIMEOUT):
+        for key, _ in selector.select(TIMEOUT):
             waiting -= key.data.receive(latencies)
     wrong = [listener.received for listener in listeners if listener.received != listener.expected]
     pipe.send(f"an event is missing, doubled or out of order: {wrong[0]}" if wrong else latencies)
-    time.sleep(_TIMEOUT)
+    time.sleep(TIMEOUT)
 
 
 class _Listener:
     """One client with the least protocol that an idle connection needs."""
 
     def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         key = base64.b64encode(os.urandom(16)).decode()
         self.socket.sendall(
             f"GET /sockets/events/{conversation_id} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
