@@ -19,9 +19,9 @@ export const nameOf = (item) => `${item.conversation_id} ${item.action_id}`;
 let known = new Map();
 let isReady = false;
 
-/** Compares the times when two items began to wait. */
+/** Compares the times when two items began to wait. 0: they came together, and stay in the order of the agent's log. */
 export function byAge(a, b) {
-  return a.since < b.since ? -1 : a.since > b.since ? 1 : nameOf(a) < nameOf(b) ? -1 : 1;
+  return a.since < b.since ? -1 : a.since > b.since ? 1 : 0;
 }
 
 const HANDLERS = {

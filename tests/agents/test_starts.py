@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
@@ -73,8 +74,16 @@ def test_of_many_requests_for_one_id_one_makes_the_start_task(make, conversation
 
 def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_is_anew(make, conversation):
     store = make()
+    have_begun = Barrier(3)
+
+    def begin_together():
+        begun = begin(store, conversation)
+        have_begun.wait(30)
+        return begun
+
     with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(wait, store, conversation) for _ in range(2)]
+        waiting = [pool.submit(started, store, conversation, begin_together) for _ in range(2)]
+        have_begun.wait(30)
         claimed = claim(store)
         store.start_tasks.fail(*claimed, "why", Failure(422, [{"msg": "why"}]))
         failures = [one.exception(30) for one in waiting]
