@@ -29,6 +29,8 @@ class Effort:
     sandboxes: int = 20
     rests: int = 100
     notifications: int = 200
+    crowd: int = 1_000
+    good_requests: int = 500
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -51,6 +53,8 @@ QUICK = Effort(
     sandboxes=4,
     rests=3,
     notifications=5,
+    crowd=20,
+    good_requests=30,
 )
 
 

@@ -87,13 +87,14 @@ def _append(port: int, conversations: list[ConversationId], batches: list[list[i
                 time.sleep(max(0.0, start + index * len(batch) / rate - time.monotonic()))
             connection = opened[index % _CONNECTIONS]
             path = f"/api/v1/webhooks/events/{conversations[index % _CONVERSATIONS]}"
-            body = json.dumps([_event(number) for number in batch]).encode()
+            body = json.dumps([message(number) for number in batch]).encode()
             connection.send_next(iter([load.post(path, body)]))
             while connection.receive() is None:
                 pass
 
 
-def _event(number: int) -> dict[str, Any]:
+def message(number: int) -> dict[str, Any]:
+    """An event of about 600 bytes that bears the time of its sending."""
     stamp = f"2026-01-01T00:00:{number % 60:02d}"
     content = [{"type": "text", "text": "x" * 300}]
     return {
@@ -113,7 +114,7 @@ def _listen(
     """Open the sockets, report that, receive every event; send back the latencies in seconds, or the error."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     listeners = [
-        _Listener(port, conversations[at % _CONVERSATIONS], expected[at % _CONVERSATIONS]) for at in range(sockets)
+        Listener(port, conversations[at % _CONVERSATIONS], expected[at % _CONVERSATIONS]) for at in range(sockets)
     ]
     selector = selectors.DefaultSelector()
     for listener in listeners:
@@ -129,7 +130,7 @@ def _listen(
     time.sleep(TIMEOUT)
 
 
-class _Listener:
+class Listener:
     """One client with the least protocol that an idle connection needs."""
 
     def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:
