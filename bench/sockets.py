@@ -163,13 +163,14 @@ class Listener:
         return left > 0 >= self.left
 
     def _frames(self) -> Iterator[bytes]:
-        """The payloads of the whole frames that have come; a server's are neither masked nor split."""
+        """The payloads of the whole texts that have come; a server's are neither masked nor split."""
         while len(self._unread) >= 2:
-            size, start = self._unread[1], 2
+            opcode, size, start = self._unread[0] & 0x0F, self._unread[1], 2
             if size >= 126:
                 start = 4 if size == 126 else 10
                 size = int.from_bytes(self._unread[2:start], "big")
             if len(self._unread) < start + size:
                 return
             payload, self._unread = self._unread[start : start + size], self._unread[start + size :]
-            yield payload
+            if opcode == 1:  # no ping
+                yield payload

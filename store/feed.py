@@ -27,6 +27,9 @@ from wire import ConversationId, Seq
 #: most events, and most bytes, of one page
 PAGE, _PAGE_BYTES = 100, 256 * 1024
 
+#: followers that are woken at once; each wakes the next, so that requests have a turn between them
+_WOKEN_AT_ONCE = 16
+
 #: seconds before a store that did not answer is asked again
 _RETRY_SECONDS = 0.5
 
@@ -69,6 +72,7 @@ class Feed(ABC):
         self.stale = False
         self._reading = False
         self._received = 0
+        self._waiting = self._to_wake = 0
         self._size = 0
         self._ring_bytes = ring_bytes
         self._shared: tuple[int, Any] = (-1, None)
@@ -128,7 +132,22 @@ class Feed(ABC):
             self.first += 1
             self._size -= len(gone.raw)
             self.dropped = gone.seq or self.dropped
-        self.changed.notify_all()
+        self.changed.notify(_WOKEN_AT_ONCE)
+        self._to_wake = self._waiting - _WOKEN_AT_ONCE
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a change, as one that holds `changed`; False at the timeout, which is in seconds.
+
+        Who returns wakes one of those that waited before the last entries came: they wait in a queue.
+        """
+        self._waiting += 1
+        try:
+            return self.changed.wait(timeout)
+        finally:
+            self._waiting -= 1
+            if self._to_wake > 0:
+                self._to_wake -= 1
+                self.changed.notify()
 
     def index_after(self, seq: Seq) -> int | None:
         """Index of the first entry after a seq; None while the ring does not reach back to that seq."""
@@ -224,7 +243,7 @@ class Follower:
                         return taken
                     if feed.take_reading():
                         break
-                    if not feed.changed.wait(max(0.0, deadline - time.monotonic())):
+                    if not feed.wait(max(0.0, deadline - time.monotonic())):
                         return []
             if self.index is None:
                 return self._replay()
