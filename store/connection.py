@@ -38,6 +38,10 @@ _CONNECTIONS: dict[str, Any] = {
 }
 
 
+class WaitingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Connections to the primary; who finds all of them busy waits for one, as with one server."""
+
+
 @dataclass(frozen=True)
 class Clients:
     """The connections of one process: for commands, for the subscriber, and for health probes."""
@@ -67,6 +71,8 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry, durabi
     kind = proving(_CONNECTIONS[parts.scheme], durability, timeout)
     bounds: dict[str, Any] = {"max_connections": max_connections, "retry": retry, "connection_class": kind}
     timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    # A request that finds every connection busy waits half a timeout for one, then gets 503.
+    waiting: dict[str, Any] = {"timeout": timeout / 2, "parser_class": Parser, **bounds, **timeouts}
     match parts.scheme:
         case "redis+cluster":
             cluster = LazyCluster(_hosts(parts, _REDIS_PORT), timeout=timeout, **bounds, **_credentials(parts))
@@ -76,17 +82,10 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry, durabi
             sentinels = Sentinel(
                 _hosts(parts, _SENTINEL_PORT), sentinel_kwargs={"retry": retry, **timeouts, **_of_sentinels(parts)}
             )
-            pool = SentinelConnectionPool(
-                name, sentinels, db=int(database or 0), parser_class=Parser, **bounds, **timeouts, **_credentials(parts)
-            )
+            pool = WaitingSentinelPool(name, sentinels, db=int(database or 0), **waiting, **_credentials(parts))
             return Redis(connection_pool=pool)
         case _:
-            # A request that finds every connection busy waits half a timeout for one, then gets 503.
-            return Redis(
-                connection_pool=BlockingConnectionPool.from_url(
-                    url, timeout=timeout / 2, parser_class=Parser, **bounds, **timeouts
-                )
-            )
+            return Redis(connection_pool=BlockingConnectionPool.from_url(url, **waiting))
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:

@@ -113,6 +113,26 @@ def test_passwords_and_users_in_a_url_of_sentinels_are_percent_decoded(tmp_path,
         assert commands.acl_whoami() == user
 
 
+def test_who_finds_all_connections_to_the_primary_of_sentinels_busy_waits_for_one(tmp_path):
+    port, sentinel_port = free_port(), free_port()
+    settings = tmp_path / "sentinel.conf"
+    settings.write_text(f"port {sentinel_port}\ndir {tmp_path}\nsentinel monitor main 127.0.0.1 {port} 1\n")
+    primary, sentinel = [redis_program(), "--port", str(port), "--save", ""], [redis_program(), str(settings)]
+    silent = {"stdout": subprocess.DEVNULL}
+    with running(primary, **silent), running([*sentinel, "--sentinel"], **silent):
+        admin = Redis(port=port, retry=None)
+        wait_until(admin.ping, "the primary")
+        commands = connect(f"redis+sentinel://127.0.0.1:{sentinel_port}/main", timeout=60, max_connections=1).commands
+        wait_until(commands.ping, "the sentinel")
+
+        busy = threading.Thread(target=commands.blpop, args=(["queue"], 50))
+        busy.start()
+        wait_until(lambda: admin.info("clients")["blocked_clients"] == 1, "a busy connection")
+        threading.Timer(0.5, admin.rpush, ("queue", "end")).start()
+        assert commands.ping()
+        busy.join()
+
+
 @pytest.mark.parametrize(
     ("hosts", "nodes"),
     [
