@@ -22,6 +22,7 @@ from bench import (
     sandboxes,
     sockets,
     timeline,
+    units,
 )
 from bench.measure import QUICK, Effort
 
@@ -41,6 +42,7 @@ _SUBJECTS = {
     "sandboxes": sandboxes.rows,
     "rests": rests.rows,
     "timeline": timeline.rows,
+    "units": units.rows,
 }
 
 

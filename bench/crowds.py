@@ -4,6 +4,7 @@ The good client is one keep-alive connection that counts, reads a page and appen
 """
 
 import json
+import math
 import multiprocessing
 import selectors
 import signal
@@ -34,16 +35,16 @@ _SLOWNESS = 0.5
 _MOST = 10
 
 #: runs in a process of its own, and sends "open" once the crowd is there: (pipe, port, conversation, number)
-_Crowd = Callable[[Connection, int, ConversationId, int], None]
+Crowd = Callable[[Connection, int, ConversationId, int], None]
 
 
 def rows(effort: Effort) -> list[Row]:
     """The good client's p99 beside each crowd, against its p99 alone just before."""
     random = Random(15)
-    crowds: list[tuple[str, _Crowd, int]] = [
+    crowds: list[tuple[str, Crowd, int]] = [
         (f"{effort.crowd:,} connections that send a head byte by byte", _slow_heads, effort.crowd),
-        (f"{effort.crowd:,} silent sockets", _silent_sockets, effort.crowd),
-        (f"{2 * effort.crowd:,} followers of one conversation, {_EVENTS} events/s", _followers, 2 * effort.crowd),
+        (f"{effort.crowd:,} silent sockets", silent_sockets, effort.crowd),
+        (f"{2 * effort.crowd:,} followers of one conversation, {_EVENTS} events/s", followers, 2 * effort.crowd),
         (f"{_FLOOD} connections that append to one conversation as fast as they can", _flood, _FLOOD),
     ]
     with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
@@ -53,7 +54,7 @@ def rows(effort: Effort) -> list[Row]:
         found = []
         for what, crowd, number in crowds:
             alone = _good_client(port, own, effort)
-            with _beside(crowd, port, theirs, number):
+            with beside(crowd, port, theirs, number):
                 found.append((what, alone, _good_client(port, own, effort)))
     return [_row(*one) for one in found]
 
@@ -96,7 +97,7 @@ def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
 
 
 @contextmanager
-def _beside(crowd: _Crowd, port: int, conversation_id: ConversationId, number: int) -> Iterator[None]:
+def beside(crowd: Crowd, port: int, conversation_id: ConversationId, number: int) -> Iterator[None]:
     """A crowd in a process of its own, until the block ends. Raises RuntimeError where it ended before."""
     ours, theirs = multiprocessing.Pipe()
     arguments = (theirs, port, conversation_id, number)
@@ -105,16 +106,16 @@ def _beside(crowd: _Crowd, port: int, conversation_id: ConversationId, number: i
     theirs.close()
     try:
         if not ours.poll(TIMEOUT) or ours.recv() != "open":
-            raise RuntimeError(f"the crowd of {crowd.__name__} did not come")
+            raise RuntimeError(f"the crowd of {crowd} did not come")
         yield
         if not process.is_alive():
-            raise RuntimeError(f"the crowd of {crowd.__name__} left early")
+            raise RuntimeError(f"the crowd of {crowd} left early")
     finally:
         process.terminate()
         process.join()
 
 
-def _run(crowd: _Crowd, arguments: tuple[Connection, int, ConversationId, int]) -> None:
+def _run(crowd: Crowd, arguments: tuple[Connection, int, ConversationId, int]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     crowd(*arguments)
 
@@ -140,29 +141,30 @@ def _slow(port: int, head: bytes) -> socket.socket:
     return connection
 
 
-def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
+def silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
+    """Sockets that neither read nor write."""
     sockets = [Listener(port, conversation_id, []) for _ in range(number)]
     pipe.send("open")
     time.sleep(TIMEOUT * len(sockets))
 
 
-def _followers(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
-    """Sockets that read all, while events come."""
+def followers(pipe: Connection, port: int, conversation_id: ConversationId, number: int, rate: float = _EVENTS) -> None:
+    """Sockets that read all, while so many events a second come."""
     sockets = [Listener(port, conversation_id, []) for _ in range(number)]
     selector = selectors.DefaultSelector()
     for one in sockets:
         selector.register(one.socket, selectors.EVENT_READ, one.socket)
     requests = _appends(conversation_id)
     pipe.send("open")
-    following = time.monotonic()
+    following = time.monotonic() if rate else math.inf
     with closing(load.Connection(port)) as connection:
         while True:
             if time.monotonic() >= following:
-                following += 1 / _EVENTS
+                following += 1 / rate
                 connection.send_next(requests)
                 while connection.receive() is None:
                     pass
-            for key, _ in selector.select(max(0.0, following - time.monotonic())):
+            for key, _ in selector.select(min(TIMEOUT, max(0.0, following - time.monotonic()))):
                 key.fileobj.recv(65536)  # type: ignore[union-attr]
 
 

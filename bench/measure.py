@@ -31,6 +31,7 @@ class Effort:
     notifications: int = 200
     crowd: int = 1_000
     good_requests: int = 500
+    units: int = 10_000
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -55,6 +56,7 @@ QUICK = Effort(
     notifications=5,
     crowd=20,
     good_requests=30,
+    units=200,
 )
 
 
