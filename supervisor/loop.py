@@ -24,6 +24,7 @@ from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
+from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
@@ -56,6 +57,7 @@ class Loop:
         files: Files,
         driver: StartDriver,
         checker: Checker,
+        pools: WarmPools,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -71,6 +73,7 @@ class Loop:
         self._files = files
         self._driver = driver
         self._checker = checker
+        self._pools = pools
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
@@ -134,6 +137,7 @@ class Loop:
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
         self._submit("queued messages", self._messages.drive_due)
+        self._submit("warm sandboxes", self._pools.fill)
         self._submit("checks", self._checker.check_due)
         self._submit("approvals", self._store.approval_checks.sweep)
         return starting > 0
