@@ -21,6 +21,7 @@ from bench import (
     sandboxes,
     sockets,
     timeline,
+    warm,
 )
 from bench.measure import QUICK, Effort
 
@@ -38,6 +39,7 @@ _SUBJECTS = {
     "notifications": notifications.rows,
     "sandboxes": sandboxes.rows,
     "rests": rests.rows,
+    "warm": warm.rows,
     "timeline": timeline.rows,
 }
 

@@ -28,6 +28,7 @@ class Effort:
     inbox_conversations: int = 10_000
     sandboxes: int = 20
     rests: int = 100
+    warm_starts: int = 50
     notifications: int = 200
 
 
@@ -50,6 +51,7 @@ QUICK = Effort(
     inbox_conversations=20,
     sandboxes=4,
     rests=3,
+    warm_starts=10,
     notifications=5,
 )
 

@@ -53,7 +53,7 @@
 | {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
 | {sandboxes}:agent:ID     | string     | token of the claim that delivers to its agent now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
+| {sandboxes}:signal       | channel    | a sandbox's id, "", a request: see `wakeups.py`   |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
 | {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |

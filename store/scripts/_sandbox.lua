@@ -75,8 +75,11 @@ local function remove(id, files)
     root .. ':places:' .. id)
 end
 
--- Wakes the supervisors: a client has changed the desired state of a sandbox.
-local function signal(id) redis.call('PUBLISH', root .. ':signal', id) end
+-- Wakes the supervisors: a client has changed the desired state of a sandbox. One without processes is not named: whether
+-- it starts now depends on the others that start.
+local function signal(id)
+  redis.call('PUBLISH', root .. ':signal', (field(id, 'handle') or '') == '' and '' or id)
+end
 
 -- Notes that a sandbox is in use, at most once a second.
 local function touch(id)

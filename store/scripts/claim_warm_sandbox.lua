@@ -1,5 +1,5 @@
 -- claim_warm_sandbox: bind the warm sandbox of a spec that has waited longest to a start task, as far as one runs on a living
--- host.
+-- host. No supervisor is woken: the pool is filled at its next poll, behind the start.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 spec id   2 version of the spec   3 id of the start task   4 a heartbeat that is older, µs, is lost
 --       5 "1": it gives way to others while it is idle
@@ -19,7 +19,6 @@ for _, id in ipairs(redis.call('ZRANGE', root .. ':warm:' .. spec, 0, -1)) do
     bind(id)
     redis.call('HSET', root .. ':box:' .. id, 'gives_way', gives_way)
     redis.call('SET', key, id, 'EX', 3600)
-    signal(id)
     return id
   end
 end
