@@ -22,8 +22,8 @@ from store.secrets import Sealer
 from store.wakeups import ask_supervisors
 from wire import Micros
 
-#: seconds between two polls while a method waits: first, and at most; each is twice the one before
-_FIRST_POLL, _POLL = 0.002, 0.02
+#: seconds between two polls while a method waits; between the first two for a pause, of which each wait is a bit longer
+_POLL, _FIRST_POLL, _GROWTH = 0.02, 0.003, 1.25
 
 #: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
 _LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
@@ -128,7 +128,7 @@ class Sandboxes:
             if time.monotonic() > deadline:
                 raise NotDoneYet("paused", sandbox.detail)
             time.sleep(poll)
-            poll = min(2 * poll, _POLL)
+            poll = min(_GROWTH * poll, _POLL)
 
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
         """A sandbox; the call counts as a use, so it is not idle. None for an id that is unknown. One round trip."""

@@ -121,8 +121,8 @@ class StartDriver:
         if not start.sandbox_id:
             spec = self._specs.get(request.get("sandbox_spec_id"))
             chosen = request.get("sandbox_id") or (self._shared and self._with_room(spec.id))
-            new = chosen or self._warm_one(spec, start, "kept" in request) or f"{start.id[:10]}{random_text(12)}"
-            start = start._replace(sandbox_id=new, own_sandbox=not chosen)
+            found = chosen or self._warm_one(spec, start, gives_way="kept" in request)
+            start = start._replace(sandbox_id=found or f"{start.id[:10]}{random_text(12)}", own_sandbox=not chosen)
             own = "1" if start.own_sandbox else ""
             status = "WAITING_FOR_SANDBOX"
             self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
@@ -132,7 +132,7 @@ class StartDriver:
             with_room(self._store, lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way))
         return start
 
-    def _warm_one(self, spec: Spec, start: StartTask, gives_way: bool) -> SandboxId | None:
+    def _warm_one(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
         """A warm sandbox whose agent server answers, bound to the start task; one that does not answer is deleted."""
         for _ in range(MOST_DEAD if spec.warm else 0):
             identity = self._store.warm.claim(pool_of(spec), start.id, gives_way=gives_way)
