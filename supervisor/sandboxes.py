@@ -180,12 +180,12 @@ class Reconciler:
         elif not sandbox.warm and _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
         else:
-            if changed := self._usage.measure(sandbox, runtime):
+            idle_pause = 0.0 if sandbox.warm else _idle_pause(sandbox, spec)
+            if changed := self._usage.measure(sandbox, runtime, idle_pause):
                 self._report(sandbox, "", **changed)
-            if sandbox.warm:
+            if sandbox.warm or not self._is_within_quota(sandbox, spec, runtime) or "active_at" in changed:
                 return
-            idle_pause = _idle_pause(sandbox, spec)
-            if self._is_within_quota(sandbox, spec, runtime) and _is_over(sandbox, sandbox.active_at, idle_pause):
+            if _is_over(sandbox, sandbox.active_at, idle_pause) and self._usage.is_known(sandbox):
                 self._pause_if_idle(sandbox, idle_pause)
 
     def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
