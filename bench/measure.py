@@ -51,7 +51,7 @@ QUICK = Effort(
     inbox_conversations=20,
     sandboxes=4,
     rests=3,
-    warm_starts=10,
+    warm_starts=3,
     notifications=5,
 )
 
