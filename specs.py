@@ -5,7 +5,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,13 @@ class Spec:
     conversation: Mapping[str, Any] = field(repr=False)
     own_agents: bool = False
     confirmation_seconds: int | None = None
+    warm: int = 0
+
+    @property
+    def version(self) -> str:
+        """Another text for another spec, whatever `warm` is: sandboxes of an earlier version are not used any more."""
+        values = [getattr(self, each.name) for each in fields_of(self) if each.name != "warm"]
+        return sha256(repr(values).encode()).hexdigest()[:16]
 
 
 #: stands for a variable of the server's environment, in values that no response shows
@@ -64,6 +73,9 @@ _OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 #: most restarts of one sandbox in ten minutes
 MOST_RESTARTS = 100
+
+#: most warm sandboxes of one spec
+MOST_WARM = 100
 
 #: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
 _OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
@@ -127,6 +139,7 @@ class _Spec(_Strict):
     resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
     limits = fields.Nested(_Limits, load_default=dict)
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
+    warm = fields.Integer(strict=True, load_default=0, validate=validate.Range(min=0, max=MOST_WARM))
     own_agents = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
 
     @pre_load

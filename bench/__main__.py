@@ -23,6 +23,7 @@ from bench import (
     sockets,
     timeline,
     units,
+    warm,
 )
 from bench.measure import QUICK, Effort
 
@@ -41,6 +42,7 @@ _SUBJECTS = {
     "notifications": notifications.rows,
     "sandboxes": sandboxes.rows,
     "rests": rests.rows,
+    "warm": warm.rows,
     "timeline": timeline.rows,
     "units": units.rows,
 }

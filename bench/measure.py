@@ -28,6 +28,7 @@ class Effort:
     inbox_conversations: int = 10_000
     sandboxes: int = 20
     rests: int = 100
+    warm_starts: int = 50
     notifications: int = 200
     crowd: int = 1_000
     good_requests: int = 500
@@ -53,6 +54,7 @@ QUICK = Effort(
     inbox_conversations=20,
     sandboxes=4,
     rests=3,
+    warm_starts=3,
     notifications=5,
     crowd=20,
     good_requests=30,

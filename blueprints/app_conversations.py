@@ -58,8 +58,8 @@ app_events = Blueprint("App Conversation Events", __name__, url_prefix="/api/v1/
 
 _NUMBER = {"type": "integer", "minimum": 0}
 
-#: seconds between two polls of a start task that is streamed
-_TASK_POLL = 0.1
+#: seconds between two polls of a start task that is streamed: the first time, and at most; each is twice the one before
+_FIRST_TASK_POLL, _TASK_POLL = 0.01, 0.1
 
 _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversationStartTask"}}
 
@@ -94,8 +94,10 @@ def stream_app_conversation_start(request: dict[str, Any]) -> Response:
 
 def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> Iterator[str]:
     yield "[\n" + json.dumps(AppConversationStartTask().dump(start))
+    poll = _FIRST_TASK_POLL
     while start.status not in FINISHED and may_go_on():
-        time.sleep(_TASK_POLL)
+        time.sleep(poll)
+        poll = min(2 * poll, _TASK_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
             break

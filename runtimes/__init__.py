@@ -59,6 +59,7 @@ class Usage:
 
     memory_bytes: int | None
     cpu_seconds: float | None  #: since their start: the difference of two is what was used between them
+    is_visited: bool = False  #: a port of it but the agent server's has, or had within a minute, a connection
 
 
 @dataclass(frozen=True, slots=True)

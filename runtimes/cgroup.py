@@ -15,7 +15,7 @@ from typing import Literal
 import psutil
 
 from runtimes import Launch, RuntimeFailure, tree
-from runtimes.tree import SIGNAL_POLL, SIGNAL_TIMEOUT
+from runtimes.tree import FIRST_FREEZE_POLL, SIGNAL_POLL, SIGNAL_TIMEOUT
 
 #: microseconds: the period of which a sandbox gets `cpus` times as much
 _CPU_PERIOD = 100_000
@@ -84,11 +84,12 @@ class Cgroup:
     def freeze(self) -> None:
         """Freeze every process; returns when the kernel says so. Raises RuntimeFailure, also if it ends meanwhile."""
         self._write("cgroup.freeze", "1")
-        deadline = time.monotonic() + SIGNAL_TIMEOUT
+        deadline, poll = time.monotonic() + SIGNAL_TIMEOUT, FIRST_FREEZE_POLL
         while not self.is_frozen():
             if time.monotonic() > deadline or not self.folder.exists():
                 raise RuntimeFailure("the sandbox ended, or one of its processes would not freeze")
-            time.sleep(SIGNAL_POLL)
+            time.sleep(poll)
+            poll = min(2 * poll, SIGNAL_POLL)
 
     def thaw(self) -> None:
         """Let every process go on."""

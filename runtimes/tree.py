@@ -23,6 +23,9 @@ MARK = "AGENT_SANDBOX"
 #: seconds between two polls of processes that were sent a signal, and until a process that goes on is a failure
 SIGNAL_POLL, SIGNAL_TIMEOUT = 0.01, 10.0
 
+#: seconds until the first look at what is to stand still; each wait is twice the one before, and SIGNAL_POLL at most
+FIRST_FREEZE_POLL = 0.001
+
 #: a file that exists where the kernel lists the children of a thread (CONFIG_PROC_CHILDREN)
 _CHILDREN = Path("/proc/thread-self/children")
 
@@ -153,7 +156,7 @@ class Tree:
         One pass is not enough: a process may have forked after the tree was listed and before it was read as stopped.
         Raises RuntimeFailure if the sandbox ends meanwhile or a process does not stop.
         """
-        deadline, quiet = time.monotonic() + SIGNAL_TIMEOUT, 0
+        deadline, quiet, poll = time.monotonic() + SIGNAL_TIMEOUT, 0, FIRST_FREEZE_POLL
         while quiet < 2:
             if self._stop_what_moves():
                 quiet += 1
@@ -161,7 +164,8 @@ class Tree:
             quiet = 0
             if time.monotonic() > deadline or started(self.launcher) is None:
                 raise RuntimeFailure("the sandbox ended, or one of its processes would not stop")
-            time.sleep(SIGNAL_POLL)
+            time.sleep(poll)
+            poll = min(2 * poll, SIGNAL_POLL)
 
     def thaw(self) -> None:
         """Let every process go on: children first, so that no parent finds a stopped child and takes it for a job."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from runtimes import Handle, Usage
 from runtimes.cgroup import Cgroup
+from runtimes.connections import are_used
 from runtimes.tree import ids_below
 
 _PAGE_BYTES, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
@@ -21,11 +22,13 @@ def usage_of(handle: Handle) -> Usage:
     each of them.
     """
     group = Cgroup(Path(handle["cgroup"])) if handle["cgroup"] else None
+    visited = are_used([port for name, port in handle["ports"].items() if name != "AGENT_SERVER"])
     memory, seconds = (group.memory_bytes(), group.cpu_seconds()) if group else (None, None)
     if memory is not None and seconds is not None:
-        return Usage(memory, seconds)
+        return Usage(memory, seconds, visited)
     tree = _of_tree(handle["pid"])
-    return Usage(tree.memory_bytes if memory is None else memory, tree.cpu_seconds if seconds is None else seconds)
+    used = tree.memory_bytes if memory is None else memory
+    return Usage(used, tree.cpu_seconds if seconds is None else seconds, visited)
 
 
 def _of_tree(launcher: int) -> Usage:

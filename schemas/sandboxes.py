@@ -20,6 +20,9 @@ STATUSES = SANDBOX_STATUSES
 #: the ids that a sandbox can have
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
+#: the detail of a sandbox that nobody has used yet
+WARM = "It is warm: the next app conversation of its spec takes it"
+
 #: most lines of a log in one response
 MOST_LINES = 10_000
 
@@ -153,7 +156,7 @@ class SandboxInfo(BaseSchema):
     exposed_urls = fields.List(fields.Nested(ExposedUrl), attribute="urls", allow_none=True)
     created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
     status_detail = fields.Function(
-        lambda sandbox: sandbox.detail or None,
+        lambda sandbox: sandbox.detail or (WARM if sandbox.warm else None),
         metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
     )
     status_since = fields.Function(

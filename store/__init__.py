@@ -56,6 +56,7 @@ from store.start_tasks import StartTasks
 from store.targets import Targets
 from store.text import MessageText
 from store.wakeups import Wakeups
+from store.warm import WarmSandboxes
 
 __all__ = ["Bounds", "Durability", "Limits", "Store", "open_store"]
 
@@ -78,6 +79,7 @@ class Store:
     deliveries: Deliveries
     app_conversations: AppConversations
     sandboxes: Sandboxes
+    warm: WarmSandboxes
     sandbox_stream: ListStream
     sandbox_files: SandboxFiles
     archives: Archives
@@ -139,9 +141,7 @@ def open_store(
         echoes=Echoes(scripts),
         app_conversations=AppConversations(conversations, listing, sandboxes),
         sandboxes=sandboxes,
-        sandbox_files=SandboxFiles(clients.commands),
-        archives=Archives(clients.commands, scripts),
-        checks=Checks(scripts, limits),
+        **_of_sandboxes(clients.commands, scripts, limits, sealer),
         start_tasks=start_tasks,
         queued_messages=QueuedMessages(scripts, start_tasks, conversations),
         wakeups=Wakeups(clients.signals),
@@ -157,6 +157,16 @@ def open_store(
         **_lists(clients.commands, scripts, listing, conversations, sandboxes, followers),
         **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
+
+
+def _of_sandboxes(redis: "Redis", scripts: Scripts, limits: Limits, sealer: Sealer) -> dict[str, Any]:
+    """The modules of supervisors, beside the sandboxes themselves."""
+    return {
+        "warm": WarmSandboxes(redis, scripts, limits, sealer),
+        "sandbox_files": SandboxFiles(redis),
+        "archives": Archives(redis, scripts),
+        "checks": Checks(scripts, limits),
+    }
 
 
 def _operations(redis: "Redis", sealer: Sealer, limits: Limits, durability: Durability) -> dict[str, Any]:

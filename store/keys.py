@@ -1,4 +1,4 @@
-"""The data in Redis: every key with its type, content and bound. Those of approvals are in `approval_keys.py`.
+"""The data in Redis: every key with its type, content and bound. See also `approval_keys.py`, `warm_keys.py`.
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
@@ -33,7 +33,7 @@
 |   …:title, …:title:GROUP | sorted set | folded title NUL id, all of score 0: in the order | one per conversation |
 |                          |            | of the title's code points                        | each                 |
 |   …:titles               | hash       | id → folded title                                 | one per conversation |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 27 fields            |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 28 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score µs; also :STATUS, :*:SPEC, :STATUS:SPEC | one per sandbox each |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
@@ -53,7 +53,7 @@
 | {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
 | {sandboxes}:agent:ID     | string     | token of the claim that delivers to its agent now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | a sandbox's id, or a request: see `wakeups.py`    |                      |
+| {sandboxes}:signal       | channel    | a sandbox's id, "", a request: see `wakeups.py`   |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
 | {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |

@@ -4,8 +4,9 @@ Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `
 its files), `handle` (JSON of the runtime; empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key`
 (its session key, sealed), `session_hash` (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start`
 (number of its last start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`,
-`crashes` (JSON, µs), `start_after` (µs), `resumes`, `gives_way` (`1`: see `agents/room.py`), `settled` (the start after
-which its conversations were settled), `created_at`, `starting_at`, `changed_at`, `active_at` (µs).
+`crashes` (JSON, µs), `start_after` (µs), `resumes`, `gives_way` (`1`: see `agents/room.py`), `warm` (see `warm.py`),
+`settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
+`active_at` (µs).
 """
 
 import json
@@ -79,6 +80,7 @@ class Sandbox:
     start_after: Micros  #: its next start waits for that time: the backoff after a crash
     resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
     gives_way: bool  #: it pauses while it is idle, for others too; see `agents/room.py`
+    warm: str  #: version of its spec while it waits for its first use, see `warm.py`; empty: it is bound
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
     sealer: Sealer = field(repr=False, compare=False)
@@ -95,8 +97,8 @@ class Sandbox:
 
     @property
     def shown_key(self) -> str | None:
-        """The session key as clients see it: None unless the sandbox is RUNNING and the key can be read."""
-        if self.status != "RUNNING":
+        """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read."""
+        if self.status != "RUNNING" or self.warm:
             return None
         try:
             return self.session_api_key
@@ -132,6 +134,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "runtime": words.get("runtime", ""),
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
+        "warm": words.get("warm", ""),
     }
     return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
 

@@ -22,8 +22,8 @@ from store.secrets import Sealer
 from store.wakeups import ask_supervisors
 from wire import Micros
 
-#: seconds between two polls while a method waits
-_POLL = 0.02
+#: seconds between two polls while a method waits; between the first two for a pause, of which each wait is a bit longer
+_POLL, _FIRST_POLL, _GROWTH = 0.02, 0.003, 1.25
 
 #: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
 _LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
@@ -119,7 +119,7 @@ class Sandboxes:
             time.sleep(_POLL)
 
     def _wait_for_pause(self, sandbox_id: SandboxId, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+        deadline, poll = time.monotonic() + seconds, _FIRST_POLL
         while (sandbox := self.get(sandbox_id)).status != "PAUSED":
             if sandbox.status != "RUNNING":  # it ended, or its host was lost
                 raise SandboxRefuses("pause", sandbox.status)
@@ -127,7 +127,8 @@ class Sandboxes:
                 raise SandboxRefuses("pause", "being deleted" if sandbox.wanted == "deleted" else "being resumed")
             if time.monotonic() > deadline:
                 raise NotDoneYet("paused", sandbox.detail)
-            time.sleep(_POLL)
+            time.sleep(poll)
+            poll = min(_GROWTH * poll, _POLL)
 
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
         """A sandbox; the call counts as a use, so it is not idle. None for an id that is unknown. One round trip."""

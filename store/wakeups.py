@@ -17,6 +17,14 @@ class Request(NamedTuple):
     details: dict[str, Any]
 
 
+class Woken(NamedTuple):
+    """What the signals of one wait were about."""
+
+    requests: list[Request]
+    sandboxes: set[str]  #: ids of those with processes whose desired state a client has changed
+    others: bool  #: a sandbox is to start, or one that is not named has changed
+
+
 def ask_supervisors(redis: "Redis", verb: str, sandbox_id: str, **details: Any) -> None:
     """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
     redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
@@ -29,8 +37,8 @@ class Wakeups:
         self._redis = redis
         self._subscription: PubSub | None = None
 
-    def wait(self, seconds: float) -> list[Request]:
-        """Wait for a signal, at most so long. Returns the requests of workers.
+    def wait(self, seconds: float) -> Woken:
+        """Wait for a signal, at most so long; for a start task or a queue of messages too, which it does not name.
 
         Raises one of UNAVAILABLE; then `close` before the next wait.
         """
@@ -38,12 +46,18 @@ class Wakeups:
             subscription = self._redis.pubsub()
             subscription.subscribe(SandboxKeys.signal, StartKeys.signal)
             self._subscription = subscription
-        requests, timeout = [], seconds
+        woken, timeout = Woken([], set(), False), seconds
         while (message := self._subscription.get_message(timeout=timeout)) is not None:
             timeout = 0.0
-            if message["type"] == "message" and message["data"].startswith(b"["):
-                requests.append(Request(*json.loads(message["data"])))
-        return requests
+            if message["type"] != "message" or message["channel"].decode() != SandboxKeys.signal:
+                continue
+            if message["data"].startswith(b"["):
+                woken.requests.append(Request(*json.loads(message["data"])))
+            elif message["data"]:
+                woken.sandboxes.add(message["data"].decode())
+            else:
+                woken = woken._replace(others=True)
+        return woken
 
     def close(self) -> None:
         """End the subscription; the next wait begins a new one."""

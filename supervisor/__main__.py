@@ -50,6 +50,7 @@ from supervisor.recovery import Recovery
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
+from supervisor.warm import WarmPools
 from wiring import open_store_of
 
 log = logging.getLogger("supervisor")
@@ -209,7 +210,8 @@ def _supervise(
     shared = config.sandbox_sharing == "shared"
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
     checker = Checker(store, client, runtimes, host.id)
-    tasks = (reconciler, upkeep, archives, Files(store, specs, runtimes, host.id), driver, checker)
+    files, pools = Files(store, specs, runtimes, host.id), WarmPools(store, specs)
+    tasks = (reconciler, upkeep, archives, files, driver, checker, pools)
     loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:

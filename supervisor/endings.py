@@ -61,6 +61,8 @@ class Endings:
     def settle(self, sandbox: Sandbox, spec: Spec, seen: Observation) -> None:
         """Decide what follows the end of a sandbox's processes that no client asked for."""
         how = seen.detail or "how is not known"
+        if self.discarded(sandbox, f"The sandbox ended: {how}"):
+            return
         if sandbox.wanted == "paused" or seen.by_order:
             self.stop(sandbox, f"Its processes ended ({how}): {KEPT}", resumes=sandbox.wanted == "running")
             return
@@ -115,8 +117,10 @@ class Endings:
     def fail(self, sandbox: Sandbox, reason: str) -> None:
         """End a sandbox's processes, keep its files and the last lines of its log, and report why it failed.
 
-        A sandbox that keeps its handle is not cleared away yet. Raises RuntimeFailure.
+        A sandbox that keeps its handle is not cleared away yet; a warm one is deleted instead. Raises RuntimeFailure.
         """
+        if self.discarded(sandbox, reason):
+            return
         log.warning("sandbox %s: %s", sandbox.id, reason)
         text, cleared = "", {}
         try:
@@ -127,6 +131,14 @@ class Endings:
             self._report(sandbox, "ERROR", detail=detail, log=text, **cleared)
             self._recovery.interrupted(sandbox, ENDED, detail)
 
+    def discarded(self, sandbox: Sandbox, failure: str = "") -> bool:
+        """Have a warm sandbox deleted that is not needed, or has failed; False if it is bound."""
+        if not sandbox.warm or not self._store.warm.discard(sandbox.id, failed=bool(failure)):
+            return False
+        if failure:
+            log.warning("warm sandbox %s: %s. Another one is started after a backoff", sandbox.id, failure)
+        return True
+
     def remove(self, sandbox: Sandbox) -> None:
         """Delete a sandbox: first its processes and files, then its record. Raises RuntimeFailure."""
         if name := sandbox.runtime or (sandbox.handle or {}).get("runtime"):  # a handle: started by an older release
@@ -134,7 +146,7 @@ class Endings:
         self._report(sandbox, "GONE")
 
     def end_all(self) -> None:
-        """End the processes of every sandbox of this host, all at once; each is PAUSED after that, with its files."""
+        """End the processes of every sandbox of this host, all at once: each is PAUSED after that, a warm one gone."""
         living = [one for one in self._store.sandboxes.of_host(self._host.id) if one.handle and one.status != "ERROR"]
         with ThreadPoolExecutor(max(1, len(living))) as pool:
             list(pool.map(self._end_with_supervisor, living))
@@ -142,7 +154,10 @@ class Endings:
     def _end_with_supervisor(self, sandbox: Sandbox) -> None:
         detail = f"It ended with its server: {KEPT}"
         try:
-            self.stop(sandbox, detail, resumes=sandbox.wanted == "running")
+            if self.discarded(sandbox):
+                self.remove(sandbox)
+            else:
+                self.stop(sandbox, detail, resumes=sandbox.wanted == "running")
         except Exception as error:  # the others are still to end
             trace = not isinstance(error, RuntimeFailure)
             log.warning("sandbox %s: %s", sandbox.id, error, exc_info=error if trace else None)

@@ -1,4 +1,8 @@
-"""The loop of a supervisor: a round after every signal, and without one after each poll interval."""
+"""The loop of a supervisor: a round after each poll interval, and at once what a signal is about.
+
+A signal that names a sandbox with processes is about that sandbox alone, one of a start task about start tasks alone: a
+pause, a resume and a start need not wait for the rest of the host.
+"""
 
 import logging
 import threading
@@ -24,6 +28,7 @@ from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
+from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
@@ -56,6 +61,7 @@ class Loop:
         files: Files,
         driver: StartDriver,
         checker: Checker,
+        pools: WarmPools,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -71,24 +77,36 @@ class Loop:
         self._files = files
         self._driver = driver
         self._checker = checker
+        self._pools = pools
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
         self._at_work: set[Future[None]] = set()  #: of the pool
+        self._lock = threading.Lock()  #: of the next two
         self._busy: set[str] = set()  #: names of the tasks (ids of sandboxes among them) that a thread has
+        self._again: set[str] = set()  #: names of those that their threads repeat: a signal came meanwhile
         self._driven: set[str] = set()  #: leases of start tasks that a thread drives
         self._due: dict[str, float] = {}
 
     def run(self) -> None:
         """Supervise until `stop` is set; sandboxes go on after that. Raises HostTaken."""
-        backoff = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY)
+        backoff, next_round = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), 0.0
         try:
             while not self._stop.is_set():
                 try:
-                    hurried = self._round()
-                    for asked in self._store.wakeups.wait(_SHORT_POLL if hurried else _POLL):
+                    if time.monotonic() < next_round:
+                        self._claim_starts()
+                    else:
+                        next_round = time.monotonic() + (_SHORT_POLL if self._round() else _POLL)
+                    woken = self._store.wakeups.wait(max(0.0, next_round - time.monotonic()))
+                    for asked in woken.requests:
                         self._run_in_pool(self._serve, asked)
+                    for identity in woken.sandboxes:
+                        self._submit(identity, self._reconcile, SandboxId(identity), repeats=True)
+                        next_round = min(next_round, time.monotonic() + _SHORT_POLL)
+                    if woken.others:
+                        next_round = 0.0
                     backoff.reset()
                 except HostTaken:
                     raise
@@ -127,28 +145,43 @@ class Loop:
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1
             self._submit(claimed, self._reconcile, claimed)
-        while len(self._driven) < _MOST_STARTS and (claimed_start := self._store.start_tasks.claim()):
-            start, lease = claimed_start
-            self._driven.add(lease)
-            self._drivers.submit(self._drive, start, lease)
+        self._claim_starts()
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
-        self._submit("queued messages", self._messages.drive_due)
+        self._submit("warm sandboxes", self._pools.fill)
         self._submit("checks", self._checker.check_due)
         self._submit("approvals", self._store.approval_checks.sweep)
         return starting > 0
 
-    def _submit(self, name: str, act: Callable[..., None], *args: Any) -> None:
-        """Run a task in a thread, unless a thread runs the task of that name already."""
-        if name in self._busy:
-            return
-        self._busy.add(name)
+    def _claim_starts(self) -> None:
+        """Give every start task without a driver, and every queue of messages that is due, to a thread."""
+        while len(self._driven) < _MOST_STARTS and (claimed := self._store.start_tasks.claim()):
+            start, lease = claimed
+            self._driven.add(lease)
+            self._drivers.submit(self._drive, start, lease)
+        self._submit("queued messages", self._messages.drive_due)
+
+    def _submit(self, name: str, act: Callable[..., None], *args: Any, repeats: bool = False) -> None:
+        """Run a task in a thread, unless a thread runs the task of that name already.
+
+        repeats: that thread then runs it once more, as what it is about has changed.
+        """
+        with self._lock:
+            if name in self._busy:
+                if repeats:
+                    self._again.add(name)
+                return
+            self._busy.add(name)
 
         def do() -> None:
-            try:
+            is_left = True
+            while is_left:
                 _logged(act, *args)
-            finally:
-                self._busy.discard(name)
+                with self._lock:
+                    is_left = name in self._again and not self._stop.is_set()
+                    self._again.discard(name)
+                    if not is_left:
+                        self._busy.discard(name)
 
         self._run_in_pool(do)
 

@@ -112,7 +112,7 @@ class Reconciler:
         """Report ERROR for a deletion that fails, and for a start that left nothing; other statuses are still true."""
         if sandbox.wanted == "deleted":
             self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
-        elif sandbox.status == "STARTING" and sandbox.handle is None:
+        elif sandbox.status == "STARTING" and sandbox.handle is None and not self._endings.discarded(sandbox, reason):
             self._report(sandbox, "ERROR", detail=f"{reason}. A resume tries again")
 
     def _reconcile(self, sandbox: Sandbox) -> None:
@@ -177,13 +177,15 @@ class Reconciler:
             elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
                 seconds = self._host.start_seconds
                 self._endings.fail(sandbox, f"Its agent server did not answer within {seconds:g} s. {RESUMABLE}")
-        elif _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
+        elif not sandbox.warm and _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
         else:
-            if changed := self._usage.measure(sandbox, runtime):
+            idle_pause = 0.0 if sandbox.warm else _idle_pause(sandbox, spec)
+            if changed := self._usage.measure(sandbox, runtime, idle_pause):
                 self._report(sandbox, "", **changed)
-            idle_pause = _idle_pause(sandbox, spec)
-            if self._is_within_quota(sandbox, spec, runtime) and _is_over(sandbox, sandbox.active_at, idle_pause):
+            if sandbox.warm or not self._is_within_quota(sandbox, spec, runtime) or "active_at" in changed:
+                return
+            if _is_over(sandbox, sandbox.active_at, idle_pause) and self._usage.is_known(sandbox):
                 self._pause_if_idle(sandbox, idle_pause)
 
     def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:

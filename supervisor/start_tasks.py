@@ -15,7 +15,7 @@ from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from agents.room import with_room
 from redaction import without_secrets_of
-from specs import SpecNotFound, Specs
+from specs import Spec, SpecNotFound, Specs
 from store import Store
 from store.errors import (
     UNAVAILABLE,
@@ -30,6 +30,7 @@ from store.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
 from supervisor.failures import CannotStart, ParentRefused, failure_of
 from supervisor.new_conversations import INHERITED, new_conversation
 from supervisor.renewal import renewed
+from supervisor.warm import pool_of
 from wire import ConversationId
 
 log = logging.getLogger("supervisor")
@@ -42,6 +43,9 @@ _POLL = 0.1
 
 #: most conversations in one shared sandbox. Source: the app-server wire
 MOST_SHARING = 20
+
+#: warm sandboxes that a start task tries whose agent servers do not answer, before it starts one of its own
+MOST_DEAD = 3
 
 
 class LeaseLost(Exception):
@@ -117,7 +121,8 @@ class StartDriver:
         if not start.sandbox_id:
             spec = self._specs.get(request.get("sandbox_spec_id"))
             chosen = request.get("sandbox_id") or (self._shared and self._with_room(spec.id))
-            start = start._replace(sandbox_id=chosen or f"{start.id[:10]}{random_text(12)}", own_sandbox=not chosen)
+            found = chosen or self._warm_one(spec, start, gives_way="kept" in request)
+            start = start._replace(sandbox_id=found or f"{start.id[:10]}{random_text(12)}", own_sandbox=not chosen)
             own = "1" if start.own_sandbox else ""
             status = "WAITING_FOR_SANDBOX"
             self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
@@ -127,11 +132,26 @@ class StartDriver:
             with_room(self._store, lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way))
         return start
 
+    def _warm_one(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
+        """A warm sandbox whose agent server answers, bound to the start task; one that does not answer is deleted."""
+        for _ in range(MOST_DEAD if spec.warm else 0):
+            identity = self._store.warm.claim(pool_of(spec), start.id, gives_way=gives_way)
+            if identity is None:
+                return None
+            with suppress(NotReachable, AgentUnreachable):
+                if self._commands.agent_in(identity).is_alive():
+                    return identity
+            with suppress(SandboxNotFound, SandboxRefuses):
+                self._store.sandboxes.ask(identity, "delete")
+        return None
+
     def _with_room(self, spec_id: str) -> str | None:
         """The running sandbox of a spec with the fewest conversations, if one has room."""
         running, _ = self._store.sandboxes.search(status="RUNNING", spec_id=spec_id, limit=100, start=None)
         numbers = [
-            (self._store.app_conversations.in_sandbox(one.id), one.id) for one in running if one.wanted == "running"
+            (self._store.app_conversations.in_sandbox(one.id), one.id)
+            for one in running
+            if one.wanted == "running" and not one.warm
         ]
         number, identity = min(numbers, default=(MOST_SHARING, None))
         return identity if number < MOST_SHARING else None
@@ -188,9 +208,10 @@ class StartDriver:
         with suppress(ConversationNotFound):
             if self._is_its(failed):
                 self._store.conversations.delete(failed.conversation_id)
-        sandbox_id = SandboxId(failed.sandbox_id or failed.request.get("sandbox_id") or "")
+        claimed = None if failed.sandbox_id else self._store.warm.claimed_by(failed.id)
+        sandbox_id = SandboxId(failed.sandbox_id or claimed or failed.request.get("sandbox_id") or "")
         self._store.places.leave(sandbox_id, failed.conversation_id)
-        if failed.own_sandbox and not self._store.app_conversations.in_sandbox(sandbox_id):
+        if (failed.own_sandbox or claimed) and not self._store.app_conversations.in_sandbox(sandbox_id):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(sandbox_id, "delete")
         self._store.start_tasks.cleared(failed.id)

@@ -166,6 +166,10 @@ class Scripts:
     beat_host: DecidingScript
     release_host: DecidingScript
     count_hosts: Script
+    declare_warm_pools: Script
+    fill_warm_pool: DecidingScript
+    claim_warm_sandbox: Script
+    discard_warm_sandbox: Script
     open_transfer: Script
     send_chunk: DecidingScript
     take_chunk: Script

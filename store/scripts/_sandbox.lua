@@ -3,6 +3,7 @@
 -- include: _outbox.lua
 local root = KEYS[1]
 -- include: _changes.lua
+-- include: _warm.lua
 
 -- The verbs of clients: status → {desired state from now on, status}. A status that is not named refuses.
 local ASKED = {
@@ -66,6 +67,7 @@ local function remove(id, files)
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
   redis.call('ZREM', root .. ':created', id)
   redis.call('ZREM', root .. ':unclaimed', id)
+  redis.call('ZREM', root .. ':warm:' .. spec, id)
   close_keys(id)
   redis.call('SREM', root .. ':host:' .. host, id)
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
@@ -73,8 +75,11 @@ local function remove(id, files)
     root .. ':places:' .. id)
 end
 
--- Wakes the supervisors: a client has changed the desired state of a sandbox.
-local function signal(id) redis.call('PUBLISH', root .. ':signal', id) end
+-- Wakes the supervisors: a client has changed the desired state of a sandbox. One without processes is not named: whether
+-- it starts now depends on the others that start.
+local function signal(id)
+  redis.call('PUBLISH', root .. ':signal', (field(id, 'handle') or '') == '' and '' or id)
+end
 
 -- Notes that a sandbox is in use, at most once a second.
 local function touch(id)
@@ -91,29 +96,4 @@ local function agent_of(id)
   if status == 'RUNNING' and wanted == 'paused' then status = 'PAUSED' end
   touch(id)
   return {status, url, agent_key or '', string.format('%.0f', now - (changed or now))}
-end
-
--- Every reader does the work of lost supervisors: it marks the sandboxes of a host without a heartbeat for host_span µs
--- MISSING, and a sandbox that no host claimed for start_span µs as failed.
-local function look_after_the_lost(host_span, start_span)
-  for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - host_span)) do
-    for _, id in ipairs(redis.call('SMEMBERS', root .. ':host:' .. lost)) do
-      local status = field(id, 'status')
-      if field(id, 'wanted') == 'deleted' then
-        remove(id, 'kept')
-      elseif status and SEEN[status].MISSING then
-        set_status(id, 'MISSING')
-        redis.call('HSET', root .. ':box:' .. id, 'detail', 'Its host ' .. lost .. ', which has its files, does not answer')
-      end
-    end
-    redis.call('ZREM', root .. ':hosts', lost)
-    redis.call('HDEL', root .. ':supervisors', lost)
-  end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':unclaimed', '-inf', now - start_span)) do
-    redis.call('ZREM', root .. ':unclaimed', id)
-    if field(id, 'status') then
-      set_status(id, 'ERROR')
-      redis.call('HSET', root .. ':box:' .. id, 'detail', 'No supervisor has taken it: none runs, or all are busy')
-    end
-  end
 end

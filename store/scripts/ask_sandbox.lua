@@ -1,6 +1,6 @@
 -- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor brings it to the desired state.
 -- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the hook key at once. A sandbox of a
--- host that is lost cannot be resumed: that host has its files.
+-- host that is lost cannot be resumed: that host has its files. A warm sandbox is bound by any of these.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
 --       5 a heartbeat that is older, µs, is lost
@@ -13,6 +13,7 @@
 local id, verb, cap, policy, host_span = unpack(ARGV)
 local status = field(id, 'status')
 if not status then return false end
+bind(id)
 local move = ASKED[verb][status]
 if not move then return {'refused', status, 0} end
 if verb == 'delete' and (status == 'MISSING' or field(id, 'host') == '') then

@@ -7,6 +7,7 @@
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
 -- include: _sandbox.lua
+-- include: _lost.lua
 local LEASE = 3000000 -- µs after a heartbeat for which no other supervisor may speak for the host
 local host, supervisor, host_span, start_span = unpack(ARGV)
 local holder = redis.call('HGET', root .. ':supervisors', host)

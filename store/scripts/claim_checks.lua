@@ -8,6 +8,7 @@
 -- Idempotent  a repeat takes others; those that nobody checks are due again when the lease ends
 -- include: _clock.lua
 -- include: _sandbox.lua
+-- include: _lost.lua
 local host, lease, most, host_span, start_span = unpack(ARGV)
 look_after_the_lost(host_span, start_span)
 local lease_end = string.format('%.0f', now + lease * 1000)

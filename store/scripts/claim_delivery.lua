@@ -9,6 +9,7 @@
 -- Idempotent  by token: a repeat returns the same entry
 -- include: _clock.lua
 -- include: _sandbox.lua
+-- include: _lost.lua
 -- include: _delivery.lua
 local token, lease, host_span, start_span = unpack(ARGV)
 look_after_the_lost(host_span, start_span)

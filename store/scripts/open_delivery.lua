@@ -10,6 +10,7 @@
 -- Idempotent  by token: a repeat prolongs the same lease
 -- include: _clock.lua
 -- include: _sandbox.lua
+-- include: _lost.lua
 -- include: _delivery.lua
 -- include: _checks.lua
 local entry, token, lease, host_span, start_span, check_span = unpack(ARGV)

@@ -11,5 +11,8 @@
 -- include: _checks.lua
 local id = redis.call('HGET', root .. ':keys', ARGV[1])
 if id then touch(id) end
-if id and ARGV[2] ~= '' then check_in(id, ARGV[2], ARGV[3]) end
+if id and ARGV[2] ~= '' then
+  bind(id)
+  check_in(id, ARGV[2], ARGV[3])
+end
 return id

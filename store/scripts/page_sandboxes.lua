@@ -9,6 +9,7 @@
 -- include: _clock.lua
 -- include: _rank.lua
 -- include: _sandbox.lua
+-- include: _lost.lua
 local host_span, start_span, status, spec, most, at, id = unpack(ARGV)
 look_after_the_lost(host_span, start_span)
 local key = root .. ':created'

@@ -7,6 +7,7 @@
 -- Idempotent  a repeat finds the lost ones marked
 -- include: _clock.lua
 -- include: _sandbox.lua
+-- include: _lost.lua
 look_after_the_lost(ARGV[1], ARGV[2])
 local ids = ARGV[3] == '' and {unpack(ARGV, 4)} or redis.call('SMEMBERS', root .. ':host:' .. ARGV[3])
 local found = {now}

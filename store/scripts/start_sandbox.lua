@@ -10,6 +10,7 @@
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _room.lua
+-- include: _new_sandbox.lua
 local id, spec, cap, policy, host_span, most_stopped, files_key, source, host, gives_way = unpack(ARGV)
 if redis.call('EXISTS', root .. ':box:' .. id) == 1 then return {'exists', now, redis.call('HGETALL', root .. ':box:' .. id)} end
 if host == '' and redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf') == 0 then return {'no host'} end
@@ -21,14 +22,5 @@ end
 if stopped >= tonumber(most_stopped) then return {'kept', stopped} end
 local room, number = make_room(tonumber(cap), policy)
 if not room then return {'full', number} end
-redis.call('HSET', root .. ':box:' .. id, 'id', id, 'spec_id', spec, 'created_at', now, 'starting_at', now, 'active_at', now, 'wanted', 'running', 'host', host, 'handle', '',
-  'agent_url', '', 'detail', '', 'start', 0, 'files_key', files_key, 'source', source, 'gives_way', gives_way)
-redis.call('ZADD', root .. ':created', now, id)
-if host == '' then
-  redis.call('ZADD', root .. ':unclaimed', now, id)
-else
-  redis.call('SADD', root .. ':host:' .. host, id)
-end
-set_status(id, 'STARTING')
-signal(id)
+add_sandbox(id, spec, host, files_key, source, gives_way, '')
 return {'started', now, redis.call('HGETALL', root .. ':box:' .. id)}

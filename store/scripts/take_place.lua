@@ -1,5 +1,5 @@
 -- take_place: give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room.
--- A place that was taken for a start is free again an hour later, unless the conversation has been made.
+-- A place that was taken for a start is free again an hour later, unless the conversation has been made. A warm sandbox is bound.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 sandbox id   2 conversation id   3 most conversations in a sandbox   4 "1": it is made now, "": it will be
 -- Returns  "taken" | "had": by an earlier call | {"full", number of places taken} | false: no such sandbox
@@ -7,6 +7,8 @@
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
 -- include: _clock.lua
 local root = KEYS[1]
+-- include: _changes.lua
+-- include: _warm.lua
 local HOUR, MADE = 3600 * 1000000, '9007199254740991' -- MADE is later than any time in µs
 local sandbox, conversation, most, is_made = unpack(ARGV)
 local key = root .. ':places:' .. sandbox
@@ -18,5 +20,6 @@ if redis.call('ZSCORE', key, conversation) then
 end
 local number = redis.call('ZCARD', key)
 if number >= tonumber(most) then return {'full', number} end
+bind(sandbox)
 redis.call('ZADD', key, is_made == '1' and MADE or now, conversation)
 return 'taken'

@@ -6,7 +6,7 @@ import pytest
 
 from store.connection import connect
 from store.signals import MAYBE_MISSED, Signals
-from store.wakeups import Wakeups, ask_supervisors
+from store.wakeups import Wakeups, Woken, ask_supervisors
 from tests.servers import BACKENDS, free_port, redis_server, wait_until
 from tests.store.test_connection import cluster_at
 
@@ -66,16 +66,20 @@ def test_a_watcher_receives_signals_again_after_redis_was_away(tmp_path, topolog
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_of_all_signals_only_requests_are_returned_to_a_supervisor(tmp_path, backend):
+def test_a_supervisor_is_told_which_requests_and_sandboxes_its_signals_were_about(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _):
         clients = connect(url, timeout=5, max_connections=4)
         wakeups = Wakeups(clients.signals)
-        assert wakeups.wait(0.01) == []
-        clients.commands.publish("{sandboxes}:signal", "an id")
+        nothing = Woken([], set(), False)
+        assert wakeups.wait(0.01) == nothing
+        for channel, data in (("{starts}:signal", "a start"), ("{sandboxes}:signal", "an id")):
+            clients.commands.publish(channel, data)
         ask_supervisors(clients.commands, "log", "a", tail=1, reply="r")
+        clients.commands.publish("{sandboxes}:signal", "")
 
-        requests: list = []
-        wait_until(lambda: requests.extend(wakeups.wait(0.5)) or requests, "the request")
-        assert requests == [("log", "a", {"tail": 1, "reply": "r"})]
+        woken: list[Woken] = []
+        wait_until(lambda: woken.append(wakeups.wait(0.5)) or any(each.others for each in woken), "the last signal")
+        assert [request for each in woken for request in each.requests] == [("log", "a", {"tail": 1, "reply": "r"})]
+        assert set().union(*(each.sandboxes for each in woken)) == {"an id"}
         wakeups.close()
-        assert wakeups.wait(0.01) == []
+        assert wakeups.wait(0.01) == nothing

@@ -1,0 +1,12 @@
+-- _discard: the end of a warm sandbox that nobody has used, and the backoff of its pool. Included after _sandbox.lua.
+local function discard(id)
+  bind(id)
+  if field(id, 'host') == '' then
+    remove(id)
+    return
+  end
+  close_keys(id)
+  redis.call('HSET', root .. ':box:' .. id, 'wanted', 'deleted')
+  note_change(id)
+  signal(id)
+end

@@ -1,0 +1,12 @@
+-- _warm: warm sandboxes, which run or start for no conversation yet. Needs `root`, `now` and `note_change`. The field `warm`
+-- has the version of the spec that such a sandbox was started from; empty: it is bound, as is every other one.
+
+local function is_warm(id) return (redis.call('HGET', root .. ':box:' .. id, 'warm') or '') ~= '' end
+
+-- Binds a sandbox to who uses it: it leaves its pool. Its time begins.
+local function bind(id)
+  if not is_warm(id) then return end
+  redis.call('ZREM', root .. ':warm:' .. redis.call('HGET', root .. ':box:' .. id, 'spec_id'), id)
+  redis.call('HSET', root .. ':box:' .. id, 'warm', '', 'active_at', now, 'starting_at', now)
+  note_change(id)
+end

@@ -1,0 +1,27 @@
+-- declare_warm_pools: say how many warm sandboxes each spec keeps, of which version. What was said before holds no longer: the
+-- warm sandboxes of specs that are not named end, and a pool of another version begins without failures.
+-- KEYS  1 root of the sandboxes
+-- ARGV  spec id, version, number, …
+-- Returns  1
+-- Cost  O(p + w log s): p pools before and after, w warm sandboxes of specs that are not named, s sandboxes
+-- Idempotent  a repeat says the same
+-- include: _clock.lua
+-- include: _sandbox.lua
+-- include: _discard.lua
+local named = {}
+for i = 1, #ARGV, 3 do
+  local spec, version, most = unpack(ARGV, i, i + 2)
+  named[spec] = true
+  local key = root .. ':pool:' .. spec
+  if redis.call('HGET', key, 'version') ~= version then redis.call('DEL', key) end
+  redis.call('HSET', key, 'version', version, 'most', most)
+  redis.call('SADD', root .. ':pools', spec)
+end
+for _, spec in ipairs(redis.call('SMEMBERS', root .. ':pools')) do
+  if not named[spec] then
+    for _, id in ipairs(redis.call('ZRANGE', root .. ':warm:' .. spec, 0, -1)) do discard(id) end
+    redis.call('DEL', root .. ':pool:' .. spec)
+    redis.call('SREM', root .. ':pools', spec)
+  end
+end
+return 1

@@ -1,0 +1,199 @@
+"""Warm sandboxes at their supervisor: one that fails is replaced, never restarted; one that is bound is like others."""
+
+from dataclasses import replace
+
+import pytest
+
+from agents.commands import Commands
+from agents.link import http_client
+from runtimes import RuntimeFailure, State
+from specs import Specs
+from store.warm import Pool
+from supervisor.start_tasks import StartDriver
+from supervisor.warm import WarmPools, pool_of
+from tests.conftest import store_of
+from tests.supervisor.conftest import LIMITS, SPEC, handle
+from tests.supervisor.test_endings import passes
+
+WARM = replace(SPEC, warm=1, idle_pause_seconds=1, max_seconds=1)
+
+
+@pytest.fixture
+def spec():
+    return WARM
+
+
+@pytest.fixture
+def one_store(redis_url, sandboxes):
+    return store_of(redis_url, replace(LIMITS, most=3))
+
+
+@pytest.fixture
+def pools(one_store, spec):
+    return WarmPools(one_store, Specs([spec]))
+
+
+@pytest.fixture
+def warm(one_store, pools, runtime):
+    """A warm sandbox that the runtime has started."""
+    pools.fill()
+    claimed = one_store.sandboxes.claim("h")
+    runtime.known_ids.append(claimed)
+    assert one_store.sandboxes.begin(claimed, "h", "supervisor", "scripted")
+    details = {"handle": handle(claimed), "urls": [], "agent_url": "http://127.0.0.1:1"}
+    assert one_store.sandboxes.report(claimed, "h", "supervisor", "RUNNING", **details)
+    return one_store.sandboxes.get(claimed)
+
+
+def is_left(store, sandbox) -> bool:
+    return store.sandboxes.get_many([sandbox.id]) != [None]
+
+
+def test_a_warm_sandbox_that_crashes_is_deleted_with_its_files_and_its_pool_waits(
+    one_store, runtime, reconciler, pools, warm
+):
+    runtime.state = State.GONE
+
+    reconciler.reconcile(warm)
+    reconciler.reconcile(one_store.sandboxes.get(warm.id))
+
+    assert not is_left(one_store, warm)
+    assert runtime.known_ids == []
+    assert one_store.warm.fill(pool_of(WARM)) == "waits"
+
+
+def test_a_sandbox_that_is_claimed_while_it_crashes_is_started_again(one_store, runtime, reconciler, warm):
+    assert one_store.warm.claim(pool_of(WARM), "start") == warm.id
+    runtime.state = State.GONE
+
+    reconciler.reconcile(warm)  # as it was read before the claim
+
+    again = one_store.sandboxes.get(warm.id)
+    assert (again.status, again.wanted) == ("STARTING", "running")
+    assert "restart 1 of 3" in again.detail
+
+
+def test_a_warm_sandbox_that_cannot_be_started_leaves_nothing(one_store, runtime, reconciler, pools):
+    pools.fill()
+    claimed = one_store.sandboxes.claim("h")
+    runtime.failures["start"] = RuntimeFailure("there is no such program")
+
+    reconciler.reconcile(one_store.sandboxes.get(claimed))
+    assert one_store.sandboxes.get(claimed).wanted == "deleted"
+    runtime.failures.clear()
+    reconciler.reconcile(one_store.sandboxes.get(claimed))
+
+    assert one_store.sandboxes.get_many([claimed]) == [None]
+    assert one_store.warm.fill(pool_of(WARM)) == "waits"
+
+
+def test_a_warm_sandbox_is_never_too_old_and_never_idle(one_store, runtime, reconciler, warm):
+    passes(one_store.sandboxes, warm, 1000)
+
+    reconciler.reconcile(one_store.sandboxes.get(warm.id))
+
+    assert one_store.sandboxes.get(warm.id).wanted == "running"
+    assert runtime.count("pause") == runtime.count("stop") == 0
+
+
+def test_the_time_of_a_warm_sandbox_begins_with_its_claim(one_store, reconciler, warm):
+    passes(one_store.sandboxes, warm, 1000)
+    one_store.warm.claim(pool_of(WARM), "start")
+
+    reconciler.reconcile(one_store.sandboxes.get(warm.id))
+
+    assert one_store.sandboxes.get(warm.id).status == "RUNNING"
+
+
+def test_the_end_of_a_server_removes_its_warm_sandboxes_and_keeps_those_that_are_bound(
+    one_store, runtime, endings, pools, warm
+):
+    one_store.warm.claim(pool_of(WARM), "start")
+    pools.fill()
+    other = one_store.sandboxes.claim("h")
+    assert one_store.sandboxes.report(other, "h", "supervisor", "RUNNING", handle=handle(other), runtime="scripted")
+
+    endings.end_all()
+
+    assert one_store.sandboxes.get_many([other]) == [None]
+    assert one_store.sandboxes.get(warm.id).status == "PAUSED"
+    assert [called for called in runtime.called if called[0] == "remove"] == [("remove", other)]
+
+
+def test_a_store_that_lost_its_data_gets_its_pools_again(one_store, pools, warm):
+    for key in one_store.sandboxes._redis.scan_iter("{sandboxes}*"):
+        one_store.sandboxes._redis.delete(key)
+
+    for _ in range(2):
+        pools.fill()
+
+    [found] = one_store.sandboxes.search(status=None, spec_id="spec", limit=10, start=None)[0]
+    assert found.warm == WARM.version
+
+
+# the driver
+
+
+@pytest.fixture
+def driver(one_store, spec):
+    specs = Specs([spec])
+    return StartDriver(one_store, Commands(one_store, http_client(5), specs), specs, shared=False, start_seconds=60)
+
+
+def driven(store, driver):
+    """A start task after its first drive."""
+    store.start_tasks._redis.delete("{starts}:due", "{starts}:failed")
+    task = store.start_tasks.create({}, echo={})
+    driver.drive(*store.start_tasks.claim())
+    return store.start_tasks.get_many([task.id])[0]
+
+
+def answers_at(store, sandbox, url):
+    store.sandboxes.report(sandbox.id, "h", "supervisor", "", agent_url=url)
+
+
+def test_a_start_in_a_warm_sandbox_is_ready_without_a_supervisors_help(one_store, driver, warm, agent):
+    answers_at(one_store, warm, agent.url)
+
+    task = driven(one_store, driver)
+
+    assert (task.status, task.sandbox_id, task.own_sandbox) == ("READY", warm.id, True)
+    assert len(agent.posted("/conversations")) == 1
+
+
+def test_a_claimed_sandbox_that_does_not_answer_is_deleted_and_the_next_one_is_taken(
+    one_store, driver, runtime, warm, agent, spec
+):
+    one_store.warm.declare([larger := Pool(spec.id, spec.version, 2)])
+    assert one_store.warm.fill(larger) == "added"
+    second = one_store.sandboxes.claim("h")
+    assert one_store.sandboxes.begin(second, "h", "supervisor", "scripted")
+    details = {"handle": handle(second), "urls": [], "agent_url": agent.url}
+    assert one_store.sandboxes.report(second, "h", "supervisor", "RUNNING", **details)
+
+    task = driven(one_store, driver)  # no agent server answers at the address of the first
+
+    assert (task.status, task.sandbox_id) == ("READY", second)
+    assert one_store.sandboxes.get(warm.id).wanted == "deleted"
+
+
+def test_a_failed_start_deletes_the_sandbox_that_it_claimed_last_of_all(one_store, driver, warm, agent):
+    answers_at(one_store, warm, agent.url)
+    agent.status_of = lambda path: 200 if path == "/alive" else 500
+
+    task = driven(one_store, driver)
+
+    assert task.status == "ERROR"
+    assert one_store.sandboxes.get(warm.id).wanted == "deleted"
+
+
+def test_a_start_that_failed_right_after_its_claim_leaves_no_sandbox(one_store, driver, warm):
+    one_store.start_tasks._redis.delete("{starts}:due", "{starts}:failed")
+    task = one_store.start_tasks.create({}, echo={})
+    _, lease = one_store.start_tasks.claim()
+    assert one_store.warm.claim(pool_of(WARM), task.id) == warm.id
+    assert one_store.start_tasks.finish(task.id, lease, "ERROR", "its driver was killed before it wrote the claim down")
+
+    driver.clear_failed()
+
+    assert one_store.sandboxes.get(warm.id).wanted == "deleted"
