@@ -11,6 +11,7 @@ from environs import Env
 
 from api_keys import check_key, read_keys
 from boot.secret_key import kept_key
+from keeping_settings import KeepingSettings
 from log_settings import LogSettings
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
@@ -23,7 +24,7 @@ DATA_DIR = "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Config(LogSettings, StoreSettings):
+class Config(LogSettings, KeepingSettings, StoreSettings):
     """All settings. The name of a setting is its field's name in capitals."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
