@@ -228,6 +228,7 @@ class Config(LogSettings, KeepingSettings, StoreSettings):
         check_bounds(self)
         self.check_approvals()
         self.check_store()
+        self.check_keeping()
         for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
             check_rate(name.upper(), getattr(self, name))
         if self.secret_key and len(self.secret_key) < 16:

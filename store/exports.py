@@ -135,6 +135,7 @@ def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: 
         "execution_status": head["execution_status"] if head["execution_status"] in _AT_REST else "paused",
         "created_at": utc_time(head["created_at"]),
         "updated_at": utc_time(head["updated_at"]),
+        "imported_at": utc_time(revision),
         "unapproved_resumes": str(head["unapproved_resumes"]),
         **{name: json.dumps(head[name]) for name in ("title", "tags", "stats", "info")},
         **policy_fields(head),

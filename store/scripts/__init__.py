@@ -187,6 +187,7 @@ class Scripts:
     postpone_queue: Script
     settle_message: Script
     drop_queue: Script
+    count_queue: Script
     make_access_key: DecidingScript
     find_access_key: Script
     live_access_keys: Script
