@@ -30,6 +30,7 @@ from blueprints.docs_page import docs_page
 from blueprints.downloads import downloads
 from blueprints.errors import register_errors
 from blueprints.events import events
+from blueprints.exports import exports
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.headers import register_headers
@@ -72,6 +73,7 @@ BLUEPRINTS = (
     messages,
     stream,
     conversations,
+    exports,
     conversation_list,
     decisions,
     agent_verbs,
@@ -176,6 +178,7 @@ def _settings(config: Config) -> dict[str, Any]:
         OPENAPI_JSON_PATH="openapi.json",
         MAX_CONTENT_LENGTH=config.max_body_bytes,
         MAX_ARCHIVE_BYTES=config.max_archive_bytes,
+        MAX_IMPORT_BYTES=config.max_import_bytes,
         SOCKET_MESSAGE_BYTES=config.socket_message_bytes,
         BODY_SECONDS=config.body_seconds,
         BODY_BYTES_PER_SECOND=config.body_bytes_per_second,

@@ -11,6 +11,7 @@ from environs import Env
 
 from api_keys import check_key, read_keys
 from boot.secret_key import kept_key
+from keeping_settings import KeepingSettings
 from log_settings import LogSettings
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
@@ -23,7 +24,7 @@ DATA_DIR = "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Config(LogSettings, StoreSettings):
+class Config(LogSettings, KeepingSettings, StoreSettings):
     """All settings. The name of a setting is its field's name in capitals."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
@@ -227,6 +228,7 @@ class Config(LogSettings, StoreSettings):
         check_bounds(self)
         self.check_approvals()
         self.check_store()
+        self.check_keeping()
         for name in ("rate_limit_writes", "rate_limit_reads", "rate_limit_starts", "rate_limit_failures"):
             check_rate(name.upper(), getattr(self, name))
         if self.secret_key and len(self.secret_key) < 16:

@@ -5,24 +5,19 @@ The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whe
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from access import SCOPES
-from boot.embedded import EmbeddedStore, running_url
-from config import Config, ConfigError
+from config import ConfigError
 from schemas.keys import KeyInfo, KeyRequest
-from store import Store
 from store.access_keys import AccessKey
 from store.errors import UNAVAILABLE, StoreError
-from wiring import open_store_of
+from wiring import store_here
 
 
 def main(words: list[str] | None = None) -> int:
     """Run one command; returns the exit status. A made key is the only line on standard output."""
     given = _parser().parse_args(words)
-    with _store() as store:
+    with store_here() as store:
         match given.command:
             case "make":
                 wanted = {"name": given.name, "scopes": given.scope, "expires_at": given.expires_at}
@@ -55,21 +50,6 @@ def _line(key: AccessKey) -> str:
     fields = KeyInfo().dump(key)
     ends, used = fields["expires_at"] or "never expires", fields["used_at"] or "never used"
     return "\t".join([key.id, key.name, ",".join(key.scopes), fields["created_at"], ends, used])
-
-
-@contextmanager
-def _store() -> Iterator[Store]:
-    config = Config.from_env()
-    if config.redis_url:
-        yield open_store_of(config)
-    elif url := running_url(Path(config.data_dir)):
-        yield open_store_of(Config(redis_url=url))
-    else:
-        embedded = EmbeddedStore(config.data_dir)
-        try:
-            yield open_store_of(Config(redis_url=embedded.url))
-        finally:
-            embedded.stop()
 
 
 def _refuse(sentence: str) -> int:

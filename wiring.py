@@ -1,5 +1,11 @@
-"""From settings to a store, for the server and for supervisors alike."""
+"""From settings to a store, for the server, for supervisors and for commands alike."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from boot.embedded import EmbeddedStore, running_url
 from config import Config
 from meter import Meter
 from store import Bounds, Durability, Limits, Store, open_store
@@ -37,3 +43,22 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
             audit_days=config.audit_days,
         ),
     )
+
+
+@contextmanager
+def store_here() -> Iterator[Store]:
+    """The store of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not.
+
+    Raises ConfigError, and RuntimeError where the embedded store does not start.
+    """
+    config = Config.from_env()
+    if config.redis_url:
+        yield open_store_of(config)
+    elif url := running_url(Path(config.data_dir)):
+        yield open_store_of(replace(config, redis_url=url))
+    else:
+        embedded = EmbeddedStore(config.data_dir)
+        try:
+            yield open_store_of(replace(config, redis_url=embedded.url))
+        finally:
+            embedded.stop()

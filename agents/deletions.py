@@ -1,10 +1,13 @@
 """Deletions of conversations: the agent is told, the store forgets, and a sandbox that is empty then goes too."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
+from store import Store
 from store.errors import ConversationNotFound, SandboxNotFound, SandboxRefuses
 from store.sandbox_record import SandboxId
 from wire import ConversationId
@@ -15,17 +18,42 @@ def delete(commands: Commands, conversation_id: ConversationId) -> None:
 
     The last conversation in a sandbox takes the sandbox with it. Raises ConversationNotFound.
     """
-    store = commands.store
-    sandbox_id = store.conversations.sandbox_of(conversation_id)
-    with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
-        if sandbox_id:
-            commands.agent_in(SandboxId(sandbox_id)).delete(conversation_id)
+    sandbox_id = commands.store.conversations.sandbox_of(conversation_id)
+    if sandbox_id:
+        _tell_agent(commands, conversation_id, SandboxId(sandbox_id))
     commands.delete(conversation_id)
     if sandbox_id:
-        store.queued_messages.drop(conversation_id)
-    if sandbox_id and not store.app_conversations.in_sandbox(SandboxId(sandbox_id)):
+        _leave(commands.store, conversation_id, SandboxId(sandbox_id))
+
+
+def delete_unchanged(commands: Commands, state: Mapping[str, Any]) -> bool:
+    """Do the same if nothing has changed in a conversation since its state was read; False if it stays.
+
+    The store forgets first, as it alone can tell: the agent keeps its conversation while the one here stays. Its start
+    task is forgotten too. Raises ConversationNotFound.
+    """
+    store, conversation_id = commands.store, ConversationId(state["id"])
+    if not store.conversations.delete(conversation_id, revision=state["revision"]):
+        return False
+    if sandbox_id := state.get("sandbox_id"):
+        _tell_agent(commands, conversation_id, SandboxId(sandbox_id))
+        _leave(store, conversation_id, SandboxId(sandbox_id))
+    if start_id := state["app"].get("start_id"):
+        store.start_tasks.forget(start_id)
+    return True
+
+
+def _tell_agent(commands: Commands, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
+    with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
+        commands.agent_in(sandbox_id).delete(conversation_id)
+
+
+def _leave(store: Store, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
+    """Drop what waits for a conversation that is gone, and its sandbox if that has no other."""
+    store.queued_messages.drop(conversation_id)
+    if not store.app_conversations.in_sandbox(sandbox_id):
         with suppress(SandboxNotFound, SandboxRefuses):
-            store.sandboxes.ask(SandboxId(sandbox_id), "delete")
+            store.sandboxes.ask(sandbox_id, "delete")
 
 
 def delete_with_children(commands: Commands, conversation_id: ConversationId) -> None:

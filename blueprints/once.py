@@ -14,7 +14,8 @@ from werkzeug.exceptions import BadRequest
 from access import ANYONE, Principal
 from blueprints import current_store
 from blueprints.api import Replay
-from blueprints.archives import MEDIA_TYPES
+from blueprints.archives import MEDIA_TYPES as ARCHIVES
+from blueprints.exports import MEDIA_TYPES as EXPORTS
 from store.attempts import enter
 from store.errors import UNAVAILABLE
 from store.idempotency import KeptResponse, ResponseNotKept
@@ -40,8 +41,8 @@ def _begin() -> Response | None:
         return None
     if not _KEY.fullmatch(key):
         raise BadRequest(f"{HEADER} must have 1 to 255 printable ASCII characters")
-    if request.mimetype in MEDIA_TYPES:
-        raise BadRequest(f"{HEADER} does not cover archives: send this request without it")
+    if request.mimetype in (*ARCHIVES, *EXPORTS):
+        raise BadRequest(f"{HEADER} does not cover archives and exports: send this request without it")
     if getattr(current_app.view_functions[request.endpoint or ""], "is_forwarded", False):
         raise BadRequest(f"{HEADER} does not cover what a sandbox serves: send this request without it")
     found = current_store.idempotency.begin(_client(), key, _fingerprint())

@@ -234,7 +234,7 @@ def read_batch(raw: bytes) -> list[WireEvent]:
     events, faults = [], {}
     for index, (fields_, own) in enumerate(elements):
         try:
-            events.append(_read_event(fields_, own))
+            events.append(read_event(fields_, own))
         except ValidationError as fault:
             faults[index] = fault.messages
     if faults:
@@ -242,11 +242,12 @@ def read_batch(raw: bytes) -> list[WireEvent]:
     return events
 
 
-def _read_event(event: Any, raw: bytes) -> WireEvent:
+def read_event(event: Any, raw: bytes, most: int = MOST_EVENT_BYTES) -> WireEvent:
+    """An event of a parsed JSON value and its own bytes, at most so many. Raises ValidationError."""
     if not isinstance(event, dict):
         raise refusal("Input should be a valid object", "dict_type")
-    if len(raw) > MOST_EVENT_BYTES:
-        raise refusal(f"An event should have at most {MOST_EVENT_BYTES} bytes", "too_long")
+    if len(raw) > most:
+        raise refusal(f"An event should have at most {most} bytes", "too_long")
     faults: dict[str, Any] = {}
     for name in ("id", "kind", "source", "timestamp"):
         if name not in event:

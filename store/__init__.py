@@ -23,6 +23,7 @@ from store.deliveries import Deliveries
 from store.durability import AS_REDIS, Durability
 from store.echoes import Echoes
 from store.events import EventLog
+from store.exports import Exports
 from store.followers import Followers
 from store.forks import Forks
 from store.gauges import Gauges
@@ -73,6 +74,7 @@ class Store:
     conversation_stream: ListStream
     echoes: Echoes
     events: EventLog
+    exports: Exports
     histograms: Histograms
     message_search: MessageSearch
     confirmations: Confirmations
@@ -196,6 +198,7 @@ def _events(
     text = MessageText(redis, text_cache_bytes)
     return {
         "events": EventLog(redis, scripts, listing, conversations, text, bounds),
+        "exports": Exports(redis, scripts, listing, conversations, bounds),
         "histograms": Histograms(scripts),
         "message_search": MessageSearch(redis, scripts, listing, text),
     }

@@ -246,25 +246,30 @@ class Conversations:
         args = [json.dumps(agent_log), json.dumps(interrupted)]
         self._scripts.note_recovery([ConversationKeys(conversation_id).root], args)
 
-    def delete(self, conversation_id: ConversationId, actor: Actor = SERVER) -> None:
+    def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
         """Remove a conversation with its events and secrets. Three round trips, in a sandbox four. Its audit is kept.
 
-        The tombstone is written first: after a kill in between the conversation still exists.
-        Raises ConversationNotFound.
+        The tombstone is written first: after a kill in between the conversation still exists. revision: that which it
+        must have; of another one nothing changes, and this is False. Raises ConversationNotFound.
         """
         sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
-        if sandbox_id:
+        if sandbox_id and not revision:
             self._bury(conversation_id, sandbox_id.decode())
-        args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds]
+        args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds, revision]
         reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], args)
         if reply is None:
             raise ConversationNotFound
-        outcome, revision, is_audited = reply
-        self._listing.forget(conversation_id, int(revision))
+        outcome, last, is_audited = reply
+        if outcome == "changed":
+            return False
+        if sandbox_id and revision:  # only now: one that stays needs its place in the sandbox
+            self._bury(conversation_id, sandbox_id.decode())
+        self._listing.forget(conversation_id, int(last))
         if is_audited:
             self._listing.settle(conversation_id)
         if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
             raise ConversationNotFound
+        return True
 
     def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         args = [sandbox_id, conversation_id, MOST_TOMBSTONES]

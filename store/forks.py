@@ -1,29 +1,19 @@
-"""Copies of conversations: written under keys of their own, then renamed by one script: no reader sees half a copy."""
+"""Forks: copies of conversations, up to an event or up to the end."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from redis.exceptions import TimeoutError
-
 from store.attempts import is_finished, minted
 from store.conversations import Conversations
-from store.effects import final_effect
+from store.copies import PAGE, Copy, policy_fields
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
-from store.keys import APP_FIELD, ConversationKeys, pair
+from store.keys import APP_FIELD, ConversationKeys
 from store.listing import Listing
-from store.policies import held_risks
 from store.scripts import Scripts
 from store.stamps import Stamp
-from store.text import record
 from wire import ConversationId, Seq, read_event
-
-#: events copied at once
-_PAGE = 100
-
-#: seconds without a new page after which Redis removes an unfinished copy, and the error of the fork then
-_HOUR, _EXPIRED = 3600, "The copy of the conversation took so long that it has expired"
 
 
 class Forks:
@@ -58,7 +48,8 @@ class Forks:
         state = self._conversations.get(source)
         last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
         stamp = Stamp.now()
-        self._copy(source, state["incarnation"], last, ConversationKeys(target, fork), stamp)
+        copy = Copy(self._scripts, ConversationKeys(target, fork), stamp)
+        self._fill(copy, source, state["incarnation"], last)
         origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
         info = {**state["info"], **origin}  # the agent of a copy says itself what it is capable of
         fields = {
@@ -72,14 +63,7 @@ class Forks:
             "updated_at": stamp.utc_time,
             **_inherited(state, sandbox_id),
         }
-        expected = [f"{claim} {fork}" for claim in claims]
-        words = [word for name_and_value in fields.items() for word in name_and_value]
-        args = [fork, stamp.at, len(expected), *expected, *words]
-        try:
-            [outcome] = self._listing.write(self._scripts.adopt_fork, target, args)
-        except ConversationNotFound:
-            raise TimeoutError(_EXPIRED) from None
-        if outcome != "adopted":
+        if not copy.adopt(self._listing, fields, claims):
             raise IdInUse
         return target
 
@@ -92,35 +76,19 @@ class Forks:
             raise EventNotFound
         return Seq(int(place[1]))
 
-    def _copy(self, source: ConversationId, incarnation: str, last: Seq, keys: ConversationKeys, stamp: Stamp) -> None:
-        """Write the log up to `last` under the keys of the copy, which expire unless they are adopted."""
-        seq, page, fork = Seq(0), list[bytes](), keys.fork
-        while True:
-            batch: list[Any] = [stamp.utc_time, _HOUR, fork]
-            for event in map(read_event, page):
-                final = "1" if final_effect(event) else ""
-                what = (event.raw, record(event), final)
-                batch += (event.id, pair(event.kind, event.source), event.at, *what)
-            copied = self._scripts.copy_events([keys.root], batch)
-            if copied is None:
-                raise TimeoutError(_EXPIRED)
-            seq, fork = Seq(copied), ""
-            if seq >= last:
-                return
-            found, _, page = read_log(self._scripts, source, seq, min(_PAGE, last - seq))
+    def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
+        """Write the log up to `last` into the copy."""
+        copy.append([])
+        while copy.seq < last:
+            found, _, page = read_log(self._scripts, source, copy.seq, min(PAGE, last - copy.seq))
             if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
                 raise ConversationNotFound
+            copy.append([read_event(raw) for raw in page])
 
 
 def _inherited(state: dict[str, Any], sandbox_id: str | None) -> dict[str, str]:
     """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox."""
-    fields = {
-        "confirmation_policy": json.dumps(state["confirmation_policy"]),
-        "held": held_risks(state["confirmation_policy"]),
-        "security_analyzer": json.dumps(state["security_analyzer"]),
-    }
-    if (seconds := state["confirmation_seconds"]) is not None:
-        fields["confirmation_seconds"] = str(seconds)
+    fields = policy_fields(state)
     if sandbox_id is None:
         return fields
     app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}

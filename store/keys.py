@@ -83,7 +83,7 @@ The braces are literal, also around `all`: they make the id the hash tag, so tha
 slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
 Fields of `conv:{ID}`: `id`, `incarnation` (one per creation), `seq` (of the last event), `execution_status`,
 `confirmation_policy`, `title`, `tags`, `stats`, `security_analyzer`, `info` (the rest of the start request; these six
-as JSON), `held` (the risks that the policy holds back, joined by commas), `created_at`, `updated_at` (UTC with Z),
+as JSON), `held` (the risks that are held back, joined by commas), `created_at`, `updated_at`, `imported_at` (UTC, Z),
 `revision` (grows with every change, also from one life of an id to the next), `last_user_message_id`, `snapshot_id`
 (of the last full state that an agent posted), `text_chunk` (N of the chunk that grows), `latest_at` (the greatest time
 of an event, µs), `final_seq` and `final_at` (seq and µs of the event that holds the final response).

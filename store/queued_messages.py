@@ -120,6 +120,10 @@ class QueuedMessages:
         """Remove the messages that wait for a conversation, which is gone."""
         self._scripts.drop_queue([StartKeys.root], [conversation_id])
 
+    def waiting_for(self, conversation_id: ConversationId) -> int:
+        """The number of messages that wait for a conversation. One round trip."""
+        return int(self._scripts.count_queue([StartKeys.root], [conversation_id]))
+
     # what drivers do
 
     def claim(self) -> QueuedMessage | None:

@@ -47,6 +47,7 @@ from supervisor.loop import Loop
 from supervisor.notifications import Notifier
 from supervisor.outbox import OutboxMover
 from supervisor.recovery import Recovery
+from supervisor.retention import Retention
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
@@ -211,7 +212,8 @@ def _supervise(
     driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
     checker = Checker(store, client, runtimes, host.id)
     files, pools = Files(store, specs, runtimes, host.id), WarmPools(store, specs)
-    tasks = (reconciler, upkeep, archives, files, driver, checker, pools)
+    retention = Retention(store, commands, config)
+    tasks = (reconciler, upkeep, archives, files, driver, checker, pools, retention)
     loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:

@@ -25,6 +25,7 @@ from supervisor.deliveries import DeliveryDriver
 from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
+from supervisor.retention import Retention
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
@@ -32,8 +33,8 @@ from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, and between two searches for what is left to remove
-_BEAT, _TIDY = 1.0, 20.0
+#: seconds between two heartbeats, between two searches for what is left to remove, and between two for what is too old
+_BEAT, _TIDY, _RETENTION = 1.0, 20.0, 10.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
 _POLL, _SHORT_POLL = 0.5, 0.1
@@ -62,6 +63,7 @@ class Loop:
         driver: StartDriver,
         checker: Checker,
         pools: WarmPools,
+        retention: Retention,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -78,6 +80,7 @@ class Loop:
         self._driver = driver
         self._checker = checker
         self._pools = pools
+        self._retention = retention
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
@@ -131,6 +134,7 @@ class Loop:
         """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
         self._after("beat", _BEAT, self._lease.renew)
         self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
+        self._after("retention", _RETENTION, lambda: self._submit("retention", self._retention.sweep))
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
         for sandbox in sandboxes:

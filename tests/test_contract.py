@@ -45,9 +45,9 @@ def base_url(tmp_path_factory):
 config = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": ["4xx"]}}})
 
 
-@schemathesis.serializer("application/zstd", "application/x-tar")
+@schemathesis.serializer("application/zstd", "application/x-tar", "application/x-ndjson")
 def serialized(_, value):
-    """A body that is an archive as far as its type says."""
+    """A body that is an archive or an export as far as its type says."""
     return value if isinstance(value, bytes) else json.dumps(value, default=str).encode()
 
 

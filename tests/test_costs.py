@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from flask.testing import FlaskClient
@@ -171,6 +171,12 @@ OPERATIONS: dict[str, Act] = {
     ),
     "keep secrets": lambda w: w.call("POST", f"{CONVERSATION}/secrets", {"secrets": {"A": "b"}}),
     "fork a conversation": lambda w: w.call("POST", f"{CONVERSATION}/fork"),
+    "export a conversation": lambda w: w.client.get(f"/api{CONVERSATION}/export").get_data(),
+    "import a conversation": lambda w: w.client.post(
+        "/api/conversations/import",
+        data=w.client.get(f"/api{CONVERSATION}/export").get_data().replace(MAIN.encode(), str(uuid4()).encode(), 1),
+        content_type="application/x-ndjson",
+    ),
     "search app conversations": lambda w: w.call("GET", "/v1/app-conversations/search", limit=2),
     "search app conversations by title": lambda w: w.call(
         "GET", "/v1/app-conversations/search", limit=2, sort_order="TITLE"

@@ -1,5 +1,6 @@
 """One shape of an error over every route: 422 is HTTPValidationError, every other one `{"detail": "text"}`."""
 
+import json
 import re
 import socket
 from uuid import uuid4
@@ -80,6 +81,21 @@ BODILESS = {
     "post_file",
     "post_file_of_sandbox",
 }
+#: operations that read lines of JSON, and lines that each accepts
+LINED = {
+    "import_conversation": json.dumps(
+        {
+            "format": "agent-server-conversation",
+            "version": 1,
+            "events": 0,
+            "id": str(uuid4()),
+            "execution_status": "idle",
+            "confirmation_policy": {"kind": "NeverConfirm"},
+            "created_at": "2026-11-20T20:00:00Z",
+            "updated_at": "2026-11-20T20:00:00Z",
+        }
+    )
+}
 #: operations that check a key before they read the body
 KEYED = {"append_events_of_sandbox", "tell_conversation", "tell_conversation_of_sandbox"}
 #: operations that respond without the store
@@ -157,6 +173,8 @@ def test_a_conversation_id_other_than_a_uuid_is_422(client, rule, bad):
 def test_a_store_that_cannot_be_reached_is_503(client, rule):
     name = rule.endpoint.rpartition(".")[2]
     body = {"json": BODIES[name]} if name in BODIES else {}
+    if name in LINED:
+        body = {"data": LINED[name], "content_type": "application/x-ndjson"}
     headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
 
     response = client.open(
@@ -172,7 +190,11 @@ def test_a_store_that_cannot_be_reached_is_503(client, rule):
 
 @pytest.mark.parametrize(
     "rule",
-    [rule for rule in RULES if "POST" in rule.methods and rule.endpoint.rpartition(".")[2] not in {*BODILESS, *KEYED}],
+    [
+        rule
+        for rule in RULES
+        if "POST" in rule.methods and rule.endpoint.rpartition(".")[2] not in {*BODILESS, *KEYED, *LINED}
+    ],
     ids=named,
 )
 def test_bodies_other_than_json_are_refused(client, rule):

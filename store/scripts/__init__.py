@@ -25,6 +25,8 @@ UNPROVEN = {
     *("check_sandbox", "claim_checks", "close_check", "claim_idempotency_key", "end_idempotency_claim"),
     # chunks of archives, which neither the file of Redis nor its replicas get
     *("open_transfer", "send_chunk", "take_chunk", "close_transfer"),
+    # what nobody has seen, and what ends by itself
+    "drop_copy",
 }
 
 #: WAIT is about the last write of its connection, and a repeat may write nothing: the mark is a write, gone at once.
@@ -134,6 +136,7 @@ class Scripts:
     set_fields: DecidingScript
     copy_events: Script
     adopt_fork: DecidingScript
+    drop_copy: Script
     put_secrets: DecidingScript
     report_conversation: DecidingScript
     settle_labels: Script
@@ -188,6 +191,7 @@ class Scripts:
     postpone_queue: Script
     settle_message: Script
     drop_queue: Script
+    count_queue: Script
     make_access_key: DecidingScript
     find_access_key: Script
     live_access_keys: Script

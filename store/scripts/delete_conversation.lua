@@ -2,8 +2,9 @@
 -- waited is audited as deleted.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 deletion id, one per request   2 now, UTC text with Z   3 who deletes, as canonical JSON
---       4 seconds for which the audit is kept
--- Returns  {"deleted" | "gone": another request deleted it, less than a minute ago, its last revision, 1 if it has an audit}
+--       4 seconds for which the audit is kept   5 the revision that it must have ("": any)
+-- Returns  {"deleted" | "changed": it has another revision, and stays | "gone": another request deleted it, less than a
+--          minute ago, its last revision, 1 if it has an audit}
 --          | false: no such conversation
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside nine
 -- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and touches nothing
@@ -17,6 +18,7 @@ if not state[1] then
   local id, revision = string.match(redis.call('GET', root .. ':deleted') or '', '^(%S+) (%S+)$')
   return id and {id == ARGV[1] and 'deleted' or 'gone', revision, redis.call('EXISTS', root .. ':audit')}
 end
+if ARGV[5] ~= '' and state[2] ~= ARGV[5] then return {'changed', state[2], 0} end
 local waiting = state[3] == 'waiting_for_confirmation' and unreleased(open_actions()) or {}
 if #waiting > 0 then write_audit('deleted', waiting, ARGV[3], '""', ARGV[2]) end
 redis.call('EXPIRE', root .. ':audit', ARGV[4])

@@ -1,0 +1,157 @@
+"""An export: a conversation as JSON lines, the head first, then each event byte for byte, in log order.
+
+The head has the members of the conversation as `GET /api/conversations/{id}` shows it, which has no secrets, and three
+more: `format`, `version` and `events`, the number of the lines that follow. An event whose bytes have a line feed,
+which may stand between its members, is a JSON string of its bytes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from marshmallow import ValidationError, fields
+
+from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
+from schemas.conversations import ConversationInfo, Settings
+from schemas.events import read_event
+from schemas.fields import Choice, Fault, Instant, StrictInteger, Text
+from schemas.webhooks import ConversationTold
+from wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, TOLD_MEMBERS, Event, InvalidJson, parse_json
+
+FORMAT, VERSION = "agent-server-conversation", 1
+
+#: most bytes of a line: a head has what many reports of an agent have brought
+MOST_LINE_BYTES = 32 * 1024 * 1024
+
+#: most bytes of an event of a log: the server writes some anew, with escapes for what is not ASCII
+_MOST_LOGGED_BYTES = 4 * MOST_EVENT_BYTES
+
+#: bytes that are read at once
+_PIECE = 64 * 1024
+
+#: members of the head that an import keeps as they are, beside those that stand in the hash
+_KEPT = {*TOLD_MEMBERS, "agent", "forked_from_conversation_id", "forked_from_event_id", "parent_conversation_id"}
+
+_INFO = ConversationInfo()
+
+
+class BadLine(ValueError):
+    """A line of an import is wrong. messages: marshmallow's."""
+
+    def __init__(self, number: int, messages: Any) -> None:
+        super().__init__(number, messages)
+        self.number = number  #: from 1
+        self.messages = messages
+
+
+class Readable(Protocol):
+    """What an import is read from."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class ExportHead(ConversationTold):
+    """The first line, as an import takes it; other members are ignored."""
+
+    format = Choice(FORMAT, required=True)
+    version = StrictInteger(least=1, most=VERSION, required=True)
+    events = StrictInteger(least=0, required=True)
+    title = Text(most=MOST_TITLE, load_default=None, allow_none=True)
+    tags = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
+    stats = fields.Dict(load_default=dict)
+    execution_status = Choice(*EXECUTION_STATUSES, required=True)
+    confirmation_policy = fields.Nested(ConfirmationPolicy, required=True)
+    confirmation_seconds = ConfirmationSeconds("")
+    security_analyzer = Settings(load_default=None)
+    created_at = Instant(required=True)
+    updated_at = Instant(required=True)
+    unapproved_resumes = StrictInteger(least=0, load_default=0)
+    forked_from_conversation_id = fields.String(allow_none=True)
+    forked_from_event_id = fields.String(allow_none=True)
+
+
+def head_line(state: Mapping[str, Any]) -> bytes:
+    """The first line of the export of a conversation, of its state; with its line feed."""
+    head = {"format": FORMAT, "version": VERSION, "events": int(state["seq"]), **_INFO.dump(state)}
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n"
+
+
+def event_line(raw: bytes) -> bytes:
+    """The line of an event; with its line feed."""
+    is_line = b"\n" not in raw and raw == raw.strip()
+    return (raw if is_line else json.dumps(raw.decode(), ensure_ascii=False).encode()) + b"\n"
+
+
+def read_export(source: Readable) -> tuple[dict[str, Any], Iterator[Event]]:
+    """The head of an import, whose members beside those of the hash are in `info`; and its events as they are read.
+
+    One line is in memory at a time, at most MOST_LINE_BYTES. Raises BadLine, also while the events are read.
+    """
+    lines = _lines(source)
+    head = _read_head(next(lines, b""))
+    return head, _events(lines, head["events"])
+
+
+def _lines(source: Readable) -> Iterator[bytes]:
+    """The lines without their line feeds; the last one needs none."""
+    held, number = bytearray(), 1
+    while piece := source.read(_PIECE):
+        *whole, rest = piece.split(b"\n")
+        for part in whole:
+            held += part
+            yield bytes(_bounded(held, number))
+            held.clear()
+            number += 1
+        held += rest
+        _bounded(held, number)
+    if held:
+        yield bytes(held)
+
+
+def _bounded(line: bytearray, number: int) -> bytearray:
+    if len(line) > MOST_LINE_BYTES:
+        raise BadLine(number, [Fault(f"A line should have at most {MOST_LINE_BYTES} bytes", "too_long")])
+    return line
+
+
+def _read_head(line: bytes) -> dict[str, Any]:
+    try:
+        head: dict[str, Any] = ExportHead().load(parse_json(line))
+        if too_long := head.pop("too_long"):
+            raise ValidationError({key: [Fault("More bytes than are kept of it", "too_long")] for key in too_long})
+    except InvalidJson as error:
+        raise _invalid_json(1, error) from None
+    except ValidationError as fault:
+        raise BadLine(1, fault.normalized_messages()) from None
+    info = {name: head.pop(name) for name in _KEPT & head.keys() if name != "capabilities"}
+    return {"confirmation_seconds": None, **head, "info": info}
+
+
+def _events(lines: Iterator[bytes], announced: int) -> Iterator[Event]:
+    number = 1
+    for number, line in enumerate(lines, 2):
+        if number > announced + 1:
+            words = f"The first line announces {announced} events, and more lines follow"
+            raise BadLine(number, [Fault(words, "too_long")])
+        yield _read_event(line, number)
+    if number < announced + 1:
+        words = f"The first line announces {announced} events, and the export ends after {number - 1}"
+        raise BadLine(number + 1, [Fault(words, "too_short")])
+
+
+def _read_event(line: bytes, number: int) -> Event:
+    raw = line.strip()
+    try:
+        value = parse_json(raw)
+        if isinstance(value, str):
+            raw = value.encode("utf-8", "surrogatepass")
+            value = parse_json(raw)
+        return read_event(value, raw, _MOST_LOGGED_BYTES)
+    except InvalidJson as error:
+        raise _invalid_json(number, error) from None
+    except ValidationError as fault:
+        raise BadLine(number, fault.normalized_messages()) from None
+
+
+def _invalid_json(number: int, error: InvalidJson) -> BadLine:
+    return BadLine(number, [Fault(f"Invalid JSON: {error}", "json_invalid")])

@@ -1,0 +1,8 @@
+-- count_queue: the number of messages that wait for a conversation.
+-- KEYS  1 root of the start tasks
+-- ARGV  1 conversation id
+-- Returns  number
+-- Cost  O(1)
+-- Idempotent  reads only
+local root = KEYS[1]
+return redis.call('LLEN', root .. ':queue:' .. ARGV[1])

@@ -1,0 +1,301 @@
+"""Exports and imports: ids, order and bytes stay, whole or not at all, and no secret leaves."""
+
+import json
+import re
+from uuid import uuid4
+
+import duckdb
+import pytest
+
+from schemas import exports
+from store.copies import PAGE
+from tests.blueprints import API, at, log, said
+from tests.blueprints.test_forks import assert_same_log
+from tests.conftest import action, event, message, observation, recorded
+from tests.servers import PROJECT
+
+LINES = {"content_type": "application/x-ndjson"}
+
+#: an event as some agents write them: with line feeds between its members
+PRETTY = json.dumps(event(note='a "quoted" \\ word', **at(4)), indent=2)
+
+
+def append(client, conversation, *raw: str):
+    body = f"[{', '.join(raw)}]"
+    path = f"/api/v1/webhooks/events/{conversation}"
+    assert client.post(path, data=body, content_type="application/json").status_code == 200
+
+
+def exported(client, url) -> list[bytes]:
+    response = client.get(f"{url}/export")
+    assert response.status_code == 200
+    assert response.mimetype == "application/x-ndjson"
+    assert response.get_data().endswith(b"\n")
+    return response.get_data().removesuffix(b"\n").split(b"\n")
+
+
+def imported(client, lines, status=201):
+    response = client.post(f"{API}/import", data=b"\n".join(lines), **LINES)
+    assert response.status_code == status, response.get_data(as_text=True)
+    return response.get_json()
+
+
+def as_another(lines) -> tuple[str, list[bytes]]:
+    """The same export of a conversation with another id."""
+    identity = str(uuid4())
+    return f"{API}/{identity}", [json.dumps({**json.loads(lines[0]), "id": identity}).encode(), *lines[1:]]
+
+
+def keys_of(store, url) -> list[bytes]:
+    return store.conversations._redis.keys(f"conv:{{{url.rpartition('/')[2]}}}*")
+
+
+@pytest.fixture
+def lines(client, url, conversation):
+    """The export of a conversation with a head and three events."""
+    append(client, conversation, *(json.dumps(event(**at(second))) for second in range(3)))
+    return exported(client, url)
+
+
+def test_an_import_has_every_event_byte_for_byte_and_answers_every_query_alike(client, url, conversation):
+    # Given a log of several pages with every kind of event, out of order, some of odd bytes
+    odd = f'{{ "id":"{uuid4()}",\t"kind" : "m.MessageEvent","source":"agent", "timestamp":"1999-01-01T00:00:00Z",'
+    odd += '"x":1e3,"llm_message":{"content":[{"type":"text","text":"Stra\\u00dfe \\ud83d\\ude00 ß"}]}, "none":null }'
+    append(client, conversation, *map(json.dumps, recorded("pending")), odd, PRETTY)
+    append(client, conversation, *(json.dumps(said(f"o {n}", **at(n % 60))) for n in range(2 * PAGE)))
+    before = client.get(url).get_json()
+    lines = exported(client, url)
+    assert len(lines) == 1 + json.loads(lines[0])["events"] == 1 + len(log(client, url))
+    assert odd.encode() in lines
+    assert json.dumps(PRETTY).encode() in lines
+
+    # When a conversation is made of its export
+    copy, others = as_another(lines)
+    response = imported(client, others)
+
+    # Then it has the same log, and the same members where no agent is asked
+    assert_same_log(client, url, copy)
+    assert response == client.get(copy).get_json()
+    differing = {name for name in before if response[name] != before[name]}
+    assert differing == {"id", "execution_status"}
+    assert (before["execution_status"], response["execution_status"]) == ("waiting_for_confirmation", "paused")
+    assert client.get(f"{copy}/pending_actions").get_json() == []
+
+    # And its own export is that which it was made of
+    again = exported(client, copy)
+    assert again[1:] == lines[1:]
+
+    # And it can be gone on with, and deleted
+    append(client, copy.rpartition("/")[2], json.dumps(message("more")))
+    assert client.get(f"{copy}/events/count").get_json() == len(lines)
+    assert client.delete(copy).status_code == 200
+
+
+def test_a_deleted_conversation_comes_back_under_its_id_and_in_its_place(client, url, conversation):
+    act = action()
+    append(client, conversation, json.dumps(act), json.dumps(observation(act)))
+    client.patch(url, json={"title": "Kept", "tags": {"project": "alpha"}, "confirmation_seconds": 60})
+    client.post(f"{url}/confirmation_policy", json={"policy": {"kind": "ConfirmRisky", "threshold": "HIGH"}})
+    before, lines = client.get(url).get_json(), exported(client, url)
+    client.delete(url)
+
+    assert imported(client, lines) == before
+
+    assert client.get(url).get_json() == before
+    query = {"text": "Kept", "tag": "project=alpha", "created_at__gte": before["created_at"]}
+    found = client.get("/api/v1/conversations/search", query_string=query)
+    assert conversation in [one["id"] for one in found.get_json()["items"]]
+
+
+def test_a_repeat_says_so_and_changes_nothing_also_after_more_events(client, store, lines):
+    copy, others = as_another(lines)
+    first = imported(client, others)
+    keys = sorted(keys_of(store, copy))
+
+    assert imported(client, others, 200) == first
+    assert sorted(keys_of(store, copy)) == keys
+
+    append(client, copy.rpartition("/")[2], json.dumps(event()))
+    imported(client, others, 200)
+    assert client.get(f"{copy}/events/count").get_json() == len(lines)
+
+
+@pytest.mark.parametrize("change", ["event", "longer", "created_at"])
+def test_another_conversation_of_the_id_stays_as_it_is(client, store, lines, change):
+    copy, others = as_another(lines)
+    imported(client, others)
+    keys, head = sorted(keys_of(store, copy)), json.loads(others[0])
+    match change:
+        case "event":
+            others[2] = json.dumps({**json.loads(others[2]), "more": True}).encode()
+        case "longer":
+            others.append(json.dumps(event()).encode())
+            head["events"] += 1
+        case "created_at":
+            head["created_at"] = "2020-01-01T00:00:00Z"
+
+    refusal = imported(client, [json.dumps(head).encode(), *others[1:]], 409)
+
+    assert refusal == {"detail": "A conversation of that id exists"}
+    assert log(client, copy) == [json.loads(line) for line in lines[1:]]
+    assert sorted(keys_of(store, copy)) == keys
+
+
+def test_an_export_of_no_events_is_imported_too(client, url):
+    copy, others = as_another(exported(client, url))
+
+    imported(client, others)
+
+    assert client.get(f"{copy}/events/count").get_json() == 0
+    imported(client, [others[0] + b"\n"], 200)
+
+
+def test_a_head_request_names_the_file_and_has_no_body(client, url, conversation):
+    response = client.head(f"{url}/export")
+
+    assert response.headers["Content-Disposition"] == f"attachment; filename=conversation_{conversation}.jsonl"
+    assert response.get_data() == b""
+
+
+def test_no_export_has_a_secret(client, keeper):
+    secret, api_key = f"s-{uuid4()}", f"k-{uuid4()}"
+    request = {"secrets": {"TOKEN": secret}, "workspace": {"api_key": api_key}}
+    made = keeper.post(API, json=request).get_json()
+
+    [head] = exported(keeper, f"{API}/{made['id']}")
+
+    assert secret.encode() not in head
+    assert api_key.encode() not in head
+    assert json.loads(head)["secret_registry"]["secret_sources"]["TOKEN"]["value"] == "**********"
+    _, others = as_another([head])
+    assert imported(client, others)["secret_registry"] == {"secret_sources": {}}
+
+
+def members(**changes):
+    """Change the first line; None takes a member out."""
+
+    def change(lines):
+        head = {name: value for name, value in {**json.loads(lines[0]), **changes}.items() if value is not None}
+        return [json.dumps(head).encode(), *lines[1:]]
+
+    return change
+
+
+def line(number, raw):
+    return lambda lines: [*lines[: number - 1], raw, *lines[number:]]
+
+
+LONG = event(text="x" * 5_000_000)
+
+WRONG = {
+    "an empty body": (lambda _: [], ["line 1"], "Invalid JSON"),
+    "a page of HTML": (lambda _: [b"<html>"], ["line 1"], "Invalid JSON"),
+    "a list": (lambda _: [b"[]"], ["line 1"], "object"),
+    "another format": (members(format="other"), ["line 1", "format"], "agent-server-conversation"),
+    "a newer version": (members(version=2), ["line 1", "version"], "less than or equal to 1"),
+    "no version": (members(version=None), ["line 1", "version"], "Field required"),
+    "an id that is none": (members(id="x"), ["line 1", "id"], "UUID"),
+    "a policy that is none": (
+        members(confirmation_policy={"kind": "x"}),
+        ["line 1", "confirmation_policy", "kind"],
+        "one of",
+    ),
+    "a status that is none": (members(execution_status="x"), ["line 1", "execution_status"], "idle"),
+    "a time that is none": (members(created_at="x"), ["line 1", "created_at"], "date-time"),
+    "a number of the wrong type": (members(max_iterations="x"), ["line 1", "max_iterations"], "integer"),
+    "a tag of the wrong type": (members(tags={"a": 1}), ["line 1", "tags", "a", "value"], "string"),
+    "a member that is too long": (members(workspace={"a": "x" * 300_000}), ["line 1", "workspace"], "More bytes"),
+    "fewer events than announced": (members(events=4), ["line 5"], "announces 4 events"),
+    "more events than announced": (members(events=2), ["line 4"], "announces 2 events"),
+    "an event that is no JSON": (line(3, b"{"), ["line 3"], "Invalid JSON"),
+    "an empty line": (line(3, b""), ["line 3"], "Invalid JSON"),
+    "bytes that are no UTF-8": (line(3, b'{"id":"\xff"}'), ["line 3"], "not UTF-8"),
+    "an event that is a number": (line(2, b"1"), ["line 2"], "object"),
+    "an event without a kind": (
+        line(4, b'{"id":"a","source":"b","timestamp":"2026-01-01"}'),
+        ["line 4", "kind"],
+        "required",
+    ),
+    "text that is no event": (line(2, b'"\\n"'), ["line 2"], "Invalid JSON"),
+    "an event that is too long": (line(2, json.dumps(LONG).encode()), ["line 2"], "at most 4194304 bytes"),
+    "an event of an earlier id": (
+        lambda lines: [*lines[:3], lines[1]],
+        ["line 4", "id"],
+        "An earlier event has the id",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_line_is_named_and_nothing_is_left(client, store, lines, name):
+    change, loc, words = WRONG[name]
+    copy, others = as_another(lines)
+
+    [fault] = imported(client, change(others), 422)["detail"]
+
+    assert fault["loc"] == ["body", *loc]
+    assert words in fault["msg"]
+    assert client.get(copy).status_code == 404
+    assert keys_of(store, copy) == []
+
+
+def test_the_second_of_two_events_of_an_id_is_named_pages_after_the_first(client, store, lines):
+    copy, others = as_another(lines)
+    many = [json.dumps(event()).encode() for _ in range(2 * PAGE)]
+    many[PAGE + 7] = many[5]
+
+    [fault] = imported(client, [*members(events=len(many))(others)[:1], *many], 422)["detail"]
+
+    assert fault["loc"] == ["body", f"line {PAGE + 7 + 2}", "id"]
+    assert keys_of(store, copy) == []
+
+
+def test_a_line_that_never_ends_is_refused_before_it_is_read_whole(client, monkeypatch):
+    monkeypatch.setattr(exports, "MOST_LINE_BYTES", 200_000)
+
+    [fault] = imported(client, [b'{"format":"' + b"x" * 2_000_000], 422)["detail"]
+
+    assert (fault["loc"], fault["msg"]) == (["body", "line 1"], "A line should have at most 200000 bytes")
+
+
+def test_more_kinds_than_the_settings_allow_are_refused(client, store, lines):
+    copy, others = as_another(lines)
+    many = [json.dumps(event(f"Kind{number}")).encode() for number in range(262)]
+
+    refusal = imported(client, [*members(events=len(many))(others)[:1], *many], 422)
+
+    assert "MAX_EVENT_KINDS" in refusal["detail"][0]["msg"]
+    assert keys_of(store, copy) == []
+
+
+def test_other_media_types_and_idempotency_keys_are_refused(client, lines):
+    assert client.post(f"{API}/import", json={}).status_code == 415
+    keyed = client.post(f"{API}/import", data=lines[0], headers={"Idempotency-Key": "k"}, **LINES)
+    assert keyed.status_code == 400
+    assert "exports" in keyed.get_json()["detail"]
+
+
+def test_an_import_beyond_the_bound_is_refused(app, client, store, lines, monkeypatch):
+    monkeypatch.setitem(app.config, "MAX_IMPORT_BYTES", 2000)
+    copy, others = as_another(lines)
+    many = [json.dumps(event()).encode() for _ in range(PAGE)]
+
+    refusal = imported(client, [*members(events=len(many))(others)[:1], *many], 413)
+
+    assert refusal == {"detail": "The body is longer than 2000 bytes"}
+    assert keys_of(store, copy) == []
+
+
+def test_an_unknown_conversation_is_not_exported(client):
+    assert client.get(f"{API}/{uuid4()}/export").status_code == 404
+
+
+def test_duckdb_reads_an_export_as_the_documentation_shows(client, url, conversation, tmp_path):
+    append(client, conversation, *(json.dumps(said("o", **at(second))) for second in (1, 3)), PRETTY)
+    (tmp_path / "conversation.jsonl").write_bytes(client.get(f"{url}/export").get_data())
+    query = re.search(r"```sql\n(.*?)```", (PROJECT / "docs/keeping.md").read_text(), re.DOTALL)[1]
+
+    rows = duckdb.sql(query.replace("conversation.jsonl", str(tmp_path / "conversation.jsonl"))).fetchall()
+
+    shown = [(kind, source, number, first.second, last.second) for kind, source, number, first, last in rows]
+    assert shown == [("MessageEvent", "agent", 2, 1, 3), ("PauseEvent", "user", 1, 4, 4)]
