@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from agents.transport import Transport, deadline
+from store import traces
 from wire import (
     MOST_CALL_BYTES,
     MOST_EVENT_BYTES,
@@ -183,7 +184,11 @@ class AgentServer:
 
     def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
         """One try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
-        with self._client.stream(method, self._url + path, **{"headers": self._headers, **options}) as response:
+        headers = options.get("headers", self._headers)
+        with (
+            traces.call(method) as carried,
+            self._client.stream(method, self._url + path, **{**options, "headers": {**headers, **carried}}) as response,
+        ):
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
