@@ -97,7 +97,10 @@ def post_worker_init(worker: Any) -> None:
     if worker.slot is not None:
         worker.wsgi.extensions["meter"].share(_tallies, worker.slot)
     if _is_traced:
-        worker.tracing = importlib.import_module("tracing").Tracing(worker.wsgi)
+        try:
+            worker.tracing = importlib.import_module("tracing").Tracing(worker.wsgi)
+        except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
+            worker.log.warning("OTEL_… asks for traces, and nothing is traced: %s", error)
     stop = threading.Event()
 
     def watch() -> None:

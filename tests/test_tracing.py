@@ -14,11 +14,12 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 import tracing
 from store import Limits
-from tests.agents import scripted_agent
+from tests.agents import running_sandbox, scripted_agent
 from tests.conftest import action, event, observation, status, store_of
 from tests.servers import PROJECT, TIMEOUT, agent_server, redis_server
 from tests.spans import receiver
 
+LIMITS = Limits(most=10, pause_idlest=False, host_seconds=3600, start_seconds=60)
 ALWAYS = {"kind": "AlwaysConfirm"}
 APPEND = "POST /api/v1/webhooks/events/{conversation_id}"
 DECIDE = "POST /api/conversations/{conversation_id}/events/respond_to_confirmation"
@@ -104,7 +105,7 @@ def test_one_trace_leads_from_the_batch_through_the_decision_to_the_agents_next_
 
 
 def test_the_agent_of_a_sandbox_gets_the_trace_with_the_decision_and_goes_on_in_it(two):
-    conversation, store = str(uuid4()), store_of(two.redis, Limits(10, False, 3600, 60))
+    conversation, store = str(uuid4()), store_of(two.redis, LIMITS)
     with scripted_agent() as agent:
         # Given an agent in a sandbox that waits for a decision
         store.sandboxes.beat("scripted", "supervisor")
@@ -132,6 +133,19 @@ def test_the_agent_of_a_sandbox_gets_the_trace_with_the_decision_and_goes_on_in_
     first, then = two.spans.some(2, trace=trace, name=APPEND)
     assert {first.parent, then.parent} == {caller.split("-")[2], call.id}
     assert not [one for one in two.spans.spans if one.trace == trace and one.name == "agent_continues"]
+
+
+def test_a_call_that_an_agent_refuses_has_the_status_as_its_error(two):
+    conversation, store = str(uuid4()), store_of(two.redis, LIMITS)
+    caller, trace = fresh_trace()
+    with scripted_agent() as agent, running_sandbox(store, agent.url) as sandbox:
+        store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+        agent.statuses = [409]
+        refused = two.first.post(f"/api/conversations/{conversation}/pause", headers={"traceparent": caller})
+
+    call = two.spans.one(trace=trace, kind="client")
+    assert refused.status_code == 409
+    assert (call.failed, call.attributes["error.type"]) == (True, "409")
 
 
 def test_a_request_is_named_by_its_route_and_has_its_status_and_its_round_trips(two, held):
@@ -226,6 +240,14 @@ def test_without_the_packages_a_line_says_what_to_install_and_the_server_serves(
         assert client.get("/api/conversations/count").status_code == 200
 
     assert (tmp_path / "log").read_text().count("pip install -r requirements-otel.txt") == 1
+
+
+def test_a_variable_that_cannot_be_read_is_named_in_a_line_and_the_server_serves(tmp_path):
+    variables = traced("http://127.0.0.1:9", OTEL_BSP_MAX_QUEUE_SIZE="0")
+    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url, **variables) as (client, _):
+        assert client.get("/api/conversations/count").status_code == 200
+
+    assert "nothing is traced: max_queue_size must be" in (tmp_path / "log").read_text()
 
 
 def test_a_server_that_is_not_traced_imports_nothing_for_it():
