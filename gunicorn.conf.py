@@ -6,6 +6,7 @@ made after the fork. The master ends the supervisor, then the store, after the l
 themselves when the master is killed.
 """
 
+import importlib
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from boot.embedded import EmbeddedStore
 from boot.headers import SECURITY_HEADERS
 from boot.keeper import Keeper
 from boot.masking import KeysMasked
+from boot.otel import hindrance, wants_traces
 from boot.posture import settle
 from boot.secret_key import make_secret_key
 from boot.tallies import of_this_server
@@ -42,6 +44,10 @@ except ConfigError as error:
 
 _embedded: EmbeddedStore | None = None
 _keeper: Keeper | None = None
+
+_is_traced = wants_traces(os.environ) and not hindrance(os.environ)
+#: seconds in which a worker that ends sends its last spans
+_LAST_SPANS_SECONDS = 5.0
 
 bind = f"[{_config.host}]:{_config.port}" if _config.host.count(":") > 1 else f"{_config.host}:{_config.port}"
 workers = worker_processes(_config.web_concurrency)
@@ -90,6 +96,11 @@ def post_worker_init(worker: Any) -> None:
     another that rejects pending actions whose deadline has passed."""
     if worker.slot is not None:
         worker.wsgi.extensions["meter"].share(_tallies, worker.slot)
+    if _is_traced:
+        try:
+            worker.tracing = importlib.import_module("tracing").Tracing(worker.wsgi)
+        except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
+            worker.log.warning("OTEL_… asks for traces, and nothing is traced: %s", error)
     stop = threading.Event()
 
     def watch() -> None:
@@ -100,6 +111,12 @@ def post_worker_init(worker: Any) -> None:
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
     threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()
+
+
+def worker_exit(server: Any, worker: Any) -> None:
+    """In a worker that has ended its requests."""
+    if tracing := getattr(worker, "tracing", None):
+        tracing.end(_LAST_SPANS_SECONDS)
 
 
 def on_starting(server: Any) -> None:
@@ -114,6 +131,8 @@ def on_starting(server: Any) -> None:
     _settle_posture(server)
     if reason := unsupported("process"):
         server.log.warning(reason)
+    if wants_traces(os.environ) and (untraced := hindrance(os.environ)):
+        server.log.warning(untraced)
     if _config.supervisor:
         _keeper = Keeper(_tallies.descriptor)
 

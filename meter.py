@@ -145,6 +145,12 @@ class Meter:
                     cells[row + _SECONDS + len(REQUEST_BUCKETS) + 1] += seconds
         _request.set(None)
 
+    @property
+    def trips(self) -> int:
+        """The round trips to Redis so far of the request of this thread."""
+        request = _request.get()
+        return request.trips if request else 0
+
     def count_trip(self, seconds: float, *, failed: bool) -> None:
         """Count a round trip to Redis, also as one of the request of this thread."""
         request = _request.get()

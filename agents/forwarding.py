@@ -16,7 +16,7 @@ from agents.crossing import head_of, headers_of, query_of
 from agents.link import AgentUnreachable
 from agents.reach import wake
 from agents.transport import Transport, pulse
-from store import Store
+from store import Store, traces
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandbox_record import SandboxId
 from wire import ConversationId, one_line
@@ -127,8 +127,10 @@ class Forwarding:
         url = agent_url + call.path + (f"?{query}" if query else "")
         beat = _Beat(self._store, sandbox_id, call.require_client)
         try:
-            request = self._client.build_request(call.method, url, headers=headers, content=call.content)
-            with pulse(beat):
+            with pulse(beat), traces.call(call.method) as carried:
+                request = self._client.build_request(
+                    call.method, url, headers={**headers, **carried}, content=call.content
+                )
                 response = self._client.send(request, stream=True)
         except httpx.PoolTimeout:
             raise TooManyForwarded from None

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from agents.transport import Transport, deadline
+from store import traces
 from wire import (
     MOST_CALL_BYTES,
     MOST_EVENT_BYTES,
@@ -175,7 +176,9 @@ class AgentServer:
         with deadline(seconds):
             for is_last in (not repeatable, True):
                 try:
-                    return self._exchange(method, path, options)
+                    with traces.call(method) as carried:
+                        headers = {**options.get("headers", self._headers), **carried}
+                        return self._exchange(method, path, {**options, "headers": headers})
                 except (httpx.TransportError, httpx.InvalidURL) as error:
                     if is_last or isinstance(error, httpx.PoolTimeout):  # which is the whole deadline
                         raise AgentUnreachable(_reason(error, seconds)) from error
@@ -183,7 +186,7 @@ class AgentServer:
 
     def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
         """One try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
-        with self._client.stream(method, self._url + path, **{"headers": self._headers, **options}) as response:
+        with self._client.stream(method, self._url + path, **options) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")

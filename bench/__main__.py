@@ -1,8 +1,9 @@
-"""Measure, print the table and write it to a file:  python -m bench [--quick] [SUBJECT …]"""
+"""Measure and print the figures; a whole run writes the page:  python -m bench [--quick] [--json FILE] [SUBJECT …]"""
 
 import argparse
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 from bench import (
@@ -10,6 +11,7 @@ from bench import (
     body,
     count,
     crowds,
+    curves,
     histogram,
     inbox_pages,
     inbox_streams,
@@ -47,24 +49,41 @@ _SUBJECTS = {
     "units": units.rows,
 }
 
+_CURVES = {
+    "log-size": curves.log_size,
+    "text-size": curves.text_size,
+    "batch-size": curves.batch_size,
+    "socket-number": curves.socket_number,
+    "memory-layout": curves.memory_layout,
+    "conversation-number": curves.conversation_number,
+}
+
 
 def main() -> int:
-    """Run the given subjects; a missed target is no failure. Only a run of all subjects is written to a file."""
+    """Run the given subjects and curves; a missed target is no failure. Only a run of all writes the page."""
+    known = [*_SUBJECTS, *_CURVES]
     options = argparse.ArgumentParser(prog="python -m bench", description="Measure the server; prints ratios.")
-    options.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(_SUBJECTS)}; all by default")
+    options.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(known)}; all by default")
+    options.add_argument("--json", type=Path, metavar="FILE", help="write every figure to a file")
     options.add_argument("--quick", action="store_true", help="a test of the bench: the figures mean nothing")
     given = options.parse_args()
-    if unknown := set(given.subjects) - set(_SUBJECTS):
+    if unknown := set(given.subjects) - set(known):
         options.error(f"unknown subject: {', '.join(sorted(unknown))}")
     signal.signal(signal.SIGTERM, _end)
     measured_on = report.machine()
-    rows = []
-    for name in given.subjects or _SUBJECTS:
+    effort, rows, found = QUICK if given.quick else Effort(), [], []
+    for name in given.subjects or known:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        rows += _SUBJECTS[name](QUICK if given.quick else Effort())
-    print(report.table(rows))
+        if name in _SUBJECTS:
+            rows += _SUBJECTS[name](effort)
+        else:
+            found.append(_CURVES[name](effort))
+    measured_on["load after"] = report.load()
+    print("\n\n".join([*([report.table(rows)] if rows else []), *map(report.points, found)]))
+    if given.json:
+        report.write_json(given.json, rows, found, measured_on)
     if not given.quick and not given.subjects:
-        report.write(rows, measured_on)
+        report.write(rows, found, measured_on)
     return 0
 
 

@@ -33,8 +33,8 @@ def _row(effort: Effort, what: str, *, durable: bool, least: float | None = None
     ):
         rounds = interleaved(
             effort.rounds,
-            lambda: _by_webhook(port, *_batches(random, effort.batches)),
-            lambda: _by_pipeline(redis, *_batches(random, effort.batches)),
+            lambda: by_webhook(port, *batches(random, effort.batches, _BATCH)),
+            lambda: by_pipeline(redis, *batches(random, effort.batches, _BATCH)),
         )
     size = _mean_size(random)
     ours, raw = rounds.medians
@@ -42,10 +42,10 @@ def _row(effort: Effort, what: str, *, durable: bool, least: float | None = None
     return Row(what, rounds.ratio, " ×", detail, least=least, raw={**rounds.raw, "unit": "events/s"})
 
 
-def _batches(random: Random, number: int) -> tuple[ConversationId, list[list[Event]]]:
+def batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[Event]]]:
     """A new conversation and the batches for it."""
-    events: Iterator[Event] = corpus.agent_events(random, number * _BATCH)
-    return corpus.conversation(random), [list(islice(events, _BATCH)) for _ in range(number)]
+    events: Iterator[Event] = corpus.agent_events(random, number * size)
+    return corpus.conversation(random), [list(islice(events, size)) for _ in range(number)]
 
 
 def _mean_size(random: Random) -> float:
@@ -53,17 +53,19 @@ def _mean_size(random: Random) -> float:
     return sum(len(event.raw) for event in events) / len(events)
 
 
-def _by_webhook(port: int, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
+def by_webhook(port: int, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
+    """Events a second of batches that are posted. Raises RuntimeError where one is missing afterwards."""
     path = f"/api/v1/webhooks/events/{conversation_id}"
     requests = [load.post(path, b"[%b]" % b",".join(event.raw for event in batch)) for batch in batches]
     run = load.drive(port, requests, connections=_CONNECTIONS)
     found = load.ask(port, load.get(f"/api/conversations/{conversation_id}/events/count"))
-    if found != b"%d" % (len(batches) * _BATCH):
-        raise RuntimeError(f"{found!r} events stored of {len(batches) * _BATCH}")
-    return len(batches) * _BATCH / run.seconds
+    if found != b"%d" % (number := sum(map(len, batches))):
+        raise RuntimeError(f"{found!r} events stored of {number}")
+    return number / run.seconds
 
 
-def _by_pipeline(redis: Redis, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
+def by_pipeline(redis: Redis, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
+    """Events a second of batches that redis-py writes."""
     log, ids, times = (f"bench:{conversation_id}:{name}" for name in ("log", "ids", "times"))
     start, seq = time.perf_counter(), 0
     for batch in batches:

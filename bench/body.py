@@ -12,36 +12,38 @@ from store.text import fold
 from wire import ConversationId, Event
 
 #: needles: in no message, in one of a thousand, in every one
-_ABSENT, _RARE, _COMMON = "Zebrafinch nowhere", "Rare-Needle", "everywhere"
+ABSENT, RARE, COMMON = "Zebrafinch nowhere", "Rare-Needle", "everywhere"
 
 
 def rows(effort: Effort) -> list[Row]:
     """Warm by needle, then the first count of new workers."""
     random = Random(2)
     conversation_id = corpus.conversation(random)
-    events = list(corpus.messages(random, effort.messages, _RARE, _COMMON))
-    text = b" ".join(fold(_text(event)) for event in events)
+    events = list(corpus.messages(random, effort.messages, RARE, COMMON))
+    text = b" ".join(fold(text_of(event)) for event in events)
     with servers.redis_server() as url:
         corpus.fill(url, conversation_id, events)
         with servers.gunicorn("app:create_app()", url) as port:
             warm = [
-                _warm(effort, port, conversation_id, text, "absent", _ABSENT, most=5),
-                _warm(effort, port, conversation_id, text, "rare", _RARE, most=5),
-                _warm(effort, port, conversation_id, text, "in every message", _COMMON),
+                _warm(effort, port, conversation_id, text, "absent", ABSENT, most=5),
+                _warm(effort, port, conversation_id, text, "rare", RARE, most=5),
+                _warm(effort, port, conversation_id, text, "in every message", COMMON),
             ]
         return [*warm, _cold(effort, url, conversation_id, text)]
 
 
-def _text(event: Event) -> str:
+def text_of(event: Event) -> str:
+    """The text of a message."""
     text: str = event.fields["llm_message"]["content"][0]["text"]
     return text
 
 
-def _request(conversation_id: ConversationId, needle: str) -> bytes:
+def request_for(conversation_id: ConversationId, needle: str) -> bytes:
+    """A request that counts the messages with a needle."""
     return load.get(f"/api/conversations/{conversation_id}/events/count?body={quote(needle)}")
 
 
-def _find_all(text: bytes, needle: bytes) -> int:
+def find_all(text: bytes, needle: bytes) -> int:
     """How often text has the needle, by one pass."""
     found, at = 0, text.find(needle)
     while at >= 0:
@@ -58,15 +60,15 @@ def _warm(
     needle: str,
     most: float | None = None,
 ) -> Row:
-    request, folded = _request(conversation_id, needle), fold(needle)
-    expect = b"%d" % _find_all(text, folded)
+    request, folded = request_for(conversation_id, needle), fold(needle)
+    expect = b"%d" % find_all(text, folded)
 
     def ours() -> float:
         run = load.drive(port, repeat(request, effort.body_counts), connections=1, expect=expect)
         return run.seconds / run.requests
 
     def find() -> float:
-        return timeit(lambda: _find_all(text, folded), number=effort.body_counts) / effort.body_counts
+        return timeit(lambda: find_all(text, folded), number=effort.body_counts) / effort.body_counts
 
     rounds = interleaved(effort.rounds, ours, find)
     ours_time, find_time = rounds.medians
@@ -81,7 +83,7 @@ def _warm(
 
 
 def _cold(effort: Effort, url: str, conversation_id: ConversationId, text: bytes) -> Row:
-    request, expect = _request(conversation_id, _ABSENT), b"0"
+    request, expect = request_for(conversation_id, ABSENT), b"0"
     times = []
     for _ in range(effort.worker_starts):
         with servers.gunicorn("app:create_app()", url) as port:

@@ -1,4 +1,4 @@
-"""A row of the table: two sides measured in turn, the median of the rounds' ratios, and its target."""
+"""A row of the table: two sides measured in turn, the median of the rounds' ratios, and its target; and a curve."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +33,16 @@ class Effort:
     crowd: int = 1_000
     good_requests: int = 500
     units: int = 10_000
+    # of the curves: what they are measured at, requests of one measurement, and events that are appended in one
+    logs: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    texts: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
+    batch_sizes: tuple[int, ...] = (1, 3, 10, 30, 100, 300, 500)
+    socket_numbers: tuple[int, ...] = (10, 30, 100, 300, 1_000)
+    stored_logs: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000)
+    conversations: tuple[int, ...] = (1_000, 10_000, 100_000)
+    curve_rounds: int = 7
+    curve_requests: int = 100
+    curve_events: int = 2_000
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -59,6 +69,15 @@ QUICK = Effort(
     crowd=20,
     good_requests=30,
     units=200,
+    logs=(100, 1_000),
+    texts=(20, 200),
+    batch_sizes=(1, 10),
+    socket_numbers=(2, 5),
+    stored_logs=(10, 100),
+    conversations=(20, 100),
+    curve_rounds=2,
+    curve_requests=5,
+    curve_events=50,
 )
 
 
@@ -87,6 +106,17 @@ class Row:
             return ""
         met = self.value >= self.least if self.least is not None else self.value <= (self.most or 0)
         return "ok" if met else "miss"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Figures along a quantity: of each series, at each place on the x axis, those of all rounds."""
+
+    name: str  #: of its file
+    title: str
+    x: str
+    y: str  #: with the unit
+    series: dict[str, dict[float, list[float]]]
 
 
 @dataclass(frozen=True)
@@ -121,3 +151,14 @@ def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], flo
             else:
                 results.theirs.append(theirs())
     return results
+
+
+def along(rounds: int, sides: dict[float, Callable[[], float]]) -> dict[float, list[float]]:
+    """Measure at every place in turn, forth and back from round to round; one round before does not count."""
+    found: dict[float, list[float]] = {place: [] for place in sides}
+    for measure in sides.values():
+        measure()
+    for number in range(rounds):
+        for place, measure in reversed(sides.items()) if number % 2 else sides.items():
+            found[place].append(measure())
+    return found

@@ -63,7 +63,7 @@ def rows(effort: Effort) -> list[Row]:
             " ms",
             f"median {1000 * median(seconds):.0f} ms, largest {1000 * max(seconds):.0f} ms of {len(seconds)}",
             most=1000,
-            raw={"seconds": seconds},
+            raw={"ours": seconds, "unit": "s"},
         )
     ]
 

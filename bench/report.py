@@ -1,27 +1,30 @@
-"""The table, for the terminal and docs/performance.md, and the raw figures under bench/results/."""
+"""The table and the curves, for the terminal and docs/performance.md, and every figure as JSON."""
 
 import json
 import os
 import platform
-from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
 
+import psutil
 from redis import Redis
 
-from bench import servers
-from bench.measure import Row
+from bench import plot, servers
+from bench.measure import Curve, Row
 
 _ROOT = Path(__file__).parent.parent
 
-#: heading of the part of the page that no measurement writes
-_COSTS = "## Cost of every operation"
+#: ends the part of the page that a run writes
+_END = "<!-- end of what make bench writes -->"
 
 _PAGE = """# Performance
 
-`make bench` writes this page down to "Cost of every operation". Every figure is a ratio of two measurements taken in
-turn in one run (the median of the rounds' ratios), so that it depends little on how fast the machine is.
+`make bench` writes this page down to "Archives". Most figures are ratios of two measurements taken in turn in one run
+(the median of the rounds' ratios), so that they depend little on how fast the machine is; the others are of this
+machine. [bench/results](../bench/results) has every single figure.
 
 {machine}
 
@@ -52,26 +55,48 @@ How each is measured (`bench/`):
   event.
 * **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
   its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
-* **warm**: one start after the other, each when the pool is full again; from the client's request to the poll that finds
-  the start task READY, the client polling every 2 ms. Pauses and resumes are of one sandbox, likewise.
+* **warm**: one start after the other, each when the pool is full again; from the client's request to the poll that
+  finds the start task READY, the client polling every 2 ms. Pauses and resumes are of one sandbox, likewise.
+* **keys**: as count; a key that an admin made against a server that needs none.
+* **sandboxes** and **rests**: of the bundled spec, started by a supervisor of the run's own. What stands beside is the
+  same agent server as a bare process, started the same number at once.
+* **timeline**: a headless Chromium; the time from a change of the address to the frame that shows the first row.
+* **crowds**: a good client that counts, reads a page and appends in turn, 50 requests a second on one connection; its
+  p99 beside each crowd against its p99 just before.
+* **units**: CPU time of the one worker and of Redis, as the system counts it; sockets and conversations by memory.
 * **memory**: `used_memory` before and after; the text that `body` searches is included.
+
+## Curves
+
+A mark is the median of the rounds, a bar their spread from the least to the greatest. Logs, texts and batches of all
+sizes are measured in turn; sockets and the one store that grows by conversations from the least number to the greatest;
+memory once. Requests go over one connection, one at a time. What should not grow with the store is flat.
+
+{curves}
 """
 
 
 def machine() -> dict[str, str | int]:
-    """The machine and the versions that the figures were measured on."""
+    """The machine, its load before the run, and the versions that the figures were measured on."""
     with servers.redis_server() as url, Redis.from_url(url) as redis:
         redis_version = redis.info("server")["redis_version"]
     return {
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),
         "cores": os.cpu_count() or 0,
         "processor": platform.machine(),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "load before": load(),
         "system": platform.system(),
         "python": platform.python_version(),
         "redis": redis_version,
         "redis-py": version("redis"),
         **{name: version(name) for name in ("flask", "flask-smorest", "gunicorn", "gevent")},
     }
+
+
+def load() -> str:
+    """The load of the machine, of the last one, five and fifteen minutes."""
+    return " / ".join(f"{one:.1f}" for one in os.getloadavg())
 
 
 def table(rows: list[Row]) -> str:
@@ -82,17 +107,88 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def write(rows: list[Row], measured_on: dict[str, str | int]) -> None:
-    """Write docs/performance.md and one file of raw figures."""
-    page = _PAGE.format(machine=", ".join(f"{name} {value}" for name, value in measured_on.items()), table=table(rows))
-    file = _ROOT / "docs" / "performance.md"
-    file.write_text(f"{page}\n{_COSTS}{file.read_text().partition(_COSTS)[2]}")
-    results = Path(__file__).parent / "results"
-    results.mkdir(exist_ok=True)
-    name = str(measured_on["date"])[:16].replace(":", "")
-    figures = {"measured_on": measured_on, "rows": [asdict(row) for row in rows]}
-    (results / f"{name}.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+def points(curve: Curve) -> str:
+    """The medians of a curve as a Markdown table, a row for each series."""
+    places = sorted({place for found in curve.series.values() for place in found})
+    lines = [
+        f"| {curve.y}, by {curve.x} | {' | '.join(map(_place, places))} |",
+        f"|---|{'---:|' * len(places)}",
+    ]
+    for name, found in curve.series.items():
+        cells = [_number(median(found[place])) if place in found else "" for place in places]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write(rows: list[Row], curves: list[Curve], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
+    """Write docs/performance.md, its plots, and one file of all figures."""
+    plots = root / "docs" / "plots"
+    plots.mkdir(exist_ok=True)
+    for curve in curves:
+        (plots / f"{curve.name}.svg").write_text(plot.svg(curve))
+    page = _PAGE.format(
+        machine=", ".join(f"{name} {value}" for name, value in measured_on.items()),
+        table=table(rows),
+        curves="\n\n".join(f"![{one.title}](plots/{one.name}.svg)\n\n{points(one)}" for one in curves),
+    )
+    file = root / "docs" / "performance.md"
+    file.write_text(f"{page}\n{_END}{file.read_text().partition(_END)[2]}")
+    results = root / "bench" / "results"
+    results.mkdir(exist_ok=True, parents=True)
+    write_json(results / f"{str(measured_on['date'])[:16].replace(':', '')}.json", rows, curves, measured_on)
+
+
+def write_json(file: Path, rows: list[Row], curves: list[Curve], measured_on: dict[str, str | int]) -> None:
+    """Write every figure with its unit, medians and spreads, the machine, its load and the versions."""
+    found = {
+        "measured_on": measured_on,
+        "rows": [
+            {
+                "what": row.what,
+                "value": row.value,
+                "unit": row.unit.strip(),
+                "least": row.least,
+                "most": row.most,
+                "mark": row.mark,
+                "detail": row.detail,
+                "figures": {name: spread(one) for name, one in row.raw.items()},
+            }
+            for row in rows
+        ],
+        "curves": [
+            {
+                "name": curve.name,
+                "title": curve.title,
+                "x": curve.x,
+                "unit": curve.y,
+                "series": {
+                    name: [{"x": place, **spread(figures)} for place, figures in sorted(points.items())]
+                    for name, points in curve.series.items()
+                },
+            }
+            for curve in curves
+        ],
+    }
+    file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def spread(figures: Any) -> Any:
+    """Figures with their median, their extremes and their quartiles; whatever is no list of them stays as it is."""
+    if not isinstance(figures, list) or not figures:
+        return figures
+    low, _, high = quantiles(figures, n=4, method="inclusive") if len(figures) > 1 else figures * 3
+    return {
+        "median": median(figures),
+        "least": min(figures),
+        "greatest": max(figures),
+        "quartiles": [low, high],
+        "figures": figures,
+    }
+
+
+def _place(place: float) -> str:
+    return f"{place:,.0f}" if place >= 10 else f"{place:.2g}"
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -41,7 +41,7 @@ def rows(effort: Effort) -> list[Row]:
             " ×",
             f"{1000 * median(seconds):.0f} ms against {1000 * bare:.0f} ms; largest {1000 * max(seconds):.0f} ms of "
             f"{len(seconds)} rests",
-            raw={"ours": seconds, "theirs": bare},
+            raw={"ours": seconds, "theirs": bare, "unit": "s"},
         )
     ]
 

@@ -58,21 +58,21 @@ def rows(effort: Effort) -> list[Row]:
             one / bare_one,
             " ×",
             f"{1000 * one:.0f} ms against {1000 * bare_one:.0f} ms",
-            raw={"ours": one, "theirs": bare_one},
+            raw={"ours": one, "theirs": bare_one, "unit": "s"},
         ),
         Row(
             f"{number} sandboxes at once on {_WORKERS} workers: request to the last RUNNING, against bare processes",
             every / bare_all,
             " ×",
             f"{every:.2f} s against {bare_all:.2f} s",
-            raw={"ours": every, "theirs": bare_all},
+            raw={"ours": every, "theirs": bare_all, "unit": "s"},
         ),
         Row(
             "a sandbox: request to PAUSED, every process standing still",
             1000 * median(paused),
             " ms",
             f"largest {1000 * max(paused):.0f} ms of {number}; all {number} at once {1000 * together:.0f} ms",
-            raw={"seconds": paused, "together": together},
+            raw={"seconds": paused, "together": together, "unit": "s"},
         ),
     ]
 

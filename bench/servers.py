@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 _ROOT = Path(__file__).parent.parent
 
 #: seconds in which a server must respond, and in which it must end after a SIGTERM
-_START_TIMEOUT, _STOP_TIMEOUT = 20.0, 10.0
+_START_TIMEOUT, _STOP_TIMEOUT = 60.0, 10.0
 
 
 @contextmanager

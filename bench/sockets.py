@@ -21,7 +21,7 @@ from bench.measure import Effort, Row
 from bench.received import TIMEOUT, Received, received
 from wire import ConversationId
 
-_CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
+_CONVERSATIONS, WORKERS, _CONNECTIONS = 5, 2, 4
 
 #: events in one request of the burst
 _BATCH = 100
@@ -30,14 +30,12 @@ _BATCH = 100
 def rows(effort: Effort) -> list[Row]:
     """At a moderate rate, then as fast as the server takes them."""
     random = Random(6)
-    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
-        steady = _measure(
-            port, random, effort, [[number] for number in range(effort.socket_events)], effort.socket_rate
-        )
+    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, WORKERS) as port:
+        steady = measure(port, random, effort, [[number] for number in range(effort.socket_events)], effort.socket_rate)
         numbers = list(range(effort.socket_events))
         batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
-        burst = _measure(port, random, effort, batches, None)
-    what = f"{effort.sockets} sockets on {_WORKERS} workers, {_CONVERSATIONS} conversations"
+        burst = measure(port, random, effort, batches, None)
+    what = f"{effort.sockets} sockets on {WORKERS} workers, {_CONVERSATIONS} conversations"
     return [
         Row(
             f"{what}, {effort.socket_rate} events/s: from append to the client's hand, p99",
@@ -52,7 +50,7 @@ def rows(effort: Effort) -> list[Row]:
             len(burst.latencies) / burst.seconds,
             "/s",
             f"p99 {burst.percentile(0.99):.0f} ms; {_summary(burst)}",
-            raw={"deliveries": len(burst.latencies), "seconds": burst.seconds},
+            raw={"deliveries": len(burst.latencies), "seconds": burst.seconds, "unit": "s"},
         ),
     ]
 
@@ -61,7 +59,7 @@ def _summary(found: Received) -> str:
     return f"{len(found.latencies):,} deliveries in {found.seconds:.1f} s, each event once and in order"
 
 
-def _measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:
+def measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:
     """Batches of event numbers go to the conversations in turn; `rate` is in events a second."""
     conversations = [corpus.conversation(random) for _ in range(_CONVERSATIONS)]
     for conversation_id in conversations:

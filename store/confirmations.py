@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from redis import Redis
 
 from digests import shown_arguments
+from store import traces
 from store.audit import SERVER, Actor
 from store.bounds import PAGE_BYTES, Bounds
 from store.decisions import Decision, StaleDecision, decision_args, words
@@ -67,7 +68,7 @@ class Confirmations:
         """
         self._bounds.check_reason(reason)
         args = decision_args(Stamp.now(), "approve" if accept else "reject", actor, reason=reason)
-        outcome, _ = self._listing.write(self._scripts.decide_pending, conversation_id, args)
+        outcome, _ = self._decide(conversation_id, args)
         if outcome == "forbidden":
             raise NeedsApproval
         return bool(outcome == "won")
@@ -79,7 +80,7 @@ class Confirmations:
         Source: docs/approvals.md.
         """
         args = decision_args(Stamp.now(), "each", actor, decisions=self.words(conversation_id, decisions))
-        outcome, problems = self._listing.write(self._scripts.decide_pending, conversation_id, args)
+        outcome, problems = self._decide(conversation_id, args)
         if outcome == "forbidden":
             raise NeedsApproval
         if outcome != "won":
@@ -87,7 +88,13 @@ class Confirmations:
 
     def expire(self, conversation_id: ConversationId) -> None:
         """Reject the actions of a detached conversation whose deadline has passed. Raises ConversationNotFound."""
-        self._listing.write(self._scripts.decide_pending, conversation_id, decision_args(Stamp.now(), "expire", SERVER))
+        self._decide(conversation_id, decision_args(Stamp.now(), "expire", SERVER))
+
+    def _decide(self, conversation_id: ConversationId, args: list[Any]) -> tuple[str, str]:
+        """The outcome, and the problems of stale decisions."""
+        outcome, problems, decided = self._listing.write(self._scripts.decide_pending, conversation_id, args)
+        traces.note_decided(conversation_id, decided)
+        return outcome, problems
 
     def words(self, conversation_id: ConversationId, decisions: Sequence[Decision]) -> str:
         """Decisions as `decide_pending.lua` takes them; for an edit one round trip. Raises ReasonTooLong."""

@@ -17,6 +17,7 @@ from uuid import uuid4
 from redis.exceptions import TimeoutError
 
 import wire
+from store import traces
 from store.audit import Actor
 from store.bounds import Bounds
 from store.checks import CHECK_SPAN
@@ -131,12 +132,13 @@ class Deliveries:
         if reply is None:
             self.close(claim)
             raise ConversationNotFound
-        outcome, _, status, _, _, _, _, is_noted, problems, *outstanding = reply
+        outcome, _, status, _, _, _, _, is_noted, problems, decided, *outstanding = reply
         if outcome in ("late", "forbidden", "stale"):
             self.close(claim)
             if outcome == "stale":
                 raise StaleDecision(json.loads(problems))
             raise NeedsApproval if outcome == "forbidden" else TimeoutError("The lease ended before the decision")
+        traces.note_decided(claim.conversation_id, decided)
         if is_noted:
             self._settle(claim.conversation_id)
         return outcome == "won", _delivery(status, outstanding) if outstanding else None

@@ -7,8 +7,8 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
-|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (see `digests.py`)     |
-|              | and `size` (bytes of the event)                                                   |
+|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (see `digests.py`),    |
+|              | `size` (bytes of the event), and where it is traced `trace` (W3C traceparent)      |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
@@ -25,6 +25,7 @@ import json
 from typing import Any
 
 from digests import action_digest, canonical, shown_arguments
+from store import traces
 from store.keys import TOLD_FIELD
 from store.policies import RISKS, held_risks
 from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
@@ -137,6 +138,7 @@ def _opened(event: Event) -> dict[str, Any]:
             "name": canonical(event.id).decode(),
             "tool": json.dumps(subject["tool_name"]),
             "digest": action_digest(event.fields.get("tool_name"), shown_arguments(action)),
+            **traces.kept(),
         }
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis import Redis
 
+from store import traces
 from store.attempts import minted
 from store.audit import SERVER, Actor
 from store.bounds import PAGE_BYTES, Bounds
@@ -77,7 +78,9 @@ class EventLog:
         while True:
             args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
             try:
-                outcome, appended, last, told = self._listing.write(self._scripts.append_events, conversation_id, args)
+                outcome, appended, last, told, trace = self._listing.write(
+                    self._scripts.append_events, conversation_id, args
+                )
             except ConversationNotFound:
                 if sandbox_id is not None:
                     raise NotStartedHere from None
@@ -90,6 +93,7 @@ class EventLog:
                 batch[place] = disowned(batch[place])
         if outcome == "appended" and told:
             log_unapproved(conversation_id, sandbox_id, "unapproved_resume", json.loads(told))
+        traces.note_next(conversation_id, trace)
         match outcome:
             case "foreign":
                 raise NotItsSandbox

@@ -62,6 +62,7 @@ def test_imports_point_one_way(room):
                 "keeper",
                 "lifeline",
                 "masking",
+                "otel",
                 "restarts",
                 "tallies",
             )

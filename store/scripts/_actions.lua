@@ -2,7 +2,8 @@
 -- A record is {id, seq, at = µs as text, time = naive UTC text, since = when it came in, UTC text with Z,
 -- group = its response's id as JSON ("" none), call = its tool call's id as JSON ("" none),
 -- subject = the members by which an observation names it, as JSON without braces, name = its id as canonical JSON,
--- digest, tool = the tool's name as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline)},
+-- digest, tool = the tool's name as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline),
+-- trace = W3C traceparent of the batch that opened it (nil: none)},
 -- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited ones as JSON,
 -- released = true: the conversation has gone on with it}. A rejected one is kept only until a sandbox's agent is told.
 
@@ -83,7 +84,10 @@ local function decide_alike(actions, verb, by, stamp)
   stamp = not_before(actions, stamp)
   write_audit(verb, actions, by.actor, by.said, by.time)
   change_approvals()
-  for _, action in ipairs(actions) do action.decided, action.reason = verb, by.reason end
+  for _, action in ipairs(actions) do
+    action.decided, action.reason = verb, by.reason
+    log.fields.decided_trace = action.trace or log.fields.decided_trace
+  end
   if verb == 'approve' then
     set_status('running', stamp)
     release_actions(actions)

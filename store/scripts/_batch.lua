@@ -71,6 +71,12 @@ local function set_deadlines(seconds, begins)
   end
 end
 
+-- The traceparent that a decision left in the conversation: it is for one batch.
+local function take_trace(left)
+  if left ~= '' then log.fields.decided_trace = '' end
+  return left
+end
+
 local function write_open()
   if not open then return end
   local words = {}
@@ -79,7 +85,7 @@ local function write_open()
       words[#words + 1], words[#words + 2] = id, cjson.encode({seq = action.seq, at = action.at, time = action.time,
         since = action.since, group = action.group, call = action.call, subject = action.subject, name = action.name,
         digest = action.digest, tool = action.tool, risk = action.risk, expires = action.expires,
-        size = action.size})
+        size = action.size, trace = action.trace})
     end
   end
   call_with_all('HDEL', root .. ':pending', open.closed)

@@ -24,7 +24,20 @@ local function choose(actions, verb, by)
   end
 end
 
--- Audits what was chosen: one entry for all that one actor decides alike and for one reason; an edit has its own.
+-- What is traced of the chosen ones: {verb, since, tool, call, trace} each, as their records have them.
+local function traced()
+  local told = {}
+  for _, one in ipairs(chosen) do
+    local action = one.action
+    if action.trace then
+      told[#told + 1] = {verb = one.verb, since = action.since, tool = action.tool, call = action.call, trace = action.trace}
+    end
+  end
+  return told
+end
+
+-- Audits what was chosen: one entry for all that one actor decides alike and for one reason; an edit has its own. The
+-- trace of the last one is left for the agent's next batch.
 local function audit_chosen()
   local groups, by_words = {}, {}
   for _, one in ipairs(chosen) do
@@ -38,6 +51,8 @@ local function audit_chosen()
   for _, group in ipairs(groups) do
     write_audit(group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited)
   end
+  local told = traced()
+  if #told > 0 then redis.call('HSET', root, 'decided_trace', told[#told].trace) end
   change_approvals()
 end
 

@@ -15,7 +15,8 @@
 --       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
 -- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "unowned", revision,
 --          execution_status, created_at, updated_at, groups, title, whether approvals matter, number appended, last seq, JSON list: the places of
---          unowned events, from 0, or the ids of actions that the agent resumed; "" none} | false: no such conversation
+--          unowned events, from 0, or the ids of actions that the agent resumed; "" none, W3C traceparent that a decision left
+--          for the agent's next batch; "" none} | false: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: the event of a known id is skipped with its effect
@@ -29,9 +30,9 @@
 if not open_log(ARGV[1]) then return false end
 local state = redis.call(
   'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
-  'confirmation_seconds')
+  'confirmation_seconds', 'decided_trace')
 local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
-if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '') end
+if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '', '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
 local FIRST, STEP = 11, 6
@@ -39,7 +40,7 @@ local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, places)
   open_log(ARGV[1])
-  return close_log(outcome, ARGV[4], 0, log.seq, places or '')
+  return close_log(outcome, ARGV[4], 0, log.seq, places or '', '')
 end
 
 local function known_ids()
@@ -123,4 +124,5 @@ forget_spent()
 local told = by_agent and say_resumed(stamp, state[4]) or ''
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
 if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
-return close_log('appended', ARGV[4], appended, log.seq, told)
+local trace = ARGV[8] == '' and appended > 0 and take_trace(state[8] or '') or ''
+return close_log('appended', ARGV[4], appended, log.seq, told, trace)

@@ -17,8 +17,9 @@
 --       13 JSON list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
 --          digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest}
 -- Returns  {"won" | "nothing_pending" | "late" | "forbidden" | "stale", revision, execution_status, created_at, updated_at,
---          groups, title, whether approvals matter, JSON list of {action_id, problem} of the stale ones, then in a sandbox
---          what _outstanding.lua returns} | false: no such conversation in that sandbox
+--          groups, title, whether approvals matter, JSON list of {action_id, problem} of the stale ones, JSON list of
+--          {verb, since, tool, call, trace} of the decided ones that have a trace ("" none), then in a sandbox what
+--          _outstanding.lua returns} | false: no such conversation in that sandbox
 -- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
 -- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- include: _clock.lua
@@ -35,7 +36,10 @@ local state = redis.call('HMGET', root, 'sandbox_id', 'decision_id', 'delivery_i
 local sandbox_id, capabilities = state[1] or '', state[4] or ''
 if sandbox_id ~= ARGV[7] then return false end
 
-local function close(outcome, problems) return close_log(outcome, ARGV[4], problems or '', unpack(outstanding())) end
+local function close(outcome, problems)
+  local told = traced()
+  return close_log(outcome, ARGV[4], problems or '', #told > 0 and cjson.encode(told) or '', unpack(outstanding()))
+end
 
 if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close('won') end
 if state[2] == ARGV[1] or state[3] == ARGV[1] then return close('won') end

@@ -44,6 +44,7 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[tuple[str, object]] = []
         self.keys: set[str] = set()
+        self.traceparents: list[str | None] = []  #: of each request
         self.statuses: list[int] = []  #: statuses of the next responses; 200 when the list is empty
         self.state = {"execution_status": "waiting_for_confirmation"}
         self.detail: object = "as scripted"  #: of responses that are no success
@@ -115,6 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         conversation = (path.split("/") + [""] * 4)[3]
         self.server.requests.append((f"{self.command} {path}", body))
         self.server.keys.add(self.headers["X-Session-API-Key"])
+        self.server.traceparents.append(self.headers["traceparent"])
         self.server.on_request(path)
         usual = self.server.broken.get(conversation, self.server.status_of(path))
         code = self.server.statuses.pop(0) if self.server.statuses else usual

@@ -9,7 +9,7 @@ from specs import BUNDLED
 from tests.servers import PROJECT
 
 #: modules that are started by name: by gunicorn, the health check, the documentation, or `python -m` in the project
-STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "runtimes.launch"}
+STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "runtimes.launch", "tracing"}
 
 #: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
