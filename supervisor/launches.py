@@ -30,7 +30,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
     elif spec.runtime == "kubernetes" and _LOOPBACK.search(webhook_base_url):
         raise RuntimeFailure(
             f"a pod does not reach this server at {webhook_base_url}: set WEBHOOK_BASE_URL to a URL of the server's "
-            "Service, such as http://agent-server.agents.svc:8000/api/v1/webhooks"
+            "Service, such as http://agent-server:8000/api/v1/webhooks"
         )
     words = {"PYTHON": sys.executable}
     env = {
