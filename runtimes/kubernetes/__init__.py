@@ -24,7 +24,8 @@ Limitations:
 """
 
 import contextlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, START
@@ -46,7 +47,11 @@ from runtimes.kubernetes.manifests import (
     service,
     work_folder,
 )
+from runtimes.kubernetes.snapshot import Snapshot
 from runtimes.kubernetes.states import observation
+
+#: seconds for which the state of all pods, and their use of memory, is not asked for again: one call tells all of them
+_SEEN, _MEASURED = 1.0, 5.0
 
 #: last lines of the log of a pod that ended while it was started
 _LINES = 20
@@ -60,10 +65,13 @@ class KubernetesRuntime(Files):
 
     freezes = False
 
-    def __init__(self, host: str, *, in_use: bool = True) -> None:
-        """host: the name under which its objects are known. in_use: without it `known` asks no cluster."""
+    def __init__(self, host: str, *, in_use: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        """host: the name under which its objects are known. in_use: else `known` asks no cluster. clock: seconds."""
         super().__init__(host)
         self._in_use = in_use
+        self._mine = f"{HOST}={label(host)}"
+        self._pods = Snapshot(self._listed_pods, _SEEN, clock)
+        self._memory = Snapshot(lambda: self._cluster.memory(self._mine), _MEASURED, clock)
 
     def start(self, launch: Launch) -> Handle:
         """Start a pod, once per sandbox and number of its start. The pod of an earlier start is ended first."""
@@ -86,9 +94,8 @@ class KubernetesRuntime(Files):
         """
         handles = {}
         if self._in_use:
-            mine = f"{HOST}={label(self._host)}"
             with contextlib.suppress(RuntimeFailure):
-                claims, pods = (self._cluster.listed(kind, mine) for kind in (Kind.CLAIM, Kind.POD))
+                claims, pods = (self._cluster.listed(kind, self._mine) for kind in (Kind.CLAIM, Kind.POD))
                 self.discard_leftovers(pods)
                 for one, found in [*((claim, None) for claim in claims), *((pod, pod) for pod in pods)]:
                     names = one["metadata"].get("annotations") or {}
@@ -97,12 +104,15 @@ class KubernetesRuntime(Files):
         return list(handles.values())
 
     def observe(self, handle: Handle) -> Observation:
-        """The pod's state. One that waits for a node or its image is RUNNING, and the detail says what for.
+        """The pod's state, as of a second ago. One that waits for a node or its image is RUNNING; the detail says so.
 
         Raises RuntimeFailure.
         """
+        name = name_of(handle["sandbox_id"])
         with naming("the cluster cannot be asked"):
-            found = self._cluster.find(Kind.POD, name_of(handle["sandbox_id"]))
+            found = self._pods.value().get(name)
+            if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is younger
+                found = self._cluster.find(Kind.POD, name)
         if found is None or handle["pod"] not in (None, found["metadata"]["uid"]):
             return Observation(State.GONE, "its pod was removed")
         return observation(found)
@@ -131,8 +141,8 @@ class KubernetesRuntime(Files):
 
     def usage(self, sandbox_id: str) -> Usage:
         """The memory that the cluster's metrics server has measured; None without such a server."""
-        with contextlib.suppress(RuntimeFailure, KeyError, IndexError, ValueError):
-            quantity = self._cluster.memory_of(name_of(sandbox_id))
+        with contextlib.suppress(RuntimeFailure, KeyError, ValueError):
+            quantity = self._memory.value()[name_of(sandbox_id)]
             number = quantity.rstrip("kKMGi")
             return Usage(int(number) * _UNITS[quantity[len(number) :]], None)
         return Usage(None, None)
@@ -145,6 +155,9 @@ class KubernetesRuntime(Files):
             text = self._cluster.log(name_of(handle["sandbox_id"]), tail)
             return "\n".join(text.decode(errors="replace").splitlines()[-tail:])
         return ""
+
+    def _listed_pods(self) -> dict[str, Object]:
+        return {one["metadata"]["name"]: one for one in self._cluster.listed(Kind.POD, self._mine)}
 
     def _require_policy(self) -> None:
         if self._cluster.find(Kind.POLICY, POLICY) is None:

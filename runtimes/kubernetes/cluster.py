@@ -109,14 +109,19 @@ class Cluster:
             words = {"_preload_content": False, "_request_timeout": _TIMEOUT, "tail_lines": tail}
             return bytes(connection.core.read_namespaced_pod_log(pod, connection.namespace, **words).data)
 
-    def memory_of(self, pod: str) -> str:
-        """The memory of a pod's one container, a quantity, as the cluster's metrics server has measured it."""
+    def memory(self, labels: str) -> dict[str, str]:
+        """The memory of pods by their names, quantities, as the cluster's metrics server has measured it."""
         connection = self.connection()
         with connection.errors():
-            found = connection.custom.get_namespaced_custom_object(
-                "metrics.k8s.io", "v1beta1", connection.namespace, "pods", pod, _request_timeout=_TIMEOUT
+            found = connection.custom.list_namespaced_custom_object(
+                "metrics.k8s.io",
+                "v1beta1",
+                connection.namespace,
+                "pods",
+                label_selector=labels,
+                _request_timeout=_TIMEOUT,
             )
-        return str(found["containers"][0]["usage"]["memory"])
+        return {one["metadata"]["name"]: one["containers"][0]["usage"]["memory"] for one in found["items"]}
 
     def _object(self, verb: str, kind: Kind, **words: Any) -> Object:
         """The response to one of the client's calls: {create,delete,list,patch,read,replace}_namespaced_KIND."""

@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._check_rights(group, namespace, resource, part, name)
         objects = self.cluster.objects
         if group == _GROUPS["metrics"]:
-            return self._metrics(name)
+            return self._metrics()
         if resource not in MODELS:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         match self.command, part:
@@ -139,15 +139,19 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiError(401, "Unauthorized", "Unauthorized")
         verb = _VERBS.get(self.command) or ("get" if name else "list")
         full = f"{resource}/{part}" if part else resource
-        self.cluster.requests.append(f"{verb} {full}")
+        self.cluster.requests.append(f"{verb} {full} {group}".rstrip())
         if namespace != NAMESPACE or not self.cluster.allows(group, full, verb):
             who = f'User "supervisor" cannot {verb} resource "{full}" in API group "{group}"'
             raise ApiError(403, "Forbidden", f'{full} is forbidden: {who} in the namespace "{namespace}"')
 
-    def _metrics(self, pod: str) -> Object:
-        if pod not in self.cluster.memory:
-            raise ApiError(404, "NotFound", f'podmetrics.metrics.k8s.io "{pod}" not found')
-        return {"containers": [{"name": "sandbox", "usage": {"cpu": "1m", "memory": self.cluster.memory[pod]}}]}
+    def _metrics(self) -> Object:
+        """What the metrics server says; 404 where none is installed."""
+        if not self.cluster.memory:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        used = self.cluster.memory.items()
+        return {
+            "items": [{"metadata": {"name": name}, "containers": [{"usage": {"memory": text}}]} for name, text in used]
+        }
 
     def _log(self, pod: Object, tail: int) -> bytes:
         if pod["status"]["phase"] == "Pending":

@@ -170,7 +170,7 @@ def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, la
     assert second["pod"] != first["pod"]
     wait_until(lambda: runtime.logs(second, 9).startswith("kept"), "the line")
     assert [path.name for path in folder.iterdir()] == ["kept"]
-    assert runtime.observe(first).detail == "its pod was removed"
+    assert until_gone(runtime, first) == "its pod was removed"
 
 
 def test_a_start_that_comes_too_late_leaves_the_pod_of_a_later_start(runtime, cluster, launch):
@@ -316,11 +316,24 @@ def test_a_variable_whose_name_no_secret_can_have_is_refused_by_name(runtime, la
         runtime.start(replace(launch, env={"A B": "1"}))
 
 
-def test_what_a_pod_uses_is_what_the_metrics_server_says(runtime, cluster, launch):
-    until_running(runtime, cluster, launch)
+def test_what_a_pod_uses_is_what_the_metrics_server_says(cluster, host, launch, other, monkeypatch):
+    now = iter(range(0, 600, 60))
+    runtime = KubernetesRuntime(host, clock=lambda: next(now))
     assert runtime.usage(launch.sandbox_id) == Usage(None, None)
-    cluster.memory[name_of(launch.sandbox_id)] = "2048Ki"
+    monkeypatch.setattr(cluster, "memory", {name_of(launch.sandbox_id): "2048Ki"})
     assert runtime.usage(launch.sandbox_id) == Usage(2 << 20, None)
+    assert runtime.usage(other.sandbox_id) == Usage(None, None)
+
+
+def test_a_look_at_every_sandbox_of_a_host_asks_the_cluster_once(cluster, host, launch, other):
+    runtime = KubernetesRuntime(host, clock=lambda: 0.0)
+    handles = [runtime.start(one) for one in (launch, other)]
+    cluster.requests.clear()
+
+    for _ in range(5):
+        assert [runtime.observe(handle).state for handle in handles] == [State.RUNNING] * 2
+
+    assert cluster.requests == ["list pods"]
 
 
 def test_a_page_of_a_long_list_is_followed_by_the_next(runtime, cluster, launch, other, monkeypatch):

@@ -18,6 +18,7 @@ def test_each_right_is_used_and_none_is_missing(runtime, cluster, launch, other)
     runtime.unpack(other, [archive])
     runtime.logs(handle, 9)
     runtime.usage(launch.sandbox_id)
+    runtime.observe(handle)
     runtime.known()
     runtime.pause(handle)
     with_leftover = replace(launch, start=2)
@@ -27,6 +28,10 @@ def test_each_right_is_used_and_none_is_missing(runtime, cluster, launch, other)
 
     [role] = [one for one in documents("rbac.yaml") if one["kind"] == "Role"]
     granted = {
-        f"{verb} {resource}" for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
+        f"{verb} {resource} {group}".rstrip()
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
     }
     assert granted - {EITHER} == set(cluster.requests)
