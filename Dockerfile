@@ -1,9 +1,11 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
-COPY requirements.txt /
+# EXTRA=kubernetes: the packages of requirements-kubernetes.txt too.
+ARG EXTRA=
+COPY requirements.txt requirements-kubernetes.txt /
 RUN python3 -m venv /venv \
- && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
+ && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt ${EXTRA:+-r /requirements-$EXTRA.txt}
 WORKDIR /app
 # .dockerignore is the one list of the files that the image has.
 COPY . .

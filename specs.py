@@ -106,7 +106,7 @@ class _Spec(_Strict):
     id = fields.String(required=True, validate=validate.Regexp(re.compile(r"[\w./:-]{1,128}\Z")))
     command = fields.List(fields.String(), required=True, validate=validate.Length(min=1))
     created_at = fields.Raw(required=True)
-    runtime = fields.String(load_default="process", validate=validate.OneOf(["process", "docker"]))
+    runtime = fields.String(load_default="process", validate=validate.OneOf(["process", "docker", "kubernetes"]))
     image = fields.String(load_default=None)
     working_dir = fields.String(load_default=".", validate=validate.Length(min=1))
     initial_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
@@ -152,10 +152,7 @@ class _Spec(_Strict):
     def _consistent(self, spec: dict[str, Any], **_: Any) -> None:
         if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
             raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
-        if spec["runtime"] == "docker":
-            _check_container(spec)
-        else:
-            _check_process(spec)
+        _CHECKS[spec["runtime"]](spec)
         if both := sorted(spec["initial_env"].keys() & spec["secret_env"].keys()):
             raise ValidationError(f"initial_env has {both[0]} too.", "secret_env")
         if "AGENT_SERVER" not in spec["ports"]:
@@ -194,7 +191,7 @@ def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
 def _check_container(spec: Mapping[str, Any]) -> None:
     folder, memory = spec["working_dir"], spec["limits"].get("memory_mb", _LEAST_MEMORY_MB)
     if not spec["image"]:
-        raise ValidationError("Missing: the docker runtime needs one.", "image")
+        raise ValidationError(f"Missing: the {spec['runtime']} runtime needs one.", "image")
     if folder != "." and not (folder.startswith("/") and folder.strip("/")):
         raise ValidationError('Must be "." (the image\'s own) or an absolute path but /.', "working_dir")
     for key, absent in _OF_PROCESSES.items():
@@ -210,16 +207,27 @@ def _check_container(spec: Mapping[str, Any]) -> None:
         raise ValidationError({"processes": ["Must be at least 1 for a container."]}, "limits")
 
 
+def _check_pod(spec: Mapping[str, Any]) -> None:
+    _check_container(spec)
+    if spec["network"] is not None:
+        raise ValidationError("Only for the other runtimes: NetworkPolicies decide what a pod reaches.", "network")
+    if "processes" in spec["limits"]:
+        raise ValidationError({"processes": ["Only for the other runtimes: podPidsLimit of the kubelet."]}, "limits")
+
+
 def _check_process(spec: Mapping[str, Any]) -> None:
     for key, absent in _OF_CONTAINERS.items():
         if spec[key] != absent:
-            raise ValidationError("Only for the docker runtime.", key)
+            raise ValidationError("Only for the docker and kubernetes runtimes.", key)
     if spec["network"] not in (None, "internet", "none"):
         raise ValidationError('Must be "internet" or "none" for the process runtime.', "network")
     if spec["isolation"] == "none" and spec["network"] == "none":
         raise ValidationError(
             'Must be absent with isolation = "none": the sandbox has the machine\'s network.', "network"
         )
+
+
+_CHECKS = {"process": _check_process, "docker": _check_container, "kubernetes": _check_pod}
 
 
 class SpecNotFound(LookupError):

@@ -1,4 +1,4 @@
-"""Runtimes of sandboxes: one small interface, implemented by `process.py` and `docker.py`. No Redis, no Flask.
+"""Runtimes of sandboxes: one small interface, of `process.py`, `docker/` and `kubernetes/`. No Redis, no Flask.
 
 A sandbox is its files and its identity; processes come and go. `stop` ends the processes and keeps the files, a later
 `start` uses them again, and only `remove` removes them.
@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import Any, NewType, Protocol
 
 #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
-#: start has also `working_dir`, the agent's folder as the sandbox sees it, an absolute path
+#: start has also `working_dir`, the agent's folder as the sandbox sees it, an absolute path, and `host` where the ports
+#: are another host's than this machine's
 Handle = NewType("Handle", dict[str, Any])
 
 
@@ -80,6 +81,7 @@ class Launch:
     memory_bytes: int | None = None
     cpus: float | None = None
     processes: int | None = None
+    disk_bytes: int | None = None  #: the size of a volume, where one is made for the sandbox's files
     webhooks: str = ""  #: base URL of the server's webhooks; empty: the sandbox posts none
     # for processes only; docs/isolation.md
     isolation: str = "none"  #: auto, required, none
@@ -94,6 +96,8 @@ class Launch:
 
 class Runtime(Protocol):
     """The calls of a runtime. All but `observe` and `logs` raise RuntimeFailure; each may be repeated without harm."""
+
+    freezes: bool  #: whether a paused sandbox keeps its processes; else a pause is a stop, and a resume is a start
 
     def start(self, launch: Launch) -> Handle:
         """Start a sandbox with its kept files, once per start number; does not wait for its agent server."""

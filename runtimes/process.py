@@ -61,6 +61,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 class ProcessRuntime:
     """`runtimes.Runtime` for one folder. Any number of threads and processes may use the same folder at once."""
 
+    freezes = True
+
     def __init__(
         self,
         folder: Path,

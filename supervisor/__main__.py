@@ -31,6 +31,7 @@ from notifications.sending import open_sender
 from notifications.targets import targets_of
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
+from runtimes.kubernetes import KubernetesRuntime
 from runtimes.process import ProcessRuntime
 from specs import Specs
 from store import Store
@@ -194,7 +195,12 @@ def _supervise(
     commands = Commands(store, client, specs)
     process = _process_runtime(config, folder)
     threading.Thread(target=announce, args=(store, lease.host), daemon=True).start()
-    runtimes: dict[str, Runtime] = {"process": process, "docker": DockerRuntime(lease.host)}
+    uses_cluster = any(spec.runtime == "kubernetes" for spec in specs.all)
+    runtimes: dict[str, Runtime] = {
+        "process": process,
+        "docker": DockerRuntime(lease.host),
+        "kubernetes": KubernetesRuntime(lease.host, in_use=uses_cluster),
+    }
     host = Host(
         lease.host,
         lease.identity,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from runtimes import Launch, filled
+from runtimes import Launch, RuntimeFailure, filled
 from specs import Spec
 from store.sandbox_record import Sandbox
 
@@ -22,11 +22,16 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
 
     hook_key: what its webhooks bear, as `Sandboxes.begin` gave it. The published agent server overwrites
     X-Session-API-Key in its webhooks with its own key, and keeps other headers. origins: of web pages that may use
-    its agent server. Raises KeyUnreadable.
+    its agent server. Raises KeyUnreadable, and RuntimeFailure where a sandbox could not reach the webhooks.
     """
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker":  # a container's loopback is its own
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
+    elif spec.runtime == "kubernetes" and _LOOPBACK.search(webhook_base_url):
+        raise RuntimeFailure(
+            f"a pod does not reach this server at {webhook_base_url}: set WEBHOOK_BASE_URL to a URL of the server's "
+            "Service, such as http://agent-server:8000/api/v1/webhooks"
+        )
     words = {"PYTHON": sys.executable}
     env = {
         "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
@@ -67,6 +72,7 @@ def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str], webhook_base_url: 
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
         processes=spec.processes,
+        disk_bytes=spec.disk_bytes,
         webhooks=webhook_base_url,
         isolation=spec.isolation,
         readable=tuple(filled(path, {"PROJECT": _PROJECT}) for path in spec.readable),

@@ -153,6 +153,8 @@ class Reconciler:
             self._endings.renew(sandbox)
         elif unreadable := _unreadable(sandbox):
             self._endings.fail(sandbox, f"{unreadable}. {RESUMABLE}")
+        elif sandbox.wanted == "paused" and not runtime.freezes:
+            self._endings.stop(sandbox, f"It was paused: {KEPT}")
         elif sandbox.wanted == "paused":
             if seen.state is not State.PAUSED:
                 runtime.pause(handle)
@@ -163,9 +165,9 @@ class Reconciler:
         else:
             if seen.state is State.PAUSED:
                 runtime.resume(handle)
-            self._care_for(sandbox, spec, runtime)
+            self._care_for(sandbox, spec, runtime, seen.detail)
 
-    def _care_for(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> None:
+    def _care_for(self, sandbox: Sandbox, spec: Spec, runtime: Runtime, waits_for: str) -> None:
         """Check a sandbox that should run: whether its agent server responds, and whether it keeps its limits."""
         if sandbox.status in ("STARTING", "MISSING"):
             agent = self._agent(sandbox)
@@ -175,8 +177,10 @@ class Reconciler:
                 self._recovery.tell_labels(sandbox, agent)
                 self._report(sandbox, "RUNNING", detail="")
             elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
-                seconds = self._host.start_seconds
-                self._endings.fail(sandbox, f"Its agent server did not answer within {seconds:g} s. {RESUMABLE}")
+                reason = f"Its agent server did not answer within {self._host.start_seconds:g} s"
+                self._endings.fail(
+                    sandbox, f"{reason}: {waits_for}. {RESUMABLE}" if waits_for else f"{reason}. {RESUMABLE}"
+                )
         elif not sandbox.warm and _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
         else:
@@ -232,7 +236,7 @@ class Reconciler:
         sandbox = self._store.sandboxes.get(sandbox.id)
         handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url, hook_key, self._host.allowed_origins))
         urls = [
-            {"name": name, "url": f"http://{self._host.url_host}:{port}", "port": port}
+            {"name": name, "url": f"http://{handle.get('host', self._host.url_host)}:{port}", "port": port}
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]

@@ -30,14 +30,14 @@ Limitations:
 """
 
 import contextlib
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
+from runtimes.containers import HOST, OUT_OF_MEMORY, SANDBOX, START, exit_sentence
 from runtimes.docker.engine import docker
 from runtimes.docker.files import FILLS, Files, remove_container
-from runtimes.docker.settings import HOST, ISOLATION, SANDBOX, START, arguments, name_of
+from runtimes.docker.settings import ISOLATION, arguments, name_of
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -57,6 +57,8 @@ _CONFLICT_TIMEOUT, _CONFLICT_POLL = 10.0, 0.05
 
 class DockerRuntime(Files):
     """`runtimes.Runtime` for the containers and volumes of one host. Any number of threads may use it."""
+
+    freezes = True
 
     def start(self, launch: Launch) -> Handle:
         """Start a container, once per sandbox and number of its start. A container of an earlier start is ended first.
@@ -255,10 +257,5 @@ def _is_unhealthy(attrs: dict[str, Any]) -> bool:
 def _ending(state: dict[str, Any]) -> str:
     """How a container ended, as the engine reports it."""
     if state.get("OOMKilled"):
-        return "it needed more memory than it may have"
-    code = int(state.get("ExitCode") or 0)
-    if state.get("Error"):
-        return str(state["Error"])
-    with contextlib.suppress(ValueError):  # shells and inits add the number of the signal to 128
-        return f"exit code {code}: it was ended by {signal.Signals(code - 128).name}"
-    return f"exit code {code}"
+        return OUT_OF_MEMORY
+    return str(state.get("Error") or exit_sentence(int(state.get("ExitCode") or 0)))

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from runtimes import Launch, RuntimeFailure, reading
+from runtimes.containers import HOST
 from runtimes.docker.engine import Engine, docker
-from runtimes.docker.placing import Owner, owner_of_first, packed, placed
-from runtimes.docker.settings import HOST, name_of, volume, work_folder
+from runtimes.docker.settings import name_of, volume, work_folder
+from runtimes.placing import Owner, owner_of_first, packed, placed, readable
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -105,7 +106,7 @@ class Files:
             try:
                 with self._carrier(engine, launch, launch.sandbox_id, {FILLS: launch.sandbox_id}) as carrier:
                     owner = _owner_in_image(engine, launch, carrier)
-                    carrier.put_archive("/", placed(_readable(chunks), _MOUNT, owner, most_bytes))
+                    carrier.put_archive("/", placed(readable(chunks), _MOUNT, owner, most_bytes))
             except BaseException:
                 _remove_volume(engine, launch.sandbox_id)
                 raise
@@ -148,14 +149,6 @@ class Files:
             yield carrier
         finally:
             remove_container(carrier)
-
-
-def _readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks of a source whose errors are not the engine's."""
-    try:
-        yield from chunks
-    except OSError as error:
-        raise RuntimeFailure(f"the archive cannot be read: {error}") from error
 
 
 @contextlib.contextmanager

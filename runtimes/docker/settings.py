@@ -4,11 +4,8 @@ import posixpath
 from typing import Any
 
 from runtimes import Launch, RuntimeFailure, filled
+from runtimes.containers import CPUS, HOST, MEMORY_BYTES, SANDBOX, START, WORK
 from runtimes.docker.engine import docker
-
-#: labels of a container: its sandbox, the host of the supervisor that made it, and the number of its start.
-#: A volume has the first two.
-SANDBOX, HOST, START = "agent-server.sandbox", "agent-server.host", "agent-server.start"
 
 #: the network of all sandboxes, and the name of its bridge on the host: at most 15 characters
 NETWORK = "agent-server"
@@ -16,11 +13,8 @@ NETWORK = "agent-server"
 #: link-local addresses of metadata services: of most clouds; of containers of Amazon's ECS and EKS; of Google's GKE
 METADATA = ("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.252")
 
-#: the working folder where neither the spec nor the image names one but /
-_WORK = "/workspace"
-
-#: limits of a sandbox without limits in its spec: bytes of memory, cpus, processes
-_MEMORY_BYTES, _CPUS, _PROCESSES = 2 << 30, 1.0, 512
+#: processes of a sandbox without that limit in its spec
+_PROCESSES = 512
 
 #: what a container is kept away from, as `isolation/` has it for processes
 ISOLATION = {
@@ -57,12 +51,12 @@ def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
     if not folder.startswith("/"):
         folder = engine.images.get(launch.image or "").attrs["Config"].get("WorkingDir") or "/"
     folder = "/" + posixpath.normpath(folder).strip("/")
-    return _WORK if folder == "/" else folder
+    return WORK if folder == "/" else folder
 
 
 def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
     """The arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
-    memory, work = launch.memory_bytes or _MEMORY_BYTES, work_folder(engine, launch)
+    memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(engine, launch)
     values = {**launch.ports, "WORK": work, "WEBHOOKS": launch.webhooks}
     return {
         "image": launch.image,
@@ -77,7 +71,7 @@ def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[
         "init": True,
         "mem_limit": memory,
         "memswap_limit": memory,
-        "nano_cpus": round((launch.cpus or _CPUS) * 1e9),
+        "nano_cpus": round((launch.cpus or CPUS) * 1e9),
         "pids_limit": launch.processes or _PROCESSES,
         "cap_drop": ["ALL"],
         "cap_add": list(launch.capabilities),

@@ -63,6 +63,7 @@ class Scripted:
         self.used: int | None = None
         self.usages = Usage(None, None)
         self.by_order = False
+        self.freezes = True
 
     def start(self, launch: Launch) -> Handle:
         self._call("start", launch.sandbox_id)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes import RuntimeFailure
-from runtimes.docker.placing import Owner, owner_of_first, packed, placed
+from runtimes.placing import Owner, owner_of_first, packed, placed
 from runtimes.tar_stream import ArchiveTooLarge, ArchiveUnreadable, MemberRefused
 
 OWNER = Owner(7, 8, 0o750)

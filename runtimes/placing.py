@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from runtimes import RuntimeFailure
 from runtimes.tar_stream import (
     END,
     ArchiveTooLarge,
@@ -66,6 +67,25 @@ def placed(chunks: Iterable[bytes], folder: str, owner: Owner, most_bytes: int |
             yield _folder(parent, owner._replace(mode=0o755))
         inside = name if member.kind is Kind.DIRECTORY else posixpath.dirname(name)
         yield from _written(replace(member, name=name, target=target, uid=owner.uid, gid=owner.gid), reader)
+    yield END
+
+
+def readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks of a source whose errors are not those of the engine that they go to. Raises RuntimeFailure."""
+    try:
+        yield from chunks
+    except OSError as error:
+        raise RuntimeFailure(f"the archive cannot be read: {error}") from error
+
+
+def unrooted(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The stream without the folder itself, for one that is there and is another owner's. Raises as `placed`."""
+    top = b"work"
+    reader = TarReader(placed(chunks, top.decode(), Owner(0, 0, 0o755), None))
+    for member in reader.members():
+        if member.name != top:
+            target = member.target.removeprefix(top + b"/") if member.kind is Kind.HARDLINK else member.target
+            yield from _written(replace(member, name=member.name.removeprefix(top + b"/"), target=target), reader)
     yield END
 
 

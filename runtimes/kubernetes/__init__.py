@@ -1,0 +1,217 @@
+"""Sandboxes as pods of a Kubernetes cluster, found as kubectl finds it (KUBECONFIG, …).
+
+Needs the packages of requirements-kubernetes.txt. The cluster keeps all state: a sandbox is a pod, a service, a secret
+with its environment and a claim of a volume. All four have one name; labels and annotations say whose they are. The
+pod's label START has the number of the start, so that each start happens once.
+
+What is kept: the working folder, in the volume, which is empty at first: an image's content of that folder is hidden.
+A pause ends the pod, for a cluster cannot freeze one: the sandbox is PAUSED on disk, and a resume starts another pod.
+The service's address is the same for all of them; the sandbox is reached by those who reach the cluster's services.
+
+Guarantees, unless the launch says otherwise:
+- no capabilities, no program in the pod gets privileges that its caller lacks, seccomp's default profile
+- a read-only root. Writable are /tmp and /run (memory) and the working folder
+- a user other than root: the image names one by its number, else the cluster refuses to run it
+- no token of the cluster is mounted, and no variable names the cluster's services
+- limits of memory and cpus, which the cluster also reserves
+- the NetworkPolicy of manifests.POLICY is in the namespace, else no pod starts. What it allows is the operator's
+
+Limitations:
+- a cluster whose network plugin enforces no policies lets a sandbox reach everything
+- processes are limited by the kubelet's podPidsLimit alone, and a volume's size by what provides the volumes
+- archives, copies and single files need `tar` and `sleep` in the image, and Kubernetes 1.30; see files.py
+- a node that is lost holds its pods: a stop fails and is retried until the node is back, or the pod is deleted by force
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
+from runtimes.containers import HOST, START
+from runtimes.kubernetes.cluster import Kind, Object
+from runtimes.kubernetes.connection import naming
+from runtimes.kubernetes.files import Files
+from runtimes.kubernetes.manifests import (
+    FILLING,
+    GRACE,
+    HOST_ID,
+    ISOLATION,
+    POLICY,
+    SANDBOX_ID,
+    claim,
+    label,
+    name_of,
+    pod,
+    secret,
+    service,
+    work_folder,
+)
+from runtimes.kubernetes.snapshot import Snapshot
+from runtimes.kubernetes.states import observation
+
+#: seconds for which the state of all pods, and their use of memory, is not asked for again: one call tells all of them
+_SEEN, _MEASURED = 1.0, 5.0
+
+#: last lines of the log of a pod that ended while it was started
+_LINES = 20
+
+#: the number of bytes of each unit of a quantity
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+class KubernetesRuntime(Files):
+    """`runtimes.Runtime` for the pods and volumes of one host. Any number of threads may use it."""
+
+    freezes = False
+
+    def __init__(self, host: str, *, in_use: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        """host: the name under which its objects are known. in_use: else `known` asks no cluster. clock: seconds."""
+        super().__init__(host)
+        self._in_use = in_use
+        self._mine = f"{HOST}={label(host)}"
+        self._pods = Snapshot(self._listed_pods, _SEEN, clock)
+        self._memory = Snapshot(lambda: self._cluster.memory(self._mine), _MEASURED, clock)
+
+    def start(self, launch: Launch) -> Handle:
+        """Start a pod, once per sandbox and number of its start. The pod of an earlier start is ended first."""
+        with naming(f"sandbox {launch.sandbox_id} cannot be started"):
+            self._require_policy()
+            started = self._started(launch) or self._create(launch)
+            reached = self._cluster.find(Kind.SERVICE, name_of(launch.sandbox_id))
+            if reached is None:
+                raise RuntimeFailure("its service was removed meanwhile")
+            handle = _handle(launch.sandbox_id, started, launch.ports)
+            address = reached["spec"]["clusterIP"]
+            host = f"[{address}]" if ":" in address else address
+            return Handle({**handle, "host": host, "working_dir": work_folder(launch)})
+
+    def known(self) -> list[Handle]:
+        """Pods and volumes of this host, running or not; none where no cluster answers.
+
+        A volume without a pod has a handle all the same: it is GONE and may be stopped. Pods that an earlier supervisor
+        left of archives and copies are removed first.
+        """
+        handles = {}
+        if self._in_use:
+            with contextlib.suppress(RuntimeFailure):
+                claims, pods = (self._cluster.listed(kind, self._mine) for kind in (Kind.CLAIM, Kind.POD))
+                self.discard_leftovers(pods)
+                for one, found in [*((claim, None) for claim in claims), *((pod, pod) for pod in pods)]:
+                    names = one["metadata"].get("annotations") or {}
+                    if names.get(HOST_ID) == self._host and (identity := names.get(SANDBOX_ID)):
+                        handles[identity] = _handle(identity, found)
+        return list(handles.values())
+
+    def observe(self, handle: Handle) -> Observation:
+        """The pod's state, as of a second ago. One that waits for a node or its image is RUNNING; the detail says so.
+
+        Raises RuntimeFailure.
+        """
+        name = name_of(handle["sandbox_id"])
+        with naming("the cluster cannot be asked"):
+            found = self._pods.value().get(name)
+            if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is younger
+                found = self._cluster.find(Kind.POD, name)
+        if found is None or handle["pod"] not in (None, found["metadata"]["uid"]):
+            return Observation(State.GONE, "its pod was removed")
+        return observation(found)
+
+    def pause(self, handle: Handle) -> None:
+        """End the pod: a cluster freezes none."""
+        self.stop(handle)
+
+    def resume(self, handle: Handle) -> None:
+        """Nothing: no pod stands still, and what was paused is started."""
+
+    def stop(self, handle: Handle) -> None:
+        """End the sandbox's pod, gracefully. The volume and the service stay."""
+        with naming(f"sandbox {handle['sandbox_id']} cannot be stopped"):
+            self._end(name_of(handle["sandbox_id"]), GRACE)
+
+    def remove(self, sandbox_id: str) -> None:
+        """Remove the pod, then the service and the volume."""
+        with naming(f"sandbox {sandbox_id} cannot be removed"):
+            name = name_of(sandbox_id)
+            self._end(name, 0)
+            self._cluster.delete(Kind.SERVICE, name)
+            self._cluster.delete(Kind.CLAIM, name)
+            if not self._cluster.ended(Kind.CLAIM, name):
+                raise RuntimeFailure("its volume is still there: a pod may use it")
+
+    def usage(self, sandbox_id: str) -> Usage:
+        """The memory that the cluster's metrics server has measured; None without such a server."""
+        with contextlib.suppress(RuntimeFailure, KeyError, ValueError):
+            quantity = self._memory.value()[name_of(sandbox_id)]
+            number = quantity.rstrip("kKMGi")
+            return Usage(int(number) * _UNITS[quantity[len(number) :]], None)
+        return Usage(None, None)
+
+    def logs(self, handle: Handle, tail: int) -> str:
+        """The last lines that the pod printed, as far as its node keeps them."""
+        if tail <= 0:
+            return ""
+        with contextlib.suppress(RuntimeFailure):
+            text = self._cluster.log(name_of(handle["sandbox_id"]), tail)
+            return "\n".join(text.decode(errors="replace").splitlines()[-tail:])
+        return ""
+
+    def _listed_pods(self) -> dict[str, Object]:
+        return {one["metadata"]["name"]: one for one in self._cluster.listed(Kind.POD, self._mine)}
+
+    def _require_policy(self) -> None:
+        if self._cluster.find(Kind.POLICY, POLICY) is None:
+            namespace = self._cluster.connection().namespace
+            raise RuntimeFailure(
+                f"the namespace {namespace} has no NetworkPolicy {POLICY}, without which a sandbox reaches the whole "
+                "cluster: kubectl apply -k deploy/kubernetes"
+            )
+
+    def _started(self, launch: Launch) -> Object | None:
+        """The pod of this start, if there is one. That of an earlier start is ended; a later one is refused."""
+        name = name_of(launch.sandbox_id)
+        found = self._cluster.find(Kind.POD, name)
+        if found is None:
+            return None
+        start = int(found["metadata"]["labels"].get(START, 0))
+        if start > launch.start:
+            raise RuntimeFailure(f"it was started again meanwhile: start {start}")
+        if start < launch.start:
+            self._end(name, GRACE)
+            return None
+        seen = observation(found)
+        if seen.state is State.GONE:
+            text = self.logs(_handle(launch.sandbox_id), _LINES)
+            self._end(name, 0)
+            raise RuntimeFailure(f"{seen.detail}\n{text}".strip())
+        return found
+
+    def _create(self, launch: Launch) -> Object:
+        """Make the objects of a sandbox that are not there, and its pod."""
+        name, what = name_of(launch.sandbox_id), pod(launch, self._host)
+        self._cluster.create(Kind.CLAIM, claim(launch, self._host))
+        self._cluster.create(Kind.SERVICE, service(launch, self._host))
+        self._cluster.put(Kind.SECRET, secret(launch, self._host))
+        made = self._cluster.create(Kind.POD, what) or self._started(launch)  # another start was faster
+        if made is None:
+            raise RuntimeFailure(f"another pod had the name {name} at that moment")
+        volume = self._cluster.find(Kind.CLAIM, name)
+        if volume is None or "deletionTimestamp" in volume["metadata"] or FILLING in volume["metadata"]["labels"]:
+            self._end(name, 0)
+            raise RuntimeFailure("its volume is being removed, or was only half filled by a supervisor that ended")
+        return made
+
+    def _end(self, name: str, grace_seconds: int) -> None:
+        """End a pod and remove its secret; returns when the pod is gone."""
+        self._cluster.delete(Kind.POD, name, grace_seconds=grace_seconds)
+        self._cluster.delete(Kind.SECRET, name)
+        left = f"its pod has not ended; if its node is lost: kubectl delete pod {name} --force"
+        if not self._cluster.ended(Kind.POD, name):
+            raise RuntimeFailure(left)
+
+
+def _handle(sandbox_id: str, found: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
+    """found: its pod; None for a volume without one."""
+    uid = found["metadata"]["uid"] if found else None
+    words = {"runtime": "kubernetes", "sandbox_id": sandbox_id, "pod": uid, "ports": dict(ports or {})}
+    return Handle({**words, "isolation": ISOLATION})

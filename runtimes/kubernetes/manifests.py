@@ -1,0 +1,165 @@
+"""The manifests of a sandbox: its pod, service, volume and secret, as plain JSON of the public API."""
+
+import hashlib
+import math
+import posixpath
+import re
+from typing import Any
+from uuid import uuid4
+
+from runtimes import Launch, RuntimeFailure, filled
+from runtimes.containers import CPUS, HOST, MEMORY_BYTES, SANDBOX, START, WORK
+
+#: annotations with the exact ids of a sandbox and of its host, of which labels have no more than fits one
+SANDBOX_ID, HOST_ID = "agent-server.sandbox-id", "agent-server.host-id"
+
+#: label of a pod that only reads or fills a volume: the identity of the runtime that made it; and of a volume that is
+#: only half filled
+CARRIER, FILLING = "agent-server.carrier", "agent-server.filling"
+
+#: the NetworkPolicy that must be in the namespace before a pod starts there
+POLICY = "agent-server-sandboxes"
+
+#: bytes of a volume whose spec has no limit of its files
+_VOLUME_BYTES = 10 << 30
+
+#: group of the working folder and of /tmp, which the image's user gets beside its own
+_GROUP = 10001
+
+#: seconds between SIGTERM and SIGKILL
+GRACE = 5
+
+#: seconds after which the cluster ends a pod that only reads or fills a volume
+_CARRIER_SECONDS = 3600
+
+#: what a pod is kept away from, as `runtimes/isolation/` has it for processes
+ISOLATION = {
+    "kind": "container",
+    "network": "internet",
+    "reaches": [f"What the NetworkPolicy {POLICY} of the cluster lets it reach, where the cluster enforces policies."],
+    "lacks": [],
+}
+
+#: what a label can have as its value
+_LABEL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
+
+
+def name_of(sandbox_id: str) -> str:
+    """The name of a sandbox's pod, service, volume and secret. Names have small letters only, and ids are longer."""
+    return f"agent-server-{hashlib.sha256(sandbox_id.encode()).hexdigest()[:32]}"
+
+
+def label(text: str) -> str:
+    """An id as the value of a label: itself where that is allowed, else its digest."""
+    return text if _LABEL.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def work_folder(launch: Launch) -> str:
+    """The folder of the pod that is kept, an absolute path but /."""
+    return posixpath.normpath(launch.working_dir) if launch.working_dir.startswith("/") else WORK
+
+
+def claim(launch: Launch, host: str) -> dict[str, Any]:
+    """The claim of the sandbox's volume, in the cluster's default storage class."""
+    size = str(launch.disk_bytes or _VOLUME_BYTES)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    return {"metadata": _metadata(launch.sandbox_id, host), "spec": spec}
+
+
+def service(launch: Launch, host: str) -> dict[str, Any]:
+    """The service, whose address stays the same as long as the sandbox's files."""
+    ports = [{"name": f"port-{port}", "port": port, "targetPort": port} for port in _ports(launch)]
+    # An agent server is asked before it is ready: the answer tells that it is.
+    spec = {"selector": {SANDBOX: label(launch.sandbox_id)}, "ports": ports, "publishNotReadyAddresses": True}
+    return {"metadata": _metadata(launch.sandbox_id, host), "spec": spec}
+
+
+def secret(launch: Launch, host: str) -> dict[str, Any]:
+    """The environment, with the sandbox's keys: whoever may read pods does not see them."""
+    values = _values(launch)
+    words = {name: filled(text, values) for name, text in launch.env.items()}
+    return {"metadata": _metadata(launch.sandbox_id, host), "type": "Opaque", "stringData": words}
+
+
+def pod(launch: Launch, host: str) -> dict[str, Any]:
+    """The pod of one start. Raises RuntimeFailure for a launch without an image."""
+    if not launch.image:
+        raise RuntimeFailure("its spec names no image")
+    memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(launch)
+    name, values = name_of(launch.sandbox_id), _values(launch)
+    metadata = _metadata(launch.sandbox_id, host)
+    metadata["labels"][START] = str(launch.start)
+    folders = _folders(work, memory) if launch.read_only else {}
+    limits = {"memory": str(memory), "cpu": f"{math.ceil((launch.cpus or CPUS) * 1000)}m"}
+    container = {
+        "name": "sandbox",
+        "image": launch.image,
+        # The image's entry point stays. The cluster would replace `$(NAME)`; `$$` is its way to write one `$`.
+        "args": [filled(word, values).replace("$(", "$$(") for word in launch.command],
+        "envFrom": [{"secretRef": {"name": name}}],
+        "workingDir": work,
+        "ports": [{"containerPort": port} for port in _ports(launch)],
+        "resources": {"limits": limits, "requests": limits},
+        "volumeMounts": [
+            {"name": "work", "mountPath": work},
+            *({"name": volume["name"], "mountPath": path} for path, volume in folders.items()),
+        ],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": launch.new_privileges,
+            "readOnlyRootFilesystem": launch.read_only,
+            "capabilities": {"drop": ["ALL"], "add": list(launch.capabilities)},
+        },
+    }
+    spec = {
+        "restartPolicy": "Never",  # the supervisor starts it again, under another number and with other keys
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": True,  # so that the cluster's own process 1 ends what the agent's commands leave
+        "terminationGracePeriodSeconds": GRACE,
+        "securityContext": {
+            "fsGroup": _GROUP,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": name}}, *folders.values()],
+    }
+    return {"metadata": metadata, "spec": spec}
+
+
+def carrier(launch: Launch, host: str, identity: str) -> dict[str, Any]:
+    """A pod of the sandbox's image that has its volume, and waits. No service leads to it."""
+    made = pod(launch, host)
+    labels = {CARRIER: identity, HOST: label(host)}
+    made["metadata"] = {"name": f"{made['metadata']['name']}-{uuid4().hex[:8]}", "labels": labels}
+    [container] = made["spec"]["containers"]
+    container |= {"command": ["sleep", str(_CARRIER_SECONDS)], "args": [], "envFrom": [], "ports": []}
+    made["spec"]["activeDeadlineSeconds"] = _CARRIER_SECONDS
+    return made
+
+
+def _metadata(sandbox_id: str, host: str) -> dict[str, Any]:
+    return {
+        "name": name_of(sandbox_id),
+        "labels": {SANDBOX: label(sandbox_id), HOST: label(host)},
+        "annotations": {SANDBOX_ID: sandbox_id, HOST_ID: host},
+    }
+
+
+def _values(launch: Launch) -> dict[str, object]:
+    return {**launch.ports, "WORK": work_folder(launch), "WEBHOOKS": launch.webhooks}
+
+
+def _ports(launch: Launch) -> list[int]:
+    return sorted(set(launch.ports.values()))
+
+
+def _folders(work: str, memory: int) -> dict[str, Any]:
+    """The folders of memory that are writable beside the working folder, where the root is not."""
+    sizes = {"/tmp": memory // 2, "/run": 16 << 20}
+    return {
+        path: {"name": path[1:], "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}}
+        for path, size in sizes.items()
+        if path != work
+    }

@@ -1,0 +1,75 @@
+"""For sandboxes as pods: a cluster of this test process's own, whose account has the rights of deploy/kubernetes."""
+
+import sys
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from runtimes import Launch
+from runtimes.kubernetes import KubernetesRuntime
+from runtimes.kubernetes.manifests import POLICY
+from tests.kubernetes_api import KubernetesApi
+from tests.servers import PROJECT, free_port
+
+DEPLOY = PROJECT / "deploy/kubernetes"
+
+PRINTS_AND_STAYS = "import sys, time; print(*sys.argv[1:], sep='\\n', flush=True); time.sleep(600)"
+
+
+def documents(name: str) -> list[dict]:
+    """The manifests of a file of deploy/kubernetes."""
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module(tmp_path_factory):
+    [role] = [one for one in documents("rbac.yaml") if one["kind"] == "Role"]
+    api = KubernetesApi(tmp_path_factory.mktemp("cluster"), role["rules"])
+    [policy] = [one for one in documents("network-policy.yaml") if one["metadata"]["name"] == POLICY]
+    api.objects.create("networkpolicies", policy)
+    api.node.images["agent:1"] = []
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def cluster(cluster_of_module, tmp_path, monkeypatch):
+    """The cluster, which the environment names; the objects of sandboxes are removed after the test."""
+    api = cluster_of_module
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
+    yield api
+    for resource in ("pods", "services", "secrets", "persistentvolumeclaims"):
+        for one in api.objects.all(resource):
+            api.objects.delete(resource, one["metadata"]["name"], {"gracePeriodSeconds": 0})
+
+
+@pytest.fixture
+def host():
+    """The name of a host of this test alone."""
+    return f"tests-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def runtime(cluster, host):
+    return KubernetesRuntime(host)
+
+
+@pytest.fixture
+def launch():
+    """A sandbox that prints three lines and stays."""
+    return Launch(
+        f"Box_{uuid4().hex[:8]}",
+        (sys.executable, "-c", PRINTS_AND_STAYS, "one", "two", "{AGENT_SERVER}"),
+        {"GIVEN": "at {AGENT_SERVER}"},
+        "/workspace",
+        ports={"AGENT_SERVER": free_port(), "VSCODE": free_port()},
+        image="agent:1",
+    )
+
+
+@pytest.fixture
+def other(launch):
+    """A second sandbox."""
+    return replace(launch, sandbox_id=f"{launch.sandbox_id}-2")

@@ -1,0 +1,177 @@
+"""The manifests of deploy/kubernetes: each is what a cluster takes, and all of them fit each other and the server."""
+
+import shutil
+import subprocess
+from dataclasses import fields
+
+import pytest
+import yaml
+from kubernetes import client
+
+from app import create_app
+from config import Config
+from runtimes.containers import SANDBOX
+from runtimes.kubernetes.manifests import CARRIER, POLICY
+from specs import Specs
+from tests.runtimes.kubernetes.conftest import DEPLOY, documents
+from tests.servers import PROJECT, redis_server
+
+KINDS = {
+    "Namespace": client.V1Namespace,
+    "ServiceAccount": client.V1ServiceAccount,
+    "Role": client.V1Role,
+    "RoleBinding": client.V1RoleBinding,
+    "NetworkPolicy": client.V1NetworkPolicy,
+    "Deployment": client.V1Deployment,
+    "Service": client.V1Service,
+    "PodDisruptionBudget": client.V1PodDisruptionBudget,
+    "HorizontalPodAutoscaler": client.V2HorizontalPodAutoscaler,
+}
+
+FILES = sorted(path.name for path in DEPLOY.glob("*.yaml") if path.name != "kustomization.yaml")
+ALL = [pytest.param(one, id=f"{name}-{one['kind']}") for name in FILES for one in documents(name)]
+NAMES = {(one["kind"], one["metadata"]["name"]) for name in FILES for one in documents(name)}
+
+
+def named(kind: str, name: str = "agent-server") -> dict:
+    [found] = [
+        one for file in FILES for one in documents(file) if (one["kind"], one["metadata"]["name"]) == (kind, name)
+    ]
+    return found
+
+
+def pod_of(name: str) -> dict:
+    return named("Deployment", name)["spec"]["template"]
+
+
+def container_of(name: str) -> dict:
+    [container] = pod_of(name)["spec"]["containers"]
+    return container
+
+
+DEPLOYMENTS = ["agent-server", "agent-server-supervisor"]
+
+
+@pytest.mark.parametrize("manifest", ALL)
+def test_a_manifest_has_the_fields_of_its_kind_and_no_other(manifest):
+    model = KINDS[manifest["kind"]].model_validate(manifest)
+    # The client takes its own names for fields too, which a cluster does not know.
+    assert model.model_dump(mode="json", by_alias=True, exclude_unset=True) == manifest
+
+
+def test_the_base_names_every_file():
+    base = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    assert sorted([*base["resources"], "autoscaler.yaml"]) == FILES
+    [generated] = base["configMapGenerator"]
+    mounted = {
+        one["configMap"]["name"]
+        for name in DEPLOYMENTS
+        for one in pod_of(name)["spec"]["volumes"]
+        if "configMap" in one
+    }
+    assert mounted == {generated["name"]}
+    assert base["namespace"] == named("Namespace", "agents")["metadata"]["name"]
+
+
+def test_kustomize_builds_the_base():
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH: the files are checked one by one")
+    ran = subprocess.run(["kubectl", "kustomize", str(DEPLOY)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    built = {(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(ran.stdout)}
+    assert built >= NAMES - {("HorizontalPodAutoscaler", "agent-server")}
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_deployment_selects_its_own_pods_and_is_hardened(name):
+    deployment = named("Deployment", name)["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert deployment["selector"]["matchLabels"].items() <= labels.items()
+    spec, container = deployment["template"]["spec"], container_of(name)
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_deployment_sets_settings_that_there_are_and_mounts_what_they_name(name, monkeypatch):
+    container = container_of(name)
+    values = {one["name"]: one["value"] for one in container["env"]}
+    assert values.keys() <= {field.name.upper() for field in fields(Config)}
+    for variable, value in values.items():
+        monkeypatch.setenv(variable, value)
+    config = Config.from_env()
+    mounts = [one["mountPath"] for one in container["volumeMounts"]]
+    assert any(config.sandbox_specs.startswith(f"{path}/") for path in mounts)
+    [data] = [line for line in (PROJECT / "Dockerfile").read_text().split() if line.startswith("DATA_DIR=")]
+    assert data.removeprefix("DATA_DIR=") in mounts
+
+
+def test_the_service_leads_to_the_servers_at_the_address_that_webhooks_are_posted_to():
+    service, labels = named("Service")["spec"], pod_of("agent-server")["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    assert named("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    [port] = service["ports"]
+    assert port["targetPort"] in {one["name"] for one in container_of("agent-server")["ports"]}
+    for name in DEPLOYMENTS:
+        [url] = [one["value"] for one in container_of(name)["env"] if one["name"] == "WEBHOOK_BASE_URL"]
+        assert url == f"http://agent-server:{port['port']}/api/v1/webhooks"
+
+
+def test_the_probes_ask_what_the_server_answers_without_a_key_whatever_its_name(tmp_path):
+    with redis_server(tmp_path) as (url, _):
+        settings = {"redis_url": url, "redis_timeout": 10, "secret_key": "a key for tests only"}
+        keys = {"api_keys": ("0123456789abcdef",), "allowed_hosts": ("example.org",)}
+        server = create_app(Config(**settings, **keys)).test_client()
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container_of("agent-server")[probe]["httpGet"]
+            headers = {one["name"]: one["value"] for one in asked["httpHeaders"]}
+            assert server.get(asked["path"], headers=headers).status_code == 200, probe
+        assert server.get("/alive", headers={"Host": "10.1.2.3:8000"}).status_code == 421
+
+
+def test_one_supervisor_speaks_for_the_cluster_and_leaves_its_sandboxes_running():
+    deployment = named("Deployment", "agent-server-supervisor")["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    values = {one["name"]: one["value"] for one in container_of("agent-server-supervisor")["env"]}
+    assert values["STOP_SANDBOXES"] == "0"
+    assert {one["name"]: one["value"] for one in container_of("agent-server")["env"]}["SUPERVISOR"] == "0"
+
+
+def test_the_supervisor_alone_has_an_account_and_it_is_the_one_with_the_rights():
+    assert pod_of("agent-server")["spec"]["automountServiceAccountToken"] is False
+    account = pod_of("agent-server-supervisor")["spec"]["serviceAccountName"]
+    [subject] = named("RoleBinding", account)["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": account}
+    assert ("ServiceAccount", account) in NAMES
+    assert ("Role", named("RoleBinding", account)["roleRef"]["name"]) in NAMES
+
+
+def test_a_sandbox_reaches_the_servers_and_no_private_network_and_is_reached_by_them_alone():
+    policy = named("NetworkPolicy", POLICY)["spec"]
+    assert policy["podSelector"]["matchExpressions"] == [{"key": SANDBOX, "operator": "Exists"}]
+    [source] = policy["ingress"]
+    [among] = source["from"]
+    for name in DEPLOYMENTS:
+        assert among["podSelector"]["matchLabels"].items() <= pod_of(name)["metadata"]["labels"].items()
+    _, webhooks, internet = policy["egress"]
+    [to] = webhooks["to"]
+    assert to["podSelector"]["matchLabels"].items() <= pod_of("agent-server")["metadata"]["labels"].items()
+    assert webhooks["ports"][0]["port"] == container_of("agent-server")["ports"][0]["containerPort"]
+    [block] = internet["to"]
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"} <= set(block["ipBlock"]["except"])
+    carriers = named("NetworkPolicy", "agent-server-carriers")["spec"]
+    assert carriers["podSelector"]["matchExpressions"] == [{"key": CARRIER, "operator": "Exists"}]
+    assert not carriers.keys() & {"ingress", "egress"}
+
+
+def test_the_specs_start_pods():
+    specs = Specs.load(str(DEPLOY / "specs.toml")).all
+    assert {spec.runtime for spec in specs} == {"kubernetes"}
+    base = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    [image] = base["images"]
+    assert {spec.image for spec in specs} == {f"{image['newName']}:{image['newTag']}"}
