@@ -15,6 +15,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_l
 
 from config import ConfigError
 from settings import variable
+from spec_checks import CHECKS
 from wire import MOST_CONFIRMATION_SECONDS
 
 #: the specs that come with the server
@@ -77,15 +78,8 @@ MOST_RESTARTS = 100
 #: most warm sandboxes of one spec
 MOST_WARM = 100
 
-#: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
-_OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
-_OF_PROCESSES: dict[str, Any] = {"isolation": "auto", "readable": []}
-
 #: MiB that the files of a process sandbox may take unless its spec says otherwise
 _DISK_MB = 10_240
-
-#: the least memory that an engine gives to a container
-_LEAST_MEMORY_MB = 6
 
 
 class _Strict(Schema):
@@ -106,7 +100,7 @@ class _Spec(_Strict):
     id = fields.String(required=True, validate=validate.Regexp(re.compile(r"[\w./:-]{1,128}\Z")))
     command = fields.List(fields.String(), required=True, validate=validate.Length(min=1))
     created_at = fields.Raw(required=True)
-    runtime = fields.String(load_default="process", validate=validate.OneOf(["process", "docker", "kubernetes"]))
+    runtime = fields.String(load_default="process", validate=validate.OneOf(list(CHECKS)))
     image = fields.String(load_default=None)
     working_dir = fields.String(load_default=".", validate=validate.Length(min=1))
     initial_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
@@ -152,7 +146,7 @@ class _Spec(_Strict):
     def _consistent(self, spec: dict[str, Any], **_: Any) -> None:
         if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
             raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
-        _CHECKS[spec["runtime"]](spec)
+        CHECKS[spec["runtime"]](spec)
         if both := sorted(spec["initial_env"].keys() & spec["secret_env"].keys()):
             raise ValidationError(f"initial_env has {both[0]} too.", "secret_env")
         if "AGENT_SERVER" not in spec["ports"]:
@@ -186,48 +180,6 @@ def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
         elif all(variable(one) for one in _OF_SERVER.findall(value)):
             found[name] = _OF_SERVER.sub(lambda match: variable(match[1]), value)
     return found
-
-
-def _check_container(spec: Mapping[str, Any]) -> None:
-    folder, memory = spec["working_dir"], spec["limits"].get("memory_mb", _LEAST_MEMORY_MB)
-    if not spec["image"]:
-        raise ValidationError(f"Missing: the {spec['runtime']} runtime needs one.", "image")
-    if folder != "." and not (folder.startswith("/") and folder.strip("/")):
-        raise ValidationError('Must be "." (the image\'s own) or an absolute path but /.', "working_dir")
-    for key, absent in _OF_PROCESSES.items():
-        if spec[key] != absent:
-            raise ValidationError("Only for the process runtime: a container is isolated.", key)
-    if spec["network"] in ("host", "none"):
-        raise ValidationError("Must be a network that publishes ports: neither host nor none.", "network")
-    if spec["network"] is not None and not re.fullmatch(r"[\w.-]+", spec["network"]):
-        raise ValidationError("Must be the name of a network of the engine.", "network")
-    if memory < _LEAST_MEMORY_MB:
-        raise ValidationError({"memory_mb": [f"Must be at least {_LEAST_MEMORY_MB} for a container."]}, "limits")
-    if spec["limits"].get("processes") == 0:
-        raise ValidationError({"processes": ["Must be at least 1 for a container."]}, "limits")
-
-
-def _check_pod(spec: Mapping[str, Any]) -> None:
-    _check_container(spec)
-    if spec["network"] is not None:
-        raise ValidationError("Only for the other runtimes: NetworkPolicies decide what a pod reaches.", "network")
-    if "processes" in spec["limits"]:
-        raise ValidationError({"processes": ["Only for the other runtimes: podPidsLimit of the kubelet."]}, "limits")
-
-
-def _check_process(spec: Mapping[str, Any]) -> None:
-    for key, absent in _OF_CONTAINERS.items():
-        if spec[key] != absent:
-            raise ValidationError("Only for the docker and kubernetes runtimes.", key)
-    if spec["network"] not in (None, "internet", "none"):
-        raise ValidationError('Must be "internet" or "none" for the process runtime.', "network")
-    if spec["isolation"] == "none" and spec["network"] == "none":
-        raise ValidationError(
-            'Must be absent with isolation = "none": the sandbox has the machine\'s network.', "network"
-        )
-
-
-_CHECKS = {"process": _check_process, "docker": _check_container, "kubernetes": _check_pod}
 
 
 class SpecNotFound(LookupError):
