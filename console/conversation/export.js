@@ -1,63 +1,52 @@
-// All events of a conversation as a file of JSON lines, each byte for byte as it was posted.
+// A conversation as a file of JSON lines, which can be imported: each event is in it byte for byte as it was posted.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { save } from "../lib/api.js";
+import { pieces, save } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { follow } from "../lib/live.js";
 import { tell } from "../parts/notices.js";
 
-/** Bytes of a file at most, as the browser holds it until it is saved; characters that are made a piece of it. */
-const MOST_BYTES = 2 ** 30, PIECE = 4 * 2 ** 20;
+/** Bytes of a file at most, as the browser holds it until it is saved; bytes that are made a part of it. */
+const MOST_BYTES = 2 ** 30, PART = 4 * 2 ** 20, LINE_END = 10;
 
-/** Read the log from its begin to its present end. tellProgress(seq). done(blob), or done(null) beyond the bound. Returns what ends it. */
-function read(id, total, tellProgress, done) {
-  const pieces = [];
-  let lines = [], characters = 0, bytes = 0;
-  const piece = () => {
-    pieces.push(new Blob(lines));
-    bytes += pieces.at(-1).size;
-    lines = [];
-    characters = 0;
-  };
-  const end = follow("GET /api/conversations/{conversation_id}/events/stream", {
-    path: { conversation_id: id },
-    conversationId: id,
-    cursor: { name: "after_seq", value: "0" },
-    names: ["message"],
-    inBackground: "each",
-    parse: (text) => text,
-    onEvent(_, text, seq) {
-      // a line end in an event stands between its members, as JSON has none in a text
-      lines.push(text.replaceAll("\n", " "), "\n");
-      characters += text.length;
-      if (characters >= PIECE) {
-        piece();
-        tellProgress(Number(seq));
-      }
-      if (bytes <= MOST_BYTES && Number(seq) < total) return;
-      end();
-      piece();
-      done(bytes <= MOST_BYTES ? new Blob(pieces, { type: "application/jsonl" }) : null);
-    },
-  });
-  return end;
+/** Read the export to its end. tellLines(number of its lines so far). Returns a Blob, or null beyond the bound. */
+async function read(id, tellLines, signal) {
+  const parts = [];
+  let held = [], size = 0, bytes = 0, lines = 0;
+  const operation = "GET /api/conversations/{conversation_id}/export";
+  for await (const piece of pieces(operation, { path: { conversation_id: id }, signal })) {
+    held.push(piece);
+    size += piece.length;
+    bytes += piece.length;
+    for (const byte of piece) lines += byte === LINE_END;
+    if (bytes > MOST_BYTES) return null;
+    if (size < PART) continue;
+    parts.push(new Blob(held));
+    [held, size] = [[], 0];
+    tellLines(lines);
+  }
+  return new Blob([...parts, ...held], { type: "application/x-ndjson" });
 }
 
 export function Export({ record, total }) {
   const [progress, setProgress] = useState(null);
-  const end = useRef(() => {});
-  useEffect(() => () => end.current(), []);
+  const running = useRef(null);
   const stop = () => {
-    end.current();
+    running.current?.abort();
     setProgress(null);
   };
-  const start = () => {
-    if (!total) return tell("There are no events to export yet.");
+  useEffect(() => () => running.current?.abort(), []);
+  const start = async () => {
+    const ending = running.current = new AbortController();
     setProgress(0);
-    end.current = read(record.id, total, (seq) => setProgress(seq / total), (blob) => {
-      setProgress(null);
+    try {
+      const blob = await read(record.id, (lines) => setProgress(Math.min(1, lines / (total + 1))), ending.signal);
+      ending.abort(); // beyond the bound the server need send no more
       if (blob) save(blob, `${record.id}.jsonl`);
-      else tell("The log is larger than 1 GiB. The API exports it: GET /download of the app conversation.", "failed");
-    });
+      else tell("The export is larger than 1 GiB. The API has it: GET /api/conversations/ID/export.", "failed");
+    } catch (fault) {
+      if (ending.signal.aborted) return;
+      tell(fault.message, "failed");
+    }
+    setProgress(null);
   };
   if (progress === null) return html`<button type="button" class="quiet" data-testid="export" onClick=${start}>Export</button>`;
   return html`<button type="button" class="quiet" data-testid="export" onClick=${stop}>Stop the export (${Math.floor(100 * progress)} %)</button>`;

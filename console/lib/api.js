@@ -13,6 +13,9 @@ export class ApiError extends Error {
 /** Milliseconds after which a request without a response has failed. */
 const TIMEOUT = 30_000;
 
+/** The words of a response that ends too early. */
+const BROKEN = "The connection broke before the whole response had come.";
+
 /** The address of an operation. path and query: by name; a query value of null, undefined or "" is left out. */
 export function address(operation, { path = {}, query = {} } = {}) {
   const template = operation.split(" ")[1];
@@ -40,6 +43,17 @@ export async function call(operation, options = {}) {
 export async function download(operation, { path, query, name }) {
   const response = await send(operation, { path, query, isLong: true });
   save(await read(response, "blob"), name);
+}
+
+/** What a GET responds with, piece by piece as it comes. signal: ends it. Throws ApiError, and what the signal has. */
+export async function* pieces(operation, { path, signal }) {
+  const reader = (await send(operation, { path, signal, isLong: true })).body.getReader();
+  try {
+    for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value;
+  } catch (fault) {
+    if (signal.aborted) throw fault;
+    throw new ApiError(0, BROKEN);
+  }
 }
 
 /** Save a Blob as a file. */
@@ -91,7 +105,7 @@ async function read(response, how) {
   try {
     return await response[how]();
   } catch {
-    throw new ApiError(0, "The connection broke before the whole response had come.");
+    throw new ApiError(0, BROKEN);
   }
 }
 

@@ -127,7 +127,8 @@ def test_a_conversation_is_forked_exported_and_deleted(browser, server, tmp_path
     browser.find("export").click()
     wait_until(lambda: list(tmp_path.glob("*.jsonl")), "the file")
     lines = next(tmp_path.glob("*.jsonl")).read_text().splitlines()
-    assert [json.loads(line) for line in lines] == events
+    assert [json.loads(line) for line in lines][1:] == events
+    assert (json.loads(lines[0])["id"], json.loads(lines[0])["events"]) == (identity, len(events))
     assert '"number":1.0' in lines[-1].replace(" ", "")
     browser.find("fork").click()
     browser.find("yes").click()
