@@ -114,6 +114,8 @@ class _RequestTrace:
 
     def describe(self, route: str | None, conversation_id: str | None, status: int, trips: int) -> None:
         """Name the span by its route, and say how the request ended."""
+        if not self._span.is_recording():
+            return
         if route:
             self._span.update_name(f"{self._method} {route}")
             self._span.set_attribute(ROUTE, route)
@@ -165,8 +167,10 @@ class _RequestTrace:
 
 def _sent(environ: dict[str, Any]) -> Context:
     """The trace that a request names."""
-    names = {"traceparent": "HTTP_TRACEPARENT", "tracestate": "HTTP_TRACESTATE"}
-    return _W3C.extract({name: environ[key] for name, key in names.items() if key in environ}, Context())
+    if "HTTP_TRACEPARENT" not in environ:
+        return Context()
+    sent = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
+    return _W3C.extract(sent, Context())
 
 
 def _carried() -> dict[str, str]:

@@ -24,7 +24,8 @@ _PAGE = """# Performance
 
 `make bench` writes this page down to "Archives". Most figures are ratios of two measurements taken in turn in one run
 (the median of the rounds' ratios), so that they depend little on how fast the machine is; the others are of this
-machine. [bench/results](../bench/results) has every single figure.
+machine. [bench/results](../bench/results) has every single figure. `python -m bench --json FILE SUBJECT …` writes those
+of some.
 
 {machine}
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from store import traces
+from store.audit import SERVER
 from store.keys import ConversationKeys
-from tests.conftest import action, as_events, event, observation
+from tests.agents import propose, running_sandbox
+from tests.conftest import action, as_events, event, observation, status
 
 BATCH = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LATER = "00-11111111111111111111111111111111-2222222222222222-01"
@@ -115,3 +117,21 @@ def test_a_repeated_decision_is_told_nothing(store, held):
         assert not store.confirmations.decide(held, accept=True, reason="")
 
     assert late.decided == []
+
+
+def test_a_decision_for_the_agent_of_a_sandbox_leaves_its_trace_too(store, conversation):
+    with running_sandbox(store, "http://127.0.0.1:9") as sandbox:
+        with traces.entered(Noted(BATCH)):
+            propose(store, conversation, sandbox.id)
+        claim, deciding, following = store.deliveries.open(conversation, sandbox.id, 30), Noted(LATER), Noted()
+
+        with traces.entered(deciding):
+            won, delivery = store.deliveries.decide(claim, "approve", actor=SERVER)
+        with traces.entered(following):
+            store.events.append(conversation, as_events([status("running")]), sandbox_id=sandbox.id)
+        store.deliveries.settle(conversation, delivery)
+        store.deliveries.close(claim)
+
+    assert won
+    assert [one["trace"] for one in deciding.decided] == [BATCH]
+    assert following.followed == [BATCH]
