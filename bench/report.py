@@ -52,8 +52,8 @@ How each is measured (`bench/`):
   event.
 * **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
   its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
-* **warm**: one start after the other, each when the pool is full again; from the client's request to the poll that finds
-  the start task READY, the client polling every 2 ms. Pauses and resumes are of one sandbox, likewise.
+* **warm**: one start after the other, each when the pool is full again; from the client's request to its poll that
+  finds the start task READY, a poll every 2 ms. Pauses and resumes are of one sandbox, likewise.
 * **memory**: `used_memory` before and after; the text that `body` searches is included.
 """
 

@@ -32,8 +32,8 @@ from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, and between two searches for what is left to remove
-_BEAT, _TIDY = 1.0, 20.0
+#: seconds between two heartbeats, between two looks at the warm sandboxes, and between two searches for what is left
+_BEAT, _FILL, _TIDY = 1.0, 0.5, 20.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
 _POLL, _SHORT_POLL = 0.5, 0.1
@@ -130,6 +130,7 @@ class Loop:
     def _round(self) -> bool:
         """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
         self._after("beat", _BEAT, self._lease.renew)
+        self._after("fill", _FILL, lambda: self._submit("fill", self._pools.fill))
         self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
@@ -148,7 +149,6 @@ class Loop:
         self._claim_starts()
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
-        self._submit("warm sandboxes", self._pools.fill)
         self._submit("checks", self._checker.check_due)
         self._submit("approvals", self._store.approval_checks.sweep)
         return starting > 0
