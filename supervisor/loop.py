@@ -98,7 +98,8 @@ class Loop:
                     if time.monotonic() < next_round:
                         self._claim_starts()
                     else:
-                        next_round = time.monotonic() + (_SHORT_POLL if self._round() else _POLL)
+                        poll = _SHORT_POLL if self._round() else _POLL
+                        next_round = time.monotonic() + poll
                     woken = self._store.wakeups.wait(max(0.0, next_round - time.monotonic()))
                     for asked in woken.requests:
                         self._run_in_pool(self._serve, asked)
