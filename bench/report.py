@@ -56,8 +56,8 @@ How each is measured (`bench/`):
   event.
 * **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
   its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
-* **warm**: one start after the other, each when the pool is full again; from the client's request to the poll that
-  finds the start task READY, the client polling every 2 ms. Pauses and resumes are of one sandbox, likewise.
+* **warm**: one start after the other, each when the pool is full again; from the client's request to its poll that
+  finds the start task READY, a poll every 2 ms. Pauses and resumes are of one sandbox, likewise.
 * **keys**: as count; a key that an admin made against a server that needs none.
 * **sandboxes** and **rests**: of the bundled spec, started by a supervisor of the run's own. What stands beside is the
   same agent server as a bare process, started the same number at once.

@@ -146,7 +146,10 @@ class ExposedUrl(BaseSchema):
 
 
 class SandboxInfo(BaseSchema):
-    """A sandbox. Key, URLs and what it uses are null unless it is RUNNING; who may not approve is shown no key."""
+    """A sandbox. Key, URLs and what it uses are null unless it is RUNNING; who may not approve is shown no key.
+
+    The key of a warm one, which nobody has used yet, is null too.
+    """
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)

@@ -33,8 +33,8 @@ from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, between two searches for what is left to remove, and between two for what is too old
-_BEAT, _TIDY, _RETENTION = 1.0, 20.0, 10.0
+#: seconds between two heartbeats, two looks at the warm sandboxes, two searches for what is left, and two for what is old
+_BEAT, _FILL, _TIDY, _RETENTION = 1.0, 0.5, 20.0, 10.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
 _POLL, _SHORT_POLL = 0.5, 0.1
@@ -101,7 +101,8 @@ class Loop:
                     if time.monotonic() < next_round:
                         self._claim_starts()
                     else:
-                        next_round = time.monotonic() + (_SHORT_POLL if self._round() else _POLL)
+                        poll = _SHORT_POLL if self._round() else _POLL
+                        next_round = time.monotonic() + poll
                     woken = self._store.wakeups.wait(max(0.0, next_round - time.monotonic()))
                     for asked in woken.requests:
                         self._run_in_pool(self._serve, asked)
@@ -133,6 +134,7 @@ class Loop:
     def _round(self) -> bool:
         """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
         self._after("beat", _BEAT, self._lease.renew)
+        self._after("fill", _FILL, lambda: self._submit("fill", self._pools.fill))
         self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
         self._after("retention", _RETENTION, lambda: self._submit("retention", self._retention.sweep))
         sandboxes = self._store.sandboxes.of_host(self._host)
@@ -152,7 +154,6 @@ class Loop:
         self._claim_starts()
         self._submit("failed start tasks", self._driver.clear_failed)
         self._submit("deliveries", self._deliveries.drive_due)
-        self._submit("warm sandboxes", self._pools.fill)
         self._submit("checks", self._checker.check_due)
         self._submit("approvals", self._store.approval_checks.sweep)
         return starting > 0
