@@ -37,6 +37,7 @@ from runtimes.kubernetes.manifests import (
     GRACE,
     HOST_ID,
     ISOLATION,
+    NO_GRACE,
     POLICY,
     SANDBOX_ID,
     claim,
@@ -133,7 +134,7 @@ class KubernetesRuntime(Files):
         """Remove the pod, then the service and the volume."""
         with naming(f"sandbox {sandbox_id} cannot be removed"):
             name = name_of(sandbox_id)
-            self._end(name, 0)
+            self._end(name, NO_GRACE)
             self._cluster.delete(Kind.SERVICE, name)
             self._cluster.delete(Kind.CLAIM, name)
             if not self._cluster.ended(Kind.CLAIM, name):
@@ -182,7 +183,7 @@ class KubernetesRuntime(Files):
         seen = observation(found)
         if seen.state is State.GONE:
             text = self.logs(_handle(launch.sandbox_id), _LINES)
-            self._end(name, 0)
+            self._end(name, NO_GRACE)
             raise RuntimeFailure(f"{seen.detail}\n{text}".strip())
         return found
 
@@ -197,7 +198,7 @@ class KubernetesRuntime(Files):
             raise RuntimeFailure(f"another pod had the name {name} at that moment")
         volume = self._cluster.find(Kind.CLAIM, name)
         if volume is None or "deletionTimestamp" in volume["metadata"] or FILLING in volume["metadata"]["labels"]:
-            self._end(name, 0)
+            self._end(name, NO_GRACE)
             raise RuntimeFailure("its volume is being removed, or was only half filled by a supervisor that ended")
         return made
 

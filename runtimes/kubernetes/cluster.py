@@ -78,15 +78,13 @@ class Cluster:
         if self.create(kind, body) is None:
             self._object("replace", kind, name=body["metadata"]["name"], body=body)
 
-    def delete(self, kind: Kind, name: str, *, grace_seconds: int | None = None, uid: str = "") -> None:
-        """Ask for the end of an object, which may take a while. One that is gone, or has another uid, stays so."""
+    def delete(self, kind: Kind, name: str, *, grace_seconds: int | None = None) -> None:
+        """Ask for the end of an object, which may take a while. One that is gone stays so."""
         body: Object = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
-        if uid:
-            body["preconditions"] = {"uid": uid}
         try:
             self._object("delete", kind, name=name, body=body)
         except Refused as refusal:
-            if refusal.status not in (404, 409):
+            if refusal.status != 404:
                 raise
 
     def unlabel(self, kind: Kind, name: str, label: str) -> None:

@@ -20,7 +20,7 @@ from uuid import uuid4
 from runtimes import Launch, RuntimeFailure, State, reading
 from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object
 from runtimes.kubernetes.connection import naming
-from runtimes.kubernetes.manifests import CARRIER, FILLING, carrier, claim, name_of, work_folder
+from runtimes.kubernetes.manifests import CARRIER, FILLING, NO_GRACE, carrier, claim, name_of, work_folder
 from runtimes.kubernetes.remote import output_of
 from runtimes.kubernetes.states import observation
 from runtimes.placing import packed, readable, unrooted
@@ -92,7 +92,7 @@ class Files:
         """Remove the carriers among these pods that another supervisor left."""
         for pod in pods:
             if pod["metadata"]["labels"].get(CARRIER, self._identity) != self._identity:
-                self._cluster.delete(Kind.POD, pod["metadata"]["name"], grace_seconds=0)
+                self._cluster.delete(Kind.POD, pod["metadata"]["name"], grace_seconds=NO_GRACE)
 
     def _remove_claim(self, name: str) -> None:
         self._cluster.delete(Kind.CLAIM, name)
@@ -127,7 +127,7 @@ class Files:
             self._wait_for(name)
             yield name
         finally:
-            self._cluster.delete(Kind.POD, name, grace_seconds=0)
+            self._cluster.delete(Kind.POD, name, grace_seconds=NO_GRACE)
 
     def _wait_for(self, name: str) -> None:
         """Wait until a carrier runs. Raises RuntimeFailure with the reason if it does not."""

@@ -26,8 +26,9 @@ _VOLUME_BYTES = 10 << 30
 #: group of the working folder and of /tmp, which the image's user gets beside its own
 _GROUP = 10001
 
-#: seconds between SIGTERM and SIGKILL
-GRACE = 5
+#: seconds between SIGTERM and SIGKILL: of a pod, and of one whose work is not kept. Of 0 a cluster forgets a pod whose
+#: processes may live
+GRACE, NO_GRACE = 5, 1
 
 #: seconds after which the cluster ends a pod that only reads or fills a volume
 _CARRIER_SECONDS = 3600
@@ -63,7 +64,7 @@ def claim(launch: Launch, host: str) -> dict[str, Any]:
     """The claim of the sandbox's volume, in the cluster's default storage class."""
     size = str(launch.disk_bytes or _VOLUME_BYTES)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    return {"metadata": _metadata(launch.sandbox_id, host), "spec": spec}
+    return _object("PersistentVolumeClaim", launch, host, spec=spec)
 
 
 def service(launch: Launch, host: str) -> dict[str, Any]:
@@ -71,14 +72,14 @@ def service(launch: Launch, host: str) -> dict[str, Any]:
     ports = [{"name": f"port-{port}", "port": port, "targetPort": port} for port in _ports(launch)]
     # An agent server is asked before it is ready: the answer tells that it is.
     spec = {"selector": {SANDBOX: label(launch.sandbox_id)}, "ports": ports, "publishNotReadyAddresses": True}
-    return {"metadata": _metadata(launch.sandbox_id, host), "spec": spec}
+    return _object("Service", launch, host, spec=spec)
 
 
 def secret(launch: Launch, host: str) -> dict[str, Any]:
     """The environment, with the sandbox's keys: whoever may read pods does not see them."""
     values = _values(launch)
     words = {name: filled(text, values) for name, text in launch.env.items()}
-    return {"metadata": _metadata(launch.sandbox_id, host), "type": "Opaque", "stringData": words}
+    return _object("Secret", launch, host, type="Opaque", stringData=words)
 
 
 def pod(launch: Launch, host: str) -> dict[str, Any]:
@@ -87,8 +88,6 @@ def pod(launch: Launch, host: str) -> dict[str, Any]:
         raise RuntimeFailure("its spec names no image")
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(launch)
     name, values = name_of(launch.sandbox_id), _values(launch)
-    metadata = _metadata(launch.sandbox_id, host)
-    metadata["labels"][START] = str(launch.start)
     folders = _folders(work, memory) if launch.read_only else {}
     limits = {"memory": str(memory), "cpu": f"{math.ceil((launch.cpus or CPUS) * 1000)}m"}
     container = {
@@ -125,7 +124,9 @@ def pod(launch: Launch, host: str) -> dict[str, Any]:
         "containers": [container],
         "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": name}}, *folders.values()],
     }
-    return {"metadata": metadata, "spec": spec}
+    made = _object("Pod", launch, host, spec=spec)
+    made["metadata"]["labels"][START] = str(launch.start)
+    return made
 
 
 def carrier(launch: Launch, host: str, identity: str) -> dict[str, Any]:
@@ -139,12 +140,13 @@ def carrier(launch: Launch, host: str, identity: str) -> dict[str, Any]:
     return made
 
 
-def _metadata(sandbox_id: str, host: str) -> dict[str, Any]:
-    return {
-        "name": name_of(sandbox_id),
-        "labels": {SANDBOX: label(sandbox_id), HOST: label(host)},
-        "annotations": {SANDBOX_ID: sandbox_id, HOST_ID: host},
+def _object(kind: str, launch: Launch, host: str, **parts: Any) -> dict[str, Any]:
+    metadata = {
+        "name": name_of(launch.sandbox_id),
+        "labels": {SANDBOX: label(launch.sandbox_id), HOST: label(host)},
+        "annotations": {SANDBOX_ID: launch.sandbox_id, HOST_ID: host},
     }
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **parts}
 
 
 def _values(launch: Launch) -> dict[str, object]:

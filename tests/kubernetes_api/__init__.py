@@ -20,6 +20,9 @@ from tests.kubernetes_api.remote import attach
 NAMESPACE, TOKEN = "agents", "the supervisor's token"
 
 _GROUPS = {"networkpolicies": "networking.k8s.io", "metrics": "metrics.k8s.io"}
+#: formats of a patch that is an object
+_PATCHES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
+
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -131,6 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             case "PUT", _:
                 return objects.replace(resource, name, body)
             case "PATCH", _:
+                if self.headers["Content-Type"] not in _PATCHES:
+                    raise ApiError(415, "UnsupportedMediaType", f"the body of the patch was in {self.headers}")
                 return objects.merge(resource, name, body)
         return objects.delete(resource, name, body)
 

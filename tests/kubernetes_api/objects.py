@@ -27,6 +27,8 @@ MODELS = {
     "networkpolicies": client.V1NetworkPolicy,
 }
 
+_VERSIONS = {"networkpolicies": "networking.k8s.io/v1"}
+
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 #: names of services are labels that begin with a letter
 _NAMES = {"services": r"(?=.{1,63}\Z)[a-z]([a-z0-9-]*[a-z0-9])?"}
@@ -184,6 +186,9 @@ def check(resource: str, body: Object) -> None:
         fault = error.errors()[0]
         path = ".".join(map(str, fault["loc"]))
         raise ApiError(400, "BadRequest", f'strict decoding error: "{path}": {fault["msg"]}') from None
+    wanted = (_VERSIONS.get(resource, "v1"), MODELS[resource].__name__[2:])
+    if (body.get("apiVersion"), body.get("kind")) != wanted:
+        raise ApiError(400, "BadRequest", f"the API version and the kind in the data must be those of {wanted}")
     metadata = body.get("metadata") or {}
     name = metadata.get("name", "")
     if not re.fullmatch(_NAMES.get(resource, rf"(?=.{{1,253}}\Z){_SUBDOMAIN}"), name):

@@ -1,5 +1,6 @@
 """For sandboxes as pods: a cluster of this test process's own, whose account has the rights of deploy/kubernetes."""
 
+import itertools
 import sys
 from dataclasses import replace
 from uuid import uuid4
@@ -11,9 +12,12 @@ from runtimes import Launch
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import POLICY
 from tests.kubernetes_api import KubernetesApi
-from tests.servers import PROJECT, free_port
+from tests.servers import PROJECT, free_port, wait_until
 
 DEPLOY = PROJECT / "deploy/kubernetes"
+
+#: the kinds of objects that a sandbox is
+KINDS = ("pods", "services", "secrets", "persistentvolumeclaims")
 
 PRINTS_AND_STAYS = "import sys, time; print(*sys.argv[1:], sep='\\n', flush=True); time.sleep(600)"
 
@@ -21,6 +25,11 @@ PRINTS_AND_STAYS = "import sys, time; print(*sys.argv[1:], sep='\\n', flush=True
 def documents(name: str) -> list[dict]:
     """The manifests of a file of deploy/kubernetes."""
     return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def resources(cluster: KubernetesApi) -> set[str]:
+    """The kinds of which the cluster has objects of sandboxes."""
+    return {kind for kind in KINDS if cluster.objects.all(kind)}
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +49,10 @@ def cluster(cluster_of_module, tmp_path, monkeypatch):
     api = cluster_of_module
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
     yield api
-    for resource in ("pods", "services", "secrets", "persistentvolumeclaims"):
+    for resource in KINDS:
         for one in api.objects.all(resource):
             api.objects.delete(resource, one["metadata"]["name"], {"gracePeriodSeconds": 0})
+    wait_until(lambda: not resources(api), "the end of every object")
 
 
 @pytest.fixture
@@ -53,7 +63,8 @@ def host():
 
 @pytest.fixture
 def runtime(cluster, host):
-    return KubernetesRuntime(host)
+    """By its clock each look is a second after the last one: none shows what an earlier one saw."""
+    return KubernetesRuntime(host, clock=itertools.count().__next__)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ KINDS = {
     "RoleBinding": client.V1RoleBinding,
     "NetworkPolicy": client.V1NetworkPolicy,
     "Deployment": client.V1Deployment,
+    "StatefulSet": client.V1StatefulSet,
     "Service": client.V1Service,
     "PodDisruptionBudget": client.V1PodDisruptionBudget,
     "HorizontalPodAutoscaler": client.V2HorizontalPodAutoscaler,
@@ -40,8 +41,12 @@ def named(kind: str, name: str = "agent-server") -> dict:
     return found
 
 
+def workload(name: str) -> dict:
+    return named({"agent-server": "Deployment"}.get(name, "StatefulSet"), name)["spec"]
+
+
 def pod_of(name: str) -> dict:
-    return named("Deployment", name)["spec"]["template"]
+    return workload(name)["template"]
 
 
 def container_of(name: str) -> dict:
@@ -49,7 +54,7 @@ def container_of(name: str) -> dict:
     return container
 
 
-DEPLOYMENTS = ["agent-server", "agent-server-supervisor"]
+WORKLOADS = ["agent-server", "agent-server-supervisor"]
 
 
 @pytest.mark.parametrize("manifest", ALL)
@@ -64,10 +69,7 @@ def test_the_base_names_every_file():
     assert sorted([*base["resources"], "autoscaler.yaml"]) == FILES
     [generated] = base["configMapGenerator"]
     mounted = {
-        one["configMap"]["name"]
-        for name in DEPLOYMENTS
-        for one in pod_of(name)["spec"]["volumes"]
-        if "configMap" in one
+        one["configMap"]["name"] for name in WORKLOADS for one in pod_of(name)["spec"]["volumes"] if "configMap" in one
     }
     assert mounted == {generated["name"]}
     assert base["namespace"] == named("Namespace", "agents")["metadata"]["name"]
@@ -82,12 +84,11 @@ def test_kustomize_builds_the_base():
     assert built >= NAMES - {("HorizontalPodAutoscaler", "agent-server")}
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_deployment_selects_its_own_pods_and_is_hardened(name):
-    deployment = named("Deployment", name)["spec"]
-    labels = deployment["template"]["metadata"]["labels"]
-    assert deployment["selector"]["matchLabels"].items() <= labels.items()
-    spec, container = deployment["template"]["spec"], container_of(name)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_selects_its_own_pods_and_is_hardened(name):
+    labels = pod_of(name)["metadata"]["labels"]
+    assert workload(name)["selector"]["matchLabels"].items() <= labels.items()
+    spec, container = pod_of(name)["spec"], container_of(name)
     assert spec["securityContext"]["runAsNonRoot"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -97,8 +98,8 @@ def test_a_deployment_selects_its_own_pods_and_is_hardened(name):
     assert container["resources"]["limits"]["memory"]
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_a_deployment_sets_settings_that_there_are_and_mounts_what_they_name(name, monkeypatch):
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_sets_settings_that_there_are_and_mounts_what_they_name(name, monkeypatch):
     container = container_of(name)
     values = {one["name"]: one["value"] for one in container["env"]}
     assert values.keys() <= {field.name.upper() for field in fields(Config)}
@@ -117,7 +118,7 @@ def test_the_service_leads_to_the_servers_at_the_address_that_webhooks_are_poste
     assert named("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels.items()
     [port] = service["ports"]
     assert port["targetPort"] in {one["name"] for one in container_of("agent-server")["ports"]}
-    for name in DEPLOYMENTS:
+    for name in WORKLOADS:
         [url] = [one["value"] for one in container_of(name)["env"] if one["name"] == "WEBHOOK_BASE_URL"]
         assert url == f"http://agent-server:{port['port']}/api/v1/webhooks"
 
@@ -135,8 +136,7 @@ def test_the_probes_ask_what_the_server_answers_without_a_key_whatever_its_name(
 
 
 def test_one_supervisor_speaks_for_the_cluster_and_leaves_its_sandboxes_running():
-    deployment = named("Deployment", "agent-server-supervisor")["spec"]
-    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    assert workload("agent-server-supervisor")["replicas"] == 1
     values = {one["name"]: one["value"] for one in container_of("agent-server-supervisor")["env"]}
     assert values["STOP_SANDBOXES"] == "0"
     assert {one["name"]: one["value"] for one in container_of("agent-server")["env"]}["SUPERVISOR"] == "0"
@@ -156,7 +156,7 @@ def test_a_sandbox_reaches_the_servers_and_no_private_network_and_is_reached_by_
     assert policy["podSelector"]["matchExpressions"] == [{"key": SANDBOX, "operator": "Exists"}]
     [source] = policy["ingress"]
     [among] = source["from"]
-    for name in DEPLOYMENTS:
+    for name in WORKLOADS:
         assert among["podSelector"]["matchLabels"].items() <= pod_of(name)["metadata"]["labels"].items()
     _, webhooks, internet = policy["egress"]
     [to] = webhooks["to"]

@@ -10,7 +10,8 @@ from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import CARRIER, FILLING, name_of
 from runtimes.tar_stream import ArchiveUnreadable, MemberRefused
-from tests.runtimes.kubernetes.test_pods import resources, until_running
+from tests.runtimes.kubernetes.conftest import resources
+from tests.runtimes.kubernetes.test_pods import until_running
 from tests.servers import wait_until
 
 

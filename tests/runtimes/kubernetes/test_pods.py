@@ -11,7 +11,7 @@ import pytest
 from runtimes import Launch, RuntimeFailure, State, Usage
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import HOST_ID, POLICY, SANDBOX_ID, name_of
-from tests.runtimes.kubernetes.conftest import documents
+from tests.runtimes.kubernetes.conftest import documents, resources
 from tests.servers import free_port, wait_until
 
 SERVES = "import http.server as s, sys; s.test(s.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind='0.0.0.0')"
@@ -24,12 +24,6 @@ def saying(launch: Launch, text: str, **changes) -> Launch:
 
 def pod_of(cluster, launch: Launch) -> dict:
     return cluster.objects.get("pods", name_of(launch.sandbox_id))
-
-
-def resources(cluster) -> set[str]:
-    """The kinds of which the cluster has objects of sandboxes."""
-    kinds = ("pods", "services", "secrets", "persistentvolumeclaims")
-    return {kind for kind in kinds if cluster.objects.all(kind)}
 
 
 def until_running(runtime, cluster, launch: Launch):

@@ -21,9 +21,9 @@ def test_each_right_is_used_and_none_is_missing(runtime, cluster, launch, other)
     runtime.observe(handle)
     runtime.known()
     runtime.pause(handle)
-    with_leftover = replace(launch, start=2)
-    cluster.objects.create("secrets", {"metadata": {"name": name_of(launch.sandbox_id)}})
-    until_running(runtime, cluster, with_leftover)
+    leftover = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name_of(launch.sandbox_id)}}
+    cluster.objects.create("secrets", leftover)
+    until_running(runtime, cluster, replace(launch, start=2))
     runtime.remove(launch.sandbox_id)
 
     [role] = [one for one in documents("rbac.yaml") if one["kind"] == "Role"]

@@ -7,6 +7,7 @@ import pytest
 
 from runtimes.kubernetes.manifests import name_of
 from tests.image import answered
+from tests.runtimes.kubernetes.conftest import KINDS
 from tests.servers import PROJECT, free_port, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
@@ -68,8 +69,7 @@ def cluster(cluster_of_module):
 
 
 def left(cluster) -> list[str]:
-    kinds = ("pods", "services", "secrets", "persistentvolumeclaims")
-    return [f"{kind} {one['metadata']['name']}" for kind in kinds for one in cluster.objects.all(kind)]
+    return [f"{kind} {one['metadata']['name']}" for kind in KINDS for one in cluster.objects.all(kind)]
 
 
 def pod_of(cluster, sandbox_id: str) -> dict:
