@@ -33,7 +33,7 @@ from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, two looks at the warm sandboxes, two searches for what is left, and two for what is old
+#: seconds between two heartbeats, two looks at the warm sandboxes, two searches for what is left, two for what is old
 _BEAT, _FILL, _TIDY, _RETENTION = 1.0, 0.5, 20.0, 10.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
