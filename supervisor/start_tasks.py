@@ -118,15 +118,17 @@ class StartDriver:
 
     def _with_sandbox(self, start: StartTask, lease: str, request: Mapping[str, Any]) -> StartTask:
         """Choose the sandbox, or name a new one before it is started, so that a second driver starts no second one."""
+        warm = None
         if not start.sandbox_id:
             spec = self._specs.get(request.get("sandbox_spec_id"))
             chosen = request.get("sandbox_id") or (self._shared and self._with_room(spec.id))
-            found = chosen or self._warm_one(spec, start, gives_way="kept" in request)
-            start = start._replace(sandbox_id=found or f"{start.id[:10]}{random_text(12)}", own_sandbox=not chosen)
+            warm = None if chosen else self._warm_one(spec, start, gives_way="kept" in request)
+            identity = chosen or warm or f"{start.id[:10]}{random_text(12)}"
+            start = start._replace(sandbox_id=identity, own_sandbox=not chosen)
             own = "1" if start.own_sandbox else ""
             status = "WAITING_FOR_SANDBOX"
             self._advance(start, lease, status=status, sandbox_id=start.sandbox_id, own_sandbox=own)
-        if start.own_sandbox:
+        if start.own_sandbox and not warm:
             spec_id, gives_way = self._specs.get(request.get("sandbox_spec_id")).id, "kept" in request
             identity = SandboxId(start.sandbox_id)
             with_room(self._store, lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way))
