@@ -25,6 +25,7 @@ from store.errors import (
     TooManyPending,
     UnknownCursor,
 )
+from store.frames import compressed, original, originals
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
@@ -111,7 +112,7 @@ class EventLog:
         sender = int(actor.may_decide), actor.by("message").json
         while True:
             event = user_message(content, at, minted("message"))
-            written = (event.id, pair(event.kind, event.source), event.raw, record(event))
+            written = (event.id, pair(event.kind, event.source), compressed(event.raw), record(event))
             args = [
                 stamp.id_prefix,
                 event_time(at),
@@ -187,6 +188,7 @@ class EventLog:
             events = self._scripts.page_events(root, args)
         if events is None:
             raise ConversationNotFound
+        events = originals(events)
         size = min(limit, _fitting(events))
         following = json.loads(events[size])["id"] if len(events) > size else None
         return events[:size], following
@@ -208,7 +210,7 @@ class EventLog:
             raise ConversationNotFound
         if isinstance(reply, int):
             raise EventsTooLong(PAGE_BYTES)
-        return list(reply)
+        return [kept and original(kept) for kept in reply]
 
     def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
         """Those of the ids that the log does not have. One round trip, without the events' bytes."""
@@ -232,7 +234,7 @@ class EventLog:
         reply = self._scripts.get_final_event([ConversationKeys(conversation_id).root], [])
         if reply is None:
             raise ConversationNotFound
-        fields = json.loads(reply[0]) if reply else {}
+        fields = json.loads(original(reply[0])) if reply else {}
         finished = finish_message(fields)
         if finished is not None:
             return finished

@@ -11,6 +11,7 @@ from store.conversations import Conversations
 from store.effects import final_effect
 from store.errors import ConversationNotFound, EventNotFound, IdInUse
 from store.feed import read_log
+from store.frames import compressed
 from store.keys import APP_FIELD, ConversationKeys, pair
 from store.listing import Listing
 from store.policies import held_risks
@@ -99,7 +100,7 @@ class Forks:
             batch: list[Any] = [stamp.utc_time, _HOUR, fork]
             for event in map(read_event, page):
                 final = "1" if final_effect(event) else ""
-                what = (event.raw, record(event), final)
+                what = (compressed(event.raw), record(event), final)
                 batch += (event.id, pair(event.kind, event.source), event.at, *what)
             copied = self._scripts.copy_events([keys.root], batch)
             if copied is None:

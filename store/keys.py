@@ -5,7 +5,7 @@
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
 | conv:{ID}                | hash       | the conversation's state; see below               | 64 fields            |
-| conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
+| conv:{ID}:log            | list       | the events, see `frames.py`; index = seq - 1      | one per event        |
 | conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
 | conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | MAX_EVENT_KINDS + 5  |
