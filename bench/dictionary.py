@@ -20,7 +20,7 @@ _SHIPPED = _PROJECT / "store" / "dictionaries"
 _RECORDED = _PROJECT / "tests" / "recorded"
 
 #: bytes of a dictionary, and how often each recorded event is a sample
-_SIZE, _COPIES = 32 * 1024, 20
+_SIZE, _COPIES = 8 * 1024, 20
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CALL = re.compile(r"call_[0-9a-f]{8}")

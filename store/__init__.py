@@ -39,6 +39,7 @@ from store.list_stream import ListStream
 from store.listing import Listing
 from store.message_search import MessageSearch
 from store.outbox import Outboxes
+from store.packing import Packing
 from store.places import Places
 from store.queued_messages import QueuedMessages
 from store.rates import Counters
@@ -74,6 +75,7 @@ class Store:
     events: EventLog
     histograms: Histograms
     message_search: MessageSearch
+    packing: Packing
     confirmations: Confirmations
     deliveries: Deliveries
     app_conversations: AppConversations
@@ -188,6 +190,7 @@ def _events(
         "events": EventLog(redis, scripts, listing, conversations, text, bounds),
         "histograms": Histograms(scripts),
         "message_search": MessageSearch(redis, scripts, listing, text),
+        "packing": Packing(redis, scripts),
     }
 
 

@@ -214,8 +214,10 @@ class EventLog:
 
     def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
         """Those of the ids that the log does not have. One round trip, without the events' bytes."""
-        known: Any = self._redis.hmget(ConversationKeys(conversation_id).ids, list(event_ids)) if event_ids else []
-        return {event_id for event_id, seq in zip(event_ids, known, strict=True) if seq is None}
+        known = (
+            self._scripts.find_events([ConversationKeys(conversation_id).root], list(event_ids)) if event_ids else []
+        )
+        return set(event_ids) - {one for one, seq in zip(event_ids, known or (), strict=False) if seq is not None}
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.

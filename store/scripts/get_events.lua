@@ -6,11 +6,13 @@
 -- Idempotent  reads only
 local root = KEYS[1]
 -- include: _frame.lua
-if redis.call('EXISTS', root) == 0 then return false end
-local events, size = {}, 0
+-- include: _ids.lua
+local last = redis.call('HGET', root, 'seq')
+if not last then return false end
+local events, size, seqs = {}, 0, seqs_of({unpack(ARGV, 2)}, last)
 for i = 2, #ARGV do
-  local seq = redis.call('HGET', root .. ':ids', ARGV[i])
-  local bytes = seq and redis.call('LINDEX', root .. ':log', seq - 1)
+  local seq = seqs[ARGV[i]]
+  local bytes = seq ~= nil and redis.call('LINDEX', root .. ':log', seq - 1)
   size = size + (bytes and size_of(bytes) or 0)
   if size > tonumber(ARGV[1]) then return size - ARGV[1] end
   events[i - 1] = bytes
