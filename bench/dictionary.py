@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -33,15 +34,22 @@ def recorded() -> list[str]:
 
 
 def varied(events: list[str], copies: int, seed: int) -> Iterator[bytes]:
-    """Events like these, each with ids and times of its own, spaced and compact in turn."""
+    """Copies of these events, each copy with ids and times of its own, spaced and compact in turn."""
     random = Random(seed)
     for number in range(copies):
+        ids: dict[str, str] = {}
         for text in events:
-            text = _UUID.sub(lambda _: str(UUID(int=random.getrandbits(128), version=4)), text)
+            for one in _UUID.findall(text):
+                ids.setdefault(one, str(UUID(int=random.getrandbits(128), version=4)))
+            text = _UUID.sub(partial(_other, ids), text)
             text = _CALL.sub(lambda _: f"call_{random.getrandbits(32):08x}", text)
             text = _TIME.sub(lambda _: _time(random), text)
             fields = json.loads(text)
             yield json.dumps(fields, ensure_ascii=False, separators=(",", ":") if number % 2 else None).encode()
+
+
+def _other(ids: dict[str, str], found: re.Match[str]) -> str:
+    return ids[found[0]]
 
 
 def _time(random: Random) -> str:

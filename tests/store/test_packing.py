@@ -12,8 +12,8 @@ import pytest
 from redis import Redis
 
 from app import create_app
+from bench.memory import as_version_5
 from config import Config
-from store.frames import original
 from store.keys import ConversationKeys
 from tests.conftest import RECORDED, action, as_events, event, message
 from tests.servers import PROJECT, redis_program, running, wait_until
@@ -28,18 +28,8 @@ def old_log(store, conversation):
     events = [event(id=f"named {n}") if n % 9 == 0 else message(f"Größe {n} " + "x" * (n % 700)) for n in range(260)]
     events[17] |= {"id": str(uuid4()).upper()}
     store.events.append(conversation, as_events(events))
-    unpack(store, conversation)
+    as_version_5(store.packing._redis, conversation)
     return events
-
-
-def unpack(store, conversation) -> None:
-    """Write a log as version 5 had it: events as they came, every id in one hash."""
-    redis, keys = store.packing._redis, ConversationKeys(conversation)
-    raws = [original(kept) for kept in redis.lrange(keys.log, 0, -1)]
-    for place, raw in enumerate(raws):
-        redis.lset(keys.log, place, raw)
-    redis.delete(f"{keys.root}:seqs")
-    redis.hset(f"{keys.root}:ids", mapping={json.loads(raw)["id"]: seq for seq, raw in enumerate(raws, 1)})
 
 
 def responses(store, conversation, events) -> list:
