@@ -52,7 +52,8 @@ How each is measured (`bench/`):
   event.
 * **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
   its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
-* **memory**: `used_memory` before and after; the text that `body` searches is included.
+* **memory**: `used_memory` before and after a log is written; the text that `body` searches is included. The layout of
+  version 5 is what an older release wrote; packed is what `python -m migrate --logs` makes of it.
 """
 
 
