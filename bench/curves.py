@@ -104,8 +104,8 @@ def memory_layout(effort: Effort) -> Curve:
     """The memory of an event in logs of several lengths, by the keys of a conversation."""
     series: dict[str, dict[float, list[float]]] = {"in all": {}, "its own bytes": {}}
     for number in effort.stored_logs:
-        own, beside, parts = memory.per_event(number)
-        series["in all"][number], series["its own bytes"][number] = [own + beside], [own]
+        own, whole, parts = memory.measured(list(corpus.agent_events(Random(4), number)))
+        series["in all"][number], series["its own bytes"][number] = [whole], [own]
         for name, size in sorted(parts.items()):
             series.setdefault(f"key {name}", {})[number] = [size]
     large = {name: found for name, found in series.items() if max(value for [value] in found.values()) >= 1}

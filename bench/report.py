@@ -65,7 +65,8 @@ How each is measured (`bench/`):
 * **crowds**: a good client that counts, reads a page and appends in turn, 50 requests a second on one connection; its
   p99 beside each crowd against its p99 just before.
 * **units**: CPU time of the one worker and of Redis, as the system counts it; sockets and conversations by memory.
-* **memory**: `used_memory` before and after; the text that `body` searches is included.
+* **memory**: `used_memory` before and after a log is written; the text that `body` searches is included. The layout of
+  version 5 is what an older release wrote; packed is what `python -m migrate --logs` makes of it.
 
 ## Curves
 

@@ -40,6 +40,7 @@ from store.list_stream import ListStream
 from store.listing import Listing
 from store.message_search import MessageSearch
 from store.outbox import Outboxes
+from store.packing import Packing
 from store.places import Places
 from store.queued_messages import QueuedMessages
 from store.rates import Counters
@@ -77,6 +78,7 @@ class Store:
     exports: Exports
     histograms: Histograms
     message_search: MessageSearch
+    packing: Packing
     confirmations: Confirmations
     deliveries: Deliveries
     app_conversations: AppConversations
@@ -198,9 +200,10 @@ def _events(
     text = MessageText(redis, text_cache_bytes)
     return {
         "events": EventLog(redis, scripts, listing, conversations, text, bounds),
-        "exports": Exports(redis, scripts, listing, conversations, bounds),
+        "exports": Exports(scripts, listing, conversations, bounds),
         "histograms": Histograms(scripts),
         "message_search": MessageSearch(redis, scripts, listing, text),
+        "packing": Packing(redis, scripts),
     }
 
 

@@ -17,6 +17,7 @@ from store.bounds import PAGE_BYTES, Bounds
 from store.decisions import Decision, StaleDecision, decision_args, words
 from store.effects import effect
 from store.errors import ConversationNotFound, NeedsApproval
+from store.frames import original
 from store.keys import ConversationKeys
 from store.listing import Listing
 from store.policies import held_risks
@@ -148,9 +149,9 @@ class Confirmations:
             reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [last, PAGE_BYTES])
             if reply is None:
                 raise ConversationNotFound
-            for seq, since, raw in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            for seq, since, kept in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
                 last = int(seq)
-                found.append(_described(since.decode(), parse_json(raw)))
+                found.append(_described(since.decode(), parse_json(original(kept))))
             if not reply:
                 return found
 

@@ -8,6 +8,7 @@ from redis.exceptions import TimeoutError
 
 from store.effects import final_effect
 from store.errors import ConversationNotFound
+from store.frames import compressed
 from store.keys import ConversationKeys, pair
 from store.listing import Listing
 from store.policies import held_risks
@@ -39,7 +40,7 @@ class Copy:
         batch: list[Any] = [self._stamp.utc_time, _HOUR, self._fork]
         for event in events:
             final = "1" if final_effect(event) else ""
-            what = (event.raw, record(event), final)
+            what = (compressed(event.raw), record(event), final)
             batch += (event.id, pair(event.kind, event.source), event.at, *what)
         copied = self._scripts.copy_events([self.keys.root], batch)
         if copied is None:

@@ -9,7 +9,8 @@ A store without the key `data_version` is empty, or of version 0: written before
 | 2       | a sandbox has one key, in plain; fields of a sandbox that version 1 lacks have defaults      |
 | 3       | open actions without digests                                                                 |
 | 4       | the listing has the titles of app conversations alone                                        |
-| 5       | as `store/keys.py` and `store/approval_keys.py` say                                          |
+| 5       | events as they came, and all their ids in `conv:{ID}:ids`                                    |
+| 6       | as `store/keys.py` and `store/approval_keys.py` say; logs of version 5 are logs of version 6  |
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ from store.migration import migrate_to_1, migrate_to_3, migrate_to_4, migrate_to
 from store.secrets import Sealer
 
 #: of the data that this code reads and writes
-VERSION = 5
+VERSION = 6
 
 
 class DataVersion:

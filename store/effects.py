@@ -26,6 +26,7 @@ from typing import Any
 
 from digests import action_digest, canonical, shown_arguments
 from store import traces
+from store.frames import compressed
 from store.keys import TOLD_FIELD
 from store.policies import RISKS, held_risks
 from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
@@ -70,13 +71,15 @@ def final_effect(event: Event) -> dict[str, Any]:
 
 
 def stored_bytes(event: Event) -> bytes:
-    """The bytes that `append_events.lua` gets of an event: empty for a snapshot, and for a live event that is too long.
+    """What `append_events.lua` gets of an event: as the log keeps it, or as it came where followers alone receive it.
 
-    Source: docs/wire.md, 5.
+    Empty for a snapshot, and for a live event that is too long. Source: docs/wire.md, 5.
     """
-    if _is_snapshot(event) or (event.kind in LIVE_KINDS and len(event.raw) > MOST_LIVE_BYTES):
+    if _is_snapshot(event):
         return b""
-    return event.raw
+    if event.kind in LIVE_KINDS:
+        return event.raw if len(event.raw) <= MOST_LIVE_BYTES else b""
+    return compressed(event.raw)
 
 
 def is_kept(event: Event) -> bool:

@@ -26,6 +26,7 @@ from store.errors import (
     TooManyPending,
     UnknownCursor,
 )
+from store.frames import compressed, original, originals
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
 from store.listing import Listing
 from store.scripts import Scripts
@@ -115,17 +116,9 @@ class EventLog:
         sender = int(actor.may_decide), actor.by("message").json
         while True:
             event = user_message(content, at, minted("message"))
-            written = (event.id, pair(event.kind, event.source), event.raw, record(event))
-            args = [
-                stamp.id_prefix,
-                event_time(at),
-                at,
-                stamp.utc_time,
-                *written,
-                int(run),
-                json.dumps(SUPERSEDED),
-                *sender,
-            ]
+            written = (event.id, pair(event.kind, event.source), compressed(event.raw), record(event))
+            begins = (stamp.id_prefix, event_time(at), at, stamp.utc_time)
+            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender]
             outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
             if outcome == "sent":
                 return
@@ -191,6 +184,7 @@ class EventLog:
             events = self._scripts.page_events(root, args)
         if events is None:
             raise ConversationNotFound
+        events = originals(events)
         size = min(limit, _fitting(events))
         following = json.loads(events[size])["id"] if len(events) > size else None
         return events[:size], following
@@ -212,12 +206,13 @@ class EventLog:
             raise ConversationNotFound
         if isinstance(reply, int):
             raise EventsTooLong(PAGE_BYTES)
-        return list(reply)
+        return [kept and original(kept) for kept in reply]
 
     def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
         """Those of the ids that the log does not have. One round trip, without the events' bytes."""
-        known: Any = self._redis.hmget(ConversationKeys(conversation_id).ids, list(event_ids)) if event_ids else []
-        return {event_id for event_id, seq in zip(event_ids, known, strict=True) if seq is None}
+        root = [ConversationKeys(conversation_id).root]
+        seqs = (self._scripts.find_events(root, list(event_ids)) if event_ids else None) or []
+        return set(event_ids) - {one for one, seq in zip(event_ids, seqs, strict=False) if seq is not None}
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
@@ -236,7 +231,7 @@ class EventLog:
         reply = self._scripts.get_final_event([ConversationKeys(conversation_id).root], [])
         if reply is None:
             raise ConversationNotFound
-        fields = json.loads(reply[0]) if reply else {}
+        fields = json.loads(original(reply[0])) if reply else {}
         finished = finish_message(fields)
         if finished is not None:
             return finished

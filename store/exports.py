@@ -4,14 +4,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from redis import Redis
-
 from store.attempts import minted
 from store.bounds import Bounds
 from store.conversations import Conversations
 from store.copies import PAGE, Copy, policy_fields
 from store.errors import ConversationNotFound, IdInUse, StoreError, TooManyKinds
 from store.feed import read_log
+from store.frames import originals
 from store.keys import ConversationKeys
 from store.listing import Listing
 from store.scripts import Scripts
@@ -39,10 +38,7 @@ class RepeatedEvent(StoreError):
 class Exports:
     """Exports and imports of conversations."""
 
-    def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, conversations: Conversations, bounds: Bounds
-    ) -> None:
-        self._redis = redis
+    def __init__(self, scripts: Scripts, listing: Listing, conversations: Conversations, bounds: Bounds) -> None:
         self._scripts = scripts
         self._listing = listing
         self._conversations = conversations
@@ -107,9 +103,9 @@ class Exports:
         copy.append(page)
         if copy.seq == before + len(page):
             return
-        seqs: Any = self._redis.hmget(copy.keys.ids, [event.id for event in page])
-        for seq, (event, known) in enumerate(zip(page, seqs, strict=True), before + 1):
-            if known is None or int(known) != seq:
+        seqs = self._scripts.find_events([copy.keys.root], [event.id for event in page])
+        for seq, (event, known) in enumerate(zip(page, seqs or (), strict=False), before + 1):
+            if known != seq:
                 raise RepeatedEvent(Seq(seq), event.id)
 
     def _has(self, copy: Copy, created_at: Micros) -> bool:
@@ -121,7 +117,7 @@ class Exports:
         while seq < copy.seq:
             args = [seq, min(PAGE, copy.seq - seq), _PAGE_BYTES]
             ours, theirs = (self._scripts.read_log([root], args) for root in roots)
-            if ours is None or theirs is None or ours[2:] != theirs[2:]:
+            if ours is None or theirs is None or originals(ours[2:]) != originals(theirs[2:]):
                 return False
             seq = Seq(seq + len(ours) - 2)
         return True

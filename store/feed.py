@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from store.errors import ConversationNotFound, FellBehind, StoreError
+from store.frames import originals
 from store.keys import ConversationKeys
 from store.scripts import Scripts
 from store.signals import MAYBE_MISSED
@@ -292,4 +293,4 @@ def read_log(
     if reply is None:
         raise ConversationNotFound
     incarnation, last, *events = reply
-    return incarnation, Seq(last), events
+    return incarnation, Seq(last), originals(events)

@@ -5,8 +5,9 @@
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
 | seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
 | conv:{ID}                | hash       | the conversation's state; see below               | 64 fields            |
-| conv:{ID}:log            | list       | the events' bytes as they came; index = seq - 1   | one per event        |
-| conv:{ID}:ids            | hash       | event id → seq                                    | one per event        |
+| conv:{ID}:log            | list       | the events, see `frames.py`; index = seq - 1      | one per event        |
+| conv:{ID}:seqs           | hash       | ids → seqs, packed: `scripts/_ids.lua`            | one per 32 events    |
+| conv:{ID}:ids            | hash       | event id → seq, of ids that are not packed        | one per event        |
 | conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
 | conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | MAX_EVENT_KINDS + 5  |
 | conv:{ID}:peaks          | sorted set | member N, score greatest time in µs of the first  | one per 1,000 events |
@@ -126,10 +127,6 @@ class ConversationKeys:
     @property
     def log(self) -> str:
         return f"{self.root}:log"
-
-    @property
-    def ids(self) -> str:
-        return f"{self.root}:ids"
 
     @property
     def pairs(self) -> str:

@@ -10,6 +10,7 @@ from redis import Redis
 
 from store.bounds import PAGE_BYTES
 from store.errors import ConversationNotFound
+from store.frames import originals
 from store.keys import ConversationKeys
 from store.listing import Filter, Listing
 from store.scripts import Scripts
@@ -111,7 +112,7 @@ class MessageSearch:
                 continue
             seqs = [cursor.seq for cursor in cursors]
             events = self._scripts.read_events([ConversationKeys(conversation_id).root], [room, *seqs]) or ()
-            for cursor, event in zip(cursors, events, strict=False):
+            for cursor, event in zip(cursors, originals(events), strict=False):
                 room -= len(event)
                 if room < 0:
                     return items, cursor

@@ -13,6 +13,7 @@ from typing import Any
 from redis.exceptions import RedisClusterException, ResponseError
 
 from store.effects import effect, finish_message
+from store.frames import original
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
 from store.listing import Listing
 from store.sandbox_record import MOST_DETAIL
@@ -79,7 +80,7 @@ def migrate_to_4(redis: Any) -> None:
             record = json.loads(text)
             raw = None if "digest" in record else redis.lindex(keys.log, record["seq"] - 1)
             if raw is not None:
-                opened = effect(read_event(raw))["open"]
+                opened = effect(read_event(original(raw)))["open"]
                 record |= {name: opened[name] for name in ("name", "digest", "tool", "risk")}
                 redis.hset(keys.pending, action_id, json.dumps(record))
 
@@ -176,7 +177,7 @@ def _final(redis: Any, keys: ConversationKeys, pairs: list[str]) -> dict[str, st
     for place in _times(redis, keys, "ActionEvent:agent") if "ActionEvent:agent" in pairs else ():
         if found and place < found[0]:
             break
-        if finish_message(json.loads(redis.lindex(keys.log, place[1] - 1) or b"{}")) is not None:
+        if finish_message(json.loads(original(redis.lindex(keys.log, place[1] - 1) or b"{}"))) is not None:
             found.append(place)
             break
     at, seq = max(found, default=(0.0, 0))

@@ -9,6 +9,7 @@ from redis import Redis
 
 from digests import shown_arguments
 from store.bounds import PAGE_BYTES
+from store.frames import original
 from store.keys import ConversationKeys
 from wire import ConversationId, Micros, parse_json, utc_time
 
@@ -97,12 +98,12 @@ def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]
 _STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
 
 
-def _read(entry: Entry, state: list[Any], stored: bytes | None, raw: bytes | None) -> PendingAction | None:
+def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """The pending action of an entry; None where the conversation says otherwise."""
     status, title, tags, sandbox, told = state
-    if status != b"waiting_for_confirmation" or stored is None or raw is None:
+    if status != b"waiting_for_confirmation" or stored is None or kept is None:
         return None
-    record, event = json.loads(stored), parse_json(raw)
+    record, event = json.loads(stored), parse_json(original(kept))
     is_same = (record["seq"], record["since"]) == (entry.item["seq"], entry.item["since"])
     if "decided" in record or not is_same or event["id"] != entry.action_id:
         return None

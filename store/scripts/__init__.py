@@ -124,8 +124,11 @@ class Scripts:
     page_events: Script
     page_audit: Script
     locate_event: DecidingScript
+    find_events: Script
     get_events: Script
     get_final_event: Script
+    pack_ids: Script
+    pack_events: Script
     read_events: Script
     decide_pending: DecidingScript
     list_pending: Script

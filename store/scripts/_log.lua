@@ -2,6 +2,7 @@
 -- Appended events are collected here and written by close_log: a script that refuses a batch has written nothing.
 -- `root` is KEYS[1]; a `stamp` is {iso = naive UTC text, score = microseconds as text}.
 local root = KEYS[1]
+-- include: _enter_ids.lua
 local log = {}
 
 local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is closed, so that workers fetch and keep chunks
@@ -16,7 +17,7 @@ local function open_log(id_prefix)
   if not state[1] then return false end
   log.status, log.held, log.created_at, log.updated_at = unpack(state)
   log.seq, log.chunk, log.revision, log.groups = tonumber(state[5]), tonumber(state[6]), tonumber(state[7]), state[8] or ''
-  log.latest_at, log.id_prefix, log.minted, log.changed = state[9] or '-inf', id_prefix, 0, false
+  log.latest_at, log.id_prefix, log.minted, log.changed, log.stored = state[9] or '-inf', id_prefix, 0, false, log.seq
   log.events, log.ids, log.times, log.peaks, log.texts, log.fields = {}, {}, {}, {}, {}, {}
   return true
 end
@@ -75,7 +76,7 @@ end
 
 local function write_events()
   call_with_all('RPUSH', root .. ':log', log.events)
-  call_with_all('HSET', root .. ':ids', log.ids)
+  enter_ids(log.ids, log.stored, log.seq)
   local names, peaks = {}, {}
   for pair, times in pairs(log.times) do
     names[#names + 1] = pair

@@ -1,9 +1,11 @@
 -- _read: events by seq, as many as fit into a page. `root` is KEYS[1].
 -- Events that lie close in the log are read as one range, because each range costs a walk to its place in the list:
 -- the first range is short, and a longer one follows only events that were short.
+-- include: _frame.lua
 local STRIDE, LONG_STRIDE, SHORT_BYTES = 16, 128, 64 * 1024
 
--- The bytes of the first of `seqs`, in their order, up to and with the first event that exceeds `most` bytes together;
+-- The first of `seqs` as the log keeps them, in their order, up to and with the first event that exceeds `most` bytes
+-- together;
 -- false when there is no such event.
 local function events_of(seqs, most)
   local events, size, first, stride = {}, 0, 1, STRIDE
@@ -20,7 +22,7 @@ local function events_of(seqs, most)
       if near then bytes = near[seqs[i] - lowest + 1] else bytes = redis.call('LINDEX', root .. ':log', seqs[i] - 1) end
       if not bytes then return false end
       events[#events + 1] = bytes
-      size = size + #bytes
+      size = size + size_of(bytes)
       if size > most then return events end
     end
     first, stride = last + 1, size < SHORT_BYTES and LONG_STRIDE or STRIDE

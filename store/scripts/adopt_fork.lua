@@ -5,7 +5,7 @@
 --       then fields of the hash: name, value, …
 -- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: the copy has
 --          expired
--- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside five
+-- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside six
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- include: _log.lua
 -- include: _echoes.lua
@@ -14,7 +14,7 @@ if open_log('') then
 end
 local aside = ':fork:' .. ARGV[1]
 if redis.call('EXISTS', root .. aside) == 0 then return false end
-local parts = {':log', ':ids', ':pairs', ':peaks'}
+local parts = {':log', ':ids', ':seqs', ':pairs', ':peaks'}
 for _, pair in ipairs(redis.call('SMEMBERS', root .. aside .. ':pairs')) do parts[#parts + 1] = ':at:' .. pair end
 for chunk = 0, tonumber(redis.call('HGET', root .. aside, 'text_chunk')) do parts[#parts + 1] = ':text:' .. chunk end
 parts[#parts + 1] = ''

@@ -44,10 +44,9 @@ local function refuse(outcome, places)
 end
 
 local function known_ids()
-  local ids, known = {}, {}
+  local ids = {}
   for i = FIRST, #ARGV, STEP do ids[#ids + 1] = ARGV[i] end
-  for i, seq in ipairs(redis.call('HMGET', root .. ':ids', unpack(ids))) do known[ids[i]] = seq end
-  return known
+  return seqs_of(ids, log.stored)
 end
 
 -- An agent that received no response sends its last batch again: its snapshot is older than the events since. So may an

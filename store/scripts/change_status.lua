@@ -17,7 +17,7 @@
 -- include: _actions.lua
 -- include: _decisions.lua
 if not open_log(ARGV[1]) then return false end
-if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close_log('done', ARGV[4]) end
+if seq_of(minted_id(1), log.stored) then return close_log('done', ARGV[4]) end
 local status = after(ARGV[5])
 if not status then return close_log(log.status, ARGV[4]) end
 

@@ -15,7 +15,7 @@ if not open_log('') then return false end
 local final_at = redis.call('HGET', root, 'final_at') or '-inf'
 for i = FIRST, #ARGV, STEP do
   local id, pair, score, bytes, text, may_be_final = unpack(ARGV, i, i + STEP - 1)
-  if redis.call('HEXISTS', root .. ':ids', id) == 0 then
+  if not seq_of(id, log.stored) then
     local seq = append_event(id, pair, score, bytes, text)
     if may_be_final == '1' and is_later(score, final_at) then
       final_at, log.fields.final_at, log.fields.final_seq = score, score, string.format('%d', seq)
@@ -24,7 +24,7 @@ for i = FIRST, #ARGV, STEP do
 end
 close_log('copied', ARGV[1])
 redis.call('EXPIRE', root, ARGV[2])
-for _, part in ipairs({':log', ':ids', ':pairs', ':peaks'}) do redis.call('EXPIRE', root .. part, ARGV[2]) end
+for _, part in ipairs({':log', ':ids', ':seqs', ':pairs', ':peaks'}) do redis.call('EXPIRE', root .. part, ARGV[2]) end
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('EXPIRE', root .. ':at:' .. pair, ARGV[2]) end
 for chunk = 0, log.chunk do redis.call('EXPIRE', root .. ':text:' .. chunk, ARGV[2]) end
 return log.seq

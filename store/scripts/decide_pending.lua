@@ -41,7 +41,7 @@ local function close(outcome, problems)
   return close_log(outcome, ARGV[4], problems or '', #told > 0 and cjson.encode(told) or '', unpack(outstanding()))
 end
 
-if redis.call('HEXISTS', root .. ':ids', minted_id(1)) == 1 then return close('won') end
+if seq_of(minted_id(1), log.stored) then return close('won') end
 if state[2] == ARGV[1] or state[3] == ARGV[1] then return close('won') end
 if ARGV[8] ~= '' and tonumber(now) > tonumber(ARGV[8]) then return close('late') end
 local open = log.status == 'waiting_for_confirmation' and open_actions() or {}

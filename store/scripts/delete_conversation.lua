@@ -6,7 +6,7 @@
 -- Returns  {"deleted" | "changed": it has another revision, and stays | "gone": another request deleted it, less than a
 --          minute ago, its last revision, 1 if it has an audit}
 --          | false: no such conversation
--- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside nine
+-- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside ten
 -- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and touches nothing
 -- include: _clock.lua
 -- include: _log.lua
@@ -24,7 +24,7 @@ if #waiting > 0 then write_audit('deleted', waiting, ARGV[3], '""', ARGV[2]) end
 redis.call('EXPIRE', root .. ':audit', ARGV[4])
 for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('UNLINK', root .. ':at:' .. pair) end
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
-redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':pairs', root .. ':pending', root .. ':peaks',
+redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':pending', root .. ':peaks',
   root .. ':secrets', root .. ':echoes', root .. ':start')
 redis.call('SET', root .. ':deleted', ARGV[1] .. ' ' .. state[2], 'EX', 60)
 redis.call('PUBLISH', root .. ':signal', '0')

@@ -1,7 +1,7 @@
 -- get_final_event: the event that holds the agent's final response.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  (none)
--- Returns  {bytes}, empty while the agent has sent no message | false: no such conversation
+-- Returns  {event as kept}, empty while the agent has sent no message | false: no such conversation
 -- Cost  O(n'): n' list nodes between the event and the nearer end of the log
 -- Idempotent  reads only
 local root = KEYS[1]

@@ -11,7 +11,7 @@
 if not open_log(ARGV[1]) then return false end
 if redis.call('HGET', root, 'sandbox_id') ~= ARGV[5] then return close_log('foreign', ARGV[4]) end
 local stamp, error_id = {iso = ARGV[2], score = ARGV[3]}, next_id()
-if ARGV[6] ~= '' and redis.call('HEXISTS', root .. ':ids', error_id) == 0 then
+if ARGV[6] ~= '' and not seq_of(error_id, log.stored) then
   append_event(error_id, 'ConversationErrorEvent:environment', stamp.score,
     '{"id":"' .. error_id .. '","timestamp":"' .. stamp.iso .. '","source":"environment",' .. ARGV[6] ..
     ',"kind":"ConversationErrorEvent"}', '')

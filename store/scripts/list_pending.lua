@@ -1,7 +1,7 @@
 -- list_pending: the pending actions, in log order, as many as fit.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 seq to read after   2 bytes that end the page: the event that reaches them is its last
--- Returns  {seq, since, event bytes, seq, since, event bytes, …} | false: no such conversation
+-- Returns  {seq, since, event as kept, seq, since, event as kept, …} | false: no such conversation
 -- Cost  O(p log p): p open actions; replies with ARGV 2 bytes and one event at most
 -- Idempotent  reads only
 -- include: _clock.lua
@@ -9,6 +9,7 @@
 -- include: _sha256.lua
 -- include: _audit.lua
 -- include: _actions.lua
+-- include: _frame.lua
 if not open_log('') then return false end
 local page, size = {}, 0
 for _, action in ipairs(log.status == 'waiting_for_confirmation' and undecided(open_actions()) or {}) do
@@ -16,7 +17,7 @@ for _, action in ipairs(log.status == 'waiting_for_confirmation' and undecided(o
     if size >= tonumber(ARGV[2]) then break end
     local bytes = redis.call('LINDEX', root .. ':log', action.seq - 1)
     page[#page + 1], page[#page + 2], page[#page + 3] = action.seq, action.since, bytes
-    size = size + #bytes
+    size = size + size_of(bytes)
   end
 end
 return page

@@ -5,8 +5,10 @@
 -- Cost  O(q): q (kind, source) pairs that occur
 -- Idempotent  reads only
 -- include: _pairs.lua
-if redis.call('EXISTS', root) == 0 then return false end
-local seq = redis.call('HGET', root .. ':ids', ARGV[1])
+-- include: _ids.lua
+local last = redis.call('HGET', root, 'seq')
+if not last then return false end
+local seq = seq_of(ARGV[1], last)
 if not seq then return 'unknown' end
 local member = string.format('%010d', seq)
 for _, pair in ipairs(matching_pairs('*', '*')) do

@@ -6,7 +6,7 @@
 --       3 lowest time, µs, or "-inf"   4 highest time, "(" µs (exclusive), or "+inf"
 --       5 "asc" | "desc"   6 most events to return   7 the cursor's time, µs ("" none)   8 its seq, ten digits
 --       9 most bytes of a page: the first event that exceeds them is returned too, and is the last one
--- Returns  {bytes, …} | false: no such conversation
+-- Returns  {event as kept, …} | false: no such conversation
 -- Cost  O(q (log² n + m) + m n'): q selected pairs, n events of the conversation, m most events, n' nodes of the list
 -- Idempotent  reads only
 -- include: _pairs.lua

@@ -1,7 +1,7 @@
 -- read_events: events by seq, as many as fit into a page.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 most bytes of a page: the first event that exceeds them is returned too, and is the last one   2… seqs
--- Returns  {bytes, …} of the first seqs, in their order | false: no such conversation, or no such event
+-- Returns  {event as kept, …} of the first seqs, in their order | false: no such conversation, or no such event
 -- Cost  O(m n'): m events, n' list nodes between them and the nearer end of the log
 -- Idempotent  reads only
 local root = KEYS[1]

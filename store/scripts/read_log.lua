@@ -1,10 +1,11 @@
 -- read_log: the events after a seq, as many as fit.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 seq to read after   2 most events   3 bytes that end the page: the event that reaches them is its last
--- Returns  {incarnation, seq of the last event of the log, bytes, …} | false: no such conversation
+-- Returns  {incarnation, seq of the last event of the log, event as kept, …} | false: no such conversation
 -- Cost  O(n' + m): n' list nodes between that seq and the nearer end of the log, m events read
 -- Idempotent  reads only
 local root = KEYS[1]
+-- include: _frame.lua
 local STRIDE = 16
 local state = redis.call('HMGET', root, 'incarnation', 'seq')
 if not state[1] then return false end
@@ -14,7 +15,7 @@ while at < stop and size < tonumber(ARGV[3]) do
   for _, bytes in ipairs(redis.call('LRANGE', root .. ':log', at, math.min(at + STRIDE, stop) - 1)) do
     if size >= tonumber(ARGV[3]) then break end
     reply[#reply + 1] = bytes
-    size = size + #bytes
+    size = size + size_of(bytes)
   end
   at = at + STRIDE
 end

@@ -22,12 +22,12 @@ local is_same = undecided > 0 and #stored / 2 == (#ARGV - 2) / 3
 for i = 3, #ARGV, 3 do is_same = is_same and known[ARGV[i]] ~= nil end
 for i = 3, #ARGV, 3 do
   local id, at, open = unpack(ARGV, i, i + 2)
-  local seq, record = redis.call('HGET', root .. ':ids', id), known[id]
+  local seq, record = seq_of(id, log.stored), known[id]
   if seq then
     local action = cjson.decode(open)
     local kept = record and (is_same or not record.decided) and record.text
     local expires = seconds > 0 and string.format('%.0f', now + seconds * 1000000) or nil
-    words[#words + 1], words[#words + 2] = id, kept or cjson.encode({seq = tonumber(seq), at = at, time = action.time,
+    words[#words + 1], words[#words + 2] = id, kept or cjson.encode({seq = seq, at = at, time = action.time,
       since = ARGV[1], group = action.group, call = action.call, subject = action.subject, name = action.name,
       digest = action.digest, tool = action.tool, risk = action.risk, expires = expires, size = action.size})
   end

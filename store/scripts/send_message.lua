@@ -20,7 +20,7 @@
 -- include: _actions.lua
 -- include: _message.lua
 if not open_log(ARGV[1]) then return false end
-if redis.call('HEXISTS', root .. ':ids', ARGV[5]) == 0 then
+if not seq_of(ARGV[5], log.stored) then
   local stamp = {iso = ARGV[2], score = ARGV[3]}
   local rejected = log.status == 'waiting_for_confirmation' and unreleased(open_actions()) or {}
   if #rejected > 0 then

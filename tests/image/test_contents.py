@@ -13,6 +13,7 @@ STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "
 
 #: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
+DATA += (PROJECT / "store/dictionaries").glob("*.zdict")
 DATA += [path for path in (PROJECT / "blueprints/pages").iterdir() if path.is_file()]
 DATA += [path for folder in ("assets", "console") for path in (PROJECT / folder).rglob("*") if path.is_file()]
 
