@@ -244,7 +244,8 @@ def commands(redis: Redis) -> int:
 
 
 def table() -> dict[str, tuple[str, str]]:
-    return {name: (trips, growth) for name, trips, growth in ROW.findall(TABLE.read_text())}
+    costs = TABLE.read_text().partition("<!-- costs -->")[2].partition("<!-- /costs -->")[0]
+    return {name: (trips, growth) for name, trips, growth in ROW.findall(costs)}
 
 
 def test_the_table_names_every_operation_that_is_measured():
