@@ -22,7 +22,10 @@ class Cluster:
     def __init__(self, folder: Path, down_after: int) -> None:
         """down_after: milliseconds of silence after which the nodes take one of them for dead."""
         program = redis_program()
-        self.nodes = [Node(program, folder / f"node-{number}", *OPTIONS) for number in range(2 * len(SLOTS))]
+        self.nodes = [
+            Node(program, folder / f"node-{number}", *OPTIONS, "--cluster-port", str(free_port()))
+            for number in range(2 * len(SLOTS))
+        ]
         self._down_after = down_after
 
     @property
@@ -32,7 +35,7 @@ class Cluster:
     def begin(self) -> None:
         primaries, replicas = self.nodes[: len(SLOTS)], self.nodes[len(SLOTS) :]
         for epoch, node in enumerate(self.nodes, 1):
-            node.start("--cluster-port", str(free_port()))
+            node.start()
             node.redis.execute_command("CLUSTER", "SET-CONFIG-EPOCH", epoch)
         for node, slots in zip(primaries, SLOTS, strict=True):
             node.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
@@ -51,9 +54,20 @@ class Cluster:
             )
         for primary, replica in zip(primaries, replicas, strict=True):
             replica.wait_until_it_confirms(primary)
+        self.wait_until_whole()
+        for node in self.nodes:
+            node.redis.config_set("cluster-node-timeout", self._down_after)
+
+    def wait_until_whole(self) -> None:
         for node in self.nodes:
             wait_until(lambda node=node: is_whole(node), "the cluster")
-            node.redis.config_set("cluster-node-timeout", self._down_after)
+
+    def pair(self, shard: int) -> tuple[Node, Node]:
+        """The primary and the replica of a range of slots, while the cluster is whole."""
+        by_port = {node.port: node for node in self.nodes}
+        found = {start: nodes for start, _, *nodes in self.nodes[0].redis.execute_command("CLUSTER", "SLOTS")}
+        primary, replica = (by_port[port] for _, port, *_ in found[SLOTS[shard][0]])
+        return primary, replica
 
     def end(self) -> None:
         for node in self.nodes:
