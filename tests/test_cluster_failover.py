@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 import httpx
+import pytest
 from redis.crc import key_slot
 
 from store.keys import ConversationKeys
@@ -24,7 +25,7 @@ from tests.test_failover import Behind, Writer, cannot_send, has_written
 from tests.test_live import SocketReader, StreamReader
 
 #: failovers, and the writes of each
-FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 3)), int(os.environ.get("WRITES", 300))
+FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 2)), int(os.environ.get("WRITES", 300))
 
 #: milliseconds of silence after which the nodes take one of them for dead
 DOWN_AFTER = 1000
@@ -70,6 +71,7 @@ class Asker:
     def __init__(self, client: httpx.Client) -> None:
         self.conversation = str(uuid4())
         self.decided: list[str] = []
+        self.refusals = 0
         self._client = client
         policy = {"conversation_id": self.conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
         client.post("/api/conversations", json=policy).raise_for_status()
@@ -83,15 +85,18 @@ class Asker:
             self.decided.append(one["id"])
 
     def _post_until_accepted(self, path: str, body: object) -> None:
-        """One request, repeated as its clients do: with the same Idempotency-Key."""
-        headers = {"Idempotency-Key": str(uuid4())}
+        last: list[httpx.Response] = []
+        refused = self.refusals
 
-        def is_accepted() -> bool:
-            response = self._client.post(path, json=body, headers=headers)
-            assert response.status_code in (200, 503), response.text
-            return response.status_code == 200
+        def is_answered() -> bool:
+            last[:] = [self._client.post(path, json=body)]
+            self.refusals += last[0].status_code == 503
+            return last[0].status_code != 503
 
-        wait_until(is_accepted, path)
+        wait_until(is_answered, path)
+        # A decision that was refused with 503 may have happened: then its action waits no longer.
+        is_repeat_of_decision = "not_pending" in last[0].text and self.refusals > refused
+        assert last[0].status_code == 200 or is_repeat_of_decision, last[0].text
 
 
 class InboxReader(threading.Thread):
@@ -117,11 +122,13 @@ class InboxReader(threading.Thread):
     def _note(self, name: str, data: dict) -> None:
         if name == "reset":
             self.resets.append(data["reason"])
+        elif name == "snapshot":
+            self.opened += [item["action_id"] for item in data["items"]]
         elif name in ("opened", "decided"):
             (self.opened if name == "opened" else self.decided).append(data["action_id"])
 
 
-def under_load(client: httpx.Client, nodes: Cluster, behind: Behind, failovers: int, text: str = "short"):
+def under_load(client: httpx.Client, nodes: Cluster, behind: Behind, failovers: int, writes: int, text: str = "short"):
     """Fail over one shard after the other, each in the midst of a round of writes to all; the writers and the asker."""
     writers, asker = writers_of_each_shard(client, text), Asker(client)
     for writer in writers:
@@ -130,7 +137,7 @@ def under_load(client: httpx.Client, nodes: Cluster, behind: Behind, failovers: 
     inbox = InboxReader(client)
     for reader in (*readers, inbox):
         reader.start()
-    each = WRITES // len(writers)
+    each = writes // len(writers)
     with ThreadPoolExecutor(len(writers) + 1) as pool:
         for number in range(failovers):
             done = threading.Event()
@@ -148,7 +155,7 @@ def under_load(client: httpx.Client, nodes: Cluster, behind: Behind, failovers: 
 
 def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_of_a_cluster(tmp_path):
     with fleet(tmp_path, "replicas:1") as (client, nodes):
-        writers, readers, asker, inbox = under_load(client, nodes, has_written, FAILOVERS)
+        writers, readers, asker, inbox = under_load(client, nodes, has_written, FAILOVERS, WRITES)
 
         assert sum(writer.refusals for writer in writers) >= FAILOVERS, "a failover met no write"
         for writer in writers:
@@ -163,8 +170,11 @@ def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_of_a_c
         assert inbox.resets == ["new"]
 
 
+@pytest.mark.skipif("FAILOVERS" not in os.environ, reason="make test-fleet runs it, as it writes 80 MB")
 def test_the_same_failover_of_a_cluster_loses_what_nobody_confirmed(tmp_path):
     with fleet(tmp_path, "none") as (client, nodes):
-        writers, *_ = under_load(client, nodes, cannot_send, 1, "long " * 10_000)
+        writers, *_ = under_load(client, nodes, cannot_send, 1, 800, "long " * 20_000)
 
-        assert sum(len(set(writer.acknowledged) - set(writer.found())) for writer in writers) > 0
+        lost = sum(len(set(writer.acknowledged) - set(writer.found())) for writer in writers)
+        print(f"{lost} of {sum(len(one.acknowledged) for one in writers)} acknowledged events are lost")
+        assert lost > 0
