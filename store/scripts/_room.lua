@@ -2,6 +2,8 @@
 -- Whether one more sandbox may run. policy "pause": makes room by pausing the sandbox that has been idle for longest.
 -- Returns true, or false and the number of those that run or are about to.
 local function make_room(cap, policy)
+  local occupied = redis.call('ZCARD', root .. ':created:STARTING') + redis.call('ZCARD', root .. ':created:RUNNING')
+  if occupied < cap then return true end -- what is to be paused or deleted is among them, and is left out below
   local number, idlest, since = 0, nil, nil
   for _, status in ipairs({'STARTING', 'RUNNING'}) do
     for _, id in ipairs(redis.call('ZRANGE', root .. ':created:' .. status, 0, -1)) do
