@@ -107,10 +107,11 @@ class InboxReader(threading.Thread):
         self.resets: list[str] = []
         self.opened: list[str] = []
         self.decided: list[str] = []
+        self.wanted = True
         self._url, self._last = client.base_url, ""
 
     def run(self) -> None:
-        while True:
+        while self.wanted:
             with suppress(httpx.HTTPError), httpx.Client(base_url=self._url) as client:
                 headers = {"Last-Event-ID": self._last} if self._last else {}
                 with inbox_of(client, headers=headers) as events:
@@ -163,10 +164,12 @@ def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_of_a_c
         for reader in readers:
             [log] = [one.acknowledged for one in writers if one.conversation == reader.conversation]
             wait_until(lambda reader=reader, log=log: len(reader.received) >= len(log), "a follower")
+            reader.wanted = False
             assert [identity for _, identity in reader.received] == log
         assert asker.decided
         wait_until(lambda: set(asker.decided) <= set(inbox.decided), "the decisions in the inbox")
         assert set(asker.decided) <= set(inbox.opened)
+        inbox.wanted = False
         assert inbox.resets == ["new"]
 
 

@@ -81,11 +81,15 @@ def assert_complete(client: httpx.Client, appenders: list[Appender], readers: li
         for reader in readers:
             if reader.conversation == appender.conversation:
                 wait_until(lambda reader=reader, log=log: len(reader.received) >= len(log), "a follower")
+                reader.wanted = False
                 assert reader.received == log
 
 
 def test_a_reload_of_the_workers_cuts_no_request_and_loses_no_event(tmp_path):
-    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, master):
+    with (
+        redis_server(tmp_path) as (url, _),
+        agent_server(tmp_path / "log", REDIS_URL=url, GRACEFUL_TIMEOUT="60") as (client, master),
+    ):
         with appending(client) as appenders:
             readers = followed(client, appenders)
             old = set(workers(master))
