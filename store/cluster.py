@@ -35,6 +35,12 @@ class LazyCluster(RedisClusterCommands):
     def pipeline(self, *args: Any, **options: Any) -> Any:
         return self._connected().pipeline(*args, **options)
 
+    def pubsub(self, **options: Any) -> Any:
+        """A subscription at a node that the cluster has now: a subscription that fails asks for no nodes by itself."""
+        cluster = self._connected()
+        cluster.nodes_manager.initialize()
+        return cluster.pubsub(**options)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected(), name)
 

@@ -1,4 +1,4 @@
-"""Every test that touches Redis runs on fakeredis, a real server and a real cluster node; tests/store also on Valkey.
+"""Every test that touches Redis runs on fakeredis, a real server and a real cluster; tests/store also on Valkey.
 
 A test that a backend cannot pass names the reason: fakeredis knows no slots and no durability.
 Each test gets a fresh conversation, so nothing is ever flushed.
@@ -13,7 +13,7 @@ import pytest
 from app import create_app
 from config import Config
 from store import Bounds, Limits, Store, open_store
-from tests.servers import BACKENDS, MOST_BACKENDS
+from tests.backends import BACKENDS, MOST_BACKENDS
 from wire import Event, bare_kind, micros
 
 SECRET_KEY = "a key for tests only"

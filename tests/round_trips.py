@@ -1,4 +1,4 @@
-"""Counts the round trips to Redis of one thread: a command is one, a pipeline is one."""
+"""Counts the round trips to Redis of one thread: a command is one, and so is a pipeline, also to several nodes."""
 
 import threading
 from collections.abc import Iterator
@@ -11,19 +11,31 @@ class RoundTrips:
     """The number of round trips so far."""
 
     number = 0
+    is_open = False  #: a command is sent, and no reply is read yet
 
 
 @contextmanager
 def counted() -> Iterator[RoundTrips]:
-    """Counts within the block. Call once before: a script's first call loads it, a connection's first greets."""
-    trips, thread, send = RoundTrips(), threading.get_ident(), AbstractConnection.send_packed_command
+    """Counts within the block. Call once before: a script's first call loads it, a connection's first greets.
+
+    What is sent to other nodes before a reply is read belongs to the same round trip.
+    """
+    trips, thread = RoundTrips(), threading.get_ident()
+    send, read = AbstractConnection.send_packed_command, AbstractConnection.read_response
 
     def counting(connection, *args, **options):
-        trips.number += threading.get_ident() == thread
+        if threading.get_ident() == thread:
+            trips.number += not trips.is_open
+            trips.is_open = True
         return send(connection, *args, **options)
 
-    AbstractConnection.send_packed_command = counting
+    def reading(connection, *args, **options):
+        if threading.get_ident() == thread:
+            trips.is_open = False
+        return read(connection, *args, **options)
+
+    AbstractConnection.send_packed_command, AbstractConnection.read_response = counting, reading
     try:
         yield trips
     finally:
-        AbstractConnection.send_packed_command = send
+        AbstractConnection.send_packed_command, AbstractConnection.read_response = send, read

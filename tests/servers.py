@@ -99,36 +99,12 @@ def valkey_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 
 
 @contextlib.contextmanager
-def redis_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """A cluster of one real node: it holds all slots, and refuses commands that cross slots."""
-    port, bus = free_port(), free_port()
-    words = ["--port", str(port), "--cluster-port", str(bus), "--dir", str(folder), "--cluster-enabled", "yes"]
-    with running([redis_program(), *words, "--save", ""], stdout=subprocess.DEVNULL) as process:
-        client = Redis(port=port, retry=None)
-        wait_until(client.ping, "redis-server")
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster")
-        yield f"redis+cluster://127.0.0.1:{port}", process
-
-
-@contextlib.contextmanager
 def fakeredis_server(_folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     """fakeredis on a port, as the embedded store serves it."""
     port = free_port()
     with running([sys.executable, "-m", "store.fake", str(port)]) as process:
         wait_until(Redis(port=port, retry=None).ping, "fakeredis")
         yield f"redis://127.0.0.1:{port}", process
-
-
-BACKENDS = {
-    "fakeredis": fakeredis_server,
-    "server": redis_server,
-    "cluster": redis_cluster,
-    "valkey": valkey_server,
-}
-
-#: the backends of every test that touches Redis; tests/store, where the scripts are tested, runs on all backends
-MOST_BACKENDS = ("fakeredis", "server", "cluster")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from tests.replicated import Node, knows_all, replicated, sentinels
 from tests.servers import agent_server, redis_program, wait_until
 
 #: failovers, and the writes of each
-FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 5)), int(os.environ.get("WRITES", 1000))
+FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 3)), int(os.environ.get("WRITES", 500))
 
 WRITERS = 4
 

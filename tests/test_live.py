@@ -16,8 +16,9 @@ from redis import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+from tests.backends import redis_cluster
 from tests.conftest import event
-from tests.servers import agent_server, redis_cluster, redis_server, wait_until
+from tests.servers import agent_server, redis_server, wait_until
 from tests.sockets import events_of, socket
 
 

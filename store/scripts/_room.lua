@@ -23,6 +23,8 @@ end
 -- Whether one more sandbox may run. A warm one ends to make room; where there is none and policy is "pause", the sandbox is
 -- paused that has been idle for longest. Returns true, or false and the number of those that run or are about to.
 local function make_room(cap, policy)
+  local occupied = redis.call('ZCARD', root .. ':created:STARTING') + redis.call('ZCARD', root .. ':created:RUNNING')
+  if occupied < cap then return true end -- what is to be paused or deleted is among them, and is left out below
   local number, warm, idlest = occupancy()
   if number < cap then return true end
   if warm then

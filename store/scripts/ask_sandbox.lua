@@ -5,7 +5,7 @@
 -- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
 --       5 a heartbeat that is older, µs, is lost
 -- Returns  {"done" | "refused" | "full", its status, number that run} | {"lost", its host, 0} | false: no such sandbox
--- Cost  O(r): r sandboxes that run
+-- Cost  O(1); of a resume where as many run or start as may, O(r): r of them
 -- Idempotent  a repeat writes the same desired state
 -- include: _clock.lua
 -- include: _sandbox.lua

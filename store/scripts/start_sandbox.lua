@@ -5,7 +5,7 @@
 --       10 "1": it gives way to others while it is idle
 -- Returns  {"started" | "exists", now, µs, its fields and values} | {"full", number that run} | {"kept", number that do not}
 --          | {"no host"}
--- Cost  O(r): r sandboxes that run
+-- Cost  O(log s): s sandboxes; where as many run or start as may, O(r): r of them
 -- Idempotent  by id
 -- include: _clock.lua
 -- include: _sandbox.lua

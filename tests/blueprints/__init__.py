@@ -47,7 +47,7 @@ def stored(store, conversation) -> bytes:
         b"set": redis.smembers,
         b"zset": lambda key: redis.zrange(key, 0, -1),
     }
-    keys = redis.keys(f"conv:{{{conversation}}}*")
+    keys = list(redis.scan_iter(f"conv:{{{conversation}}}*"))
     assert len(keys) >= 2
     return b"\n".join(key + b" " + repr(readers[redis.type(key)](key)).encode() for key in keys)
 

@@ -34,7 +34,7 @@ def fork(client, url, status=201, **request):
 
 def keys_of(store, conversation):
     redis = store.conversations._redis
-    return {key.decode(): redis.ttl(key) for key in redis.keys(f"conv:{{{conversation}}}*")}
+    return {key.decode(): redis.ttl(key) for key in redis.scan_iter(f"conv:{{{conversation}}}*")}
 
 
 def test_a_fork_has_the_whole_log_byte_for_byte(client, store, url, conversation):

@@ -7,7 +7,8 @@ import pytest
 from store.connection import connect
 from store.signals import MAYBE_MISSED, Signals
 from store.wakeups import Wakeups, Woken, ask_supervisors
-from tests.servers import BACKENDS, free_port, redis_server, wait_until
+from tests.backends import BACKENDS
+from tests.servers import free_port, redis_server, wait_until
 from tests.store.test_connection import cluster_at
 
 CHANNEL = "a channel"

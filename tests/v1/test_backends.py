@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.servers import BACKENDS, supervised_server, wait_until
+from tests.backends import BACKENDS
+from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 
 
