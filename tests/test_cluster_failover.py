@@ -21,7 +21,7 @@ from tests.clusters import SLOTS, Cluster, cluster
 from tests.conftest import action
 from tests.servers import agent_server, wait_until
 from tests.sockets import inbox_of
-from tests.test_failover import Behind, Writer, cannot_send, has_written
+from tests.test_failover import LONG, Behind, Writer, cannot_send, has_written
 from tests.test_live import SocketReader, StreamReader
 
 #: failovers, and the writes of each
@@ -176,7 +176,7 @@ def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_of_a_c
 @pytest.mark.skipif("FAILOVERS" not in os.environ, reason="make test-fleet runs it, as it writes 80 MB")
 def test_the_same_failover_of_a_cluster_loses_what_nobody_confirmed(tmp_path):
     with fleet(tmp_path, "none") as (client, nodes):
-        writers, *_ = under_load(client, nodes, cannot_send, 1, 800, "long " * 20_000)
+        writers, *_ = under_load(client, nodes, cannot_send, 1, 800, 2 * LONG)
 
         lost = sum(len(set(writer.acknowledged) - set(writer.found())) for writer in writers)
         print(f"{lost} of {sum(len(one.acknowledged) for one in writers)} acknowledged events are lost")

@@ -4,10 +4,12 @@ that was acknowledged is there, once and in order.
 FAILOVERS and WRITES make the run longer: `make test-fleet`.
 """
 
+import base64
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from random import Random
 from uuid import uuid4
 
 import httpx
@@ -21,6 +23,9 @@ from tests.servers import agent_server, redis_program, wait_until
 FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 3)), int(os.environ.get("WRITES", 500))
 
 WRITERS = 4
+
+#: a text that stays as long where it is kept: more of it than the buffers of a connection take
+LONG = base64.b64encode(Random(5).randbytes(40_000)).decode()
 
 
 class Writer:
@@ -139,7 +144,7 @@ def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_under_
 
 def test_the_same_failover_loses_what_nobody_confirmed(tmp_path):
     with fleet(tmp_path, "none") as running:
-        writers = under_load(running, 1, 800, cannot_send, "long " * 10_000)
+        writers = under_load(running, 1, 800, cannot_send, LONG)
 
         lost = sum(len(set(writer.acknowledged) - set(writer.found())) for writer in writers)
         assert lost > 0

@@ -4,6 +4,8 @@ import { pieces, save } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { tell } from "../parts/notices.js";
 
+const OPERATION = "GET /api/conversations/{conversation_id}/export";
+
 /** Bytes of a file at most, as the browser holds it until it is saved; bytes that are made a part of it. */
 const MOST_BYTES = 2 ** 30, PART = 4 * 2 ** 20, LINE_END = 10;
 
@@ -11,8 +13,7 @@ const MOST_BYTES = 2 ** 30, PART = 4 * 2 ** 20, LINE_END = 10;
 async function read(id, tellLines, signal) {
   const parts = [];
   let held = [], size = 0, bytes = 0, lines = 0;
-  const operation = "GET /api/conversations/{conversation_id}/export";
-  for await (const piece of pieces(operation, { path: { conversation_id: id }, signal })) {
+  for await (const piece of pieces(OPERATION, { path: { conversation_id: id }, signal })) {
     held.push(piece);
     size += piece.length;
     bytes += piece.length;
@@ -41,7 +42,7 @@ export function Export({ record, total }) {
       const blob = await read(record.id, (lines) => setProgress(Math.min(1, lines / (total + 1))), ending.signal);
       ending.abort(); // beyond the bound the server need send no more
       if (blob) save(blob, `${record.id}.jsonl`);
-      else tell("The export is larger than 1 GiB. The API has it: GET /api/conversations/ID/export.", "failed");
+      else tell(`The export is larger than 1 GiB. The API has it: ${OPERATION}.`, "failed");
     } catch (fault) {
       if (ending.signal.aborted) return;
       tell(fault.message, "failed");
