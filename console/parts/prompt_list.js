@@ -92,8 +92,11 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
   const [most, setMost] = useState(DRAWN);
   const places = useRef([]), [, redraw] = useState(0);
   places.current = merged(places.current, items, (place) => isOver || place.key === current.key || isOwn(place));
-  const drawn = places.current.slice(0, most), open = drawn.filter(({ state }) => state === "open");
-  const hasEnded = places.current.some(({ state }) => state !== "open");
+  const isOpen = ({ state }) => state === "open";
+  let left = most;
+  const drawn = places.current.filter((place) => left > 0 && (!isOpen(place) || left-- > 0));
+  const open = drawn.filter(isOpen), hidden = places.current.filter(isOpen).length - open.length;
+  const hasEnded = !places.current.every(isOpen);
   useEffect(() => {
     const timer = hasEnded && setInterval(() => redraw((number) => number + 1), READ);
     return () => clearInterval(timer);
@@ -105,7 +108,7 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
     redraw((number) => number + 1);
   };
   const step = (by) => {
-    const at = drawn.findIndex(({ key }) => key === current.key), isOpen = ({ state }) => state === "open";
+    const at = drawn.findIndex(({ key }) => key === current.key);
     const next = by > 0 ? drawn.slice(at + 1).find(isOpen) : drawn.slice(0, Math.max(0, at)).findLast(isOpen);
     if (next) choose(next.key, performance.now());
     else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
@@ -119,7 +122,6 @@ export function PromptList({ items, isHere = false, chosen, onChoose }) {
     ...(isChosenOpen ? {} : { a: { ...pointless, label: "Approve the prompt" },
       r: { ...pointless, label: "Reject it, with a reason" } }),
   });
-  const hidden = places.current.length - drawn.length;
   return html`<div class="prompts" ref=${list} ...${hover}>
     ${drawn.map(
       (place) => html`<div key=${place.key} data-key=${place.key}>
