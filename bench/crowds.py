@@ -47,7 +47,8 @@ def rows(effort: Effort) -> list[Row]:
         (f"{2 * effort.crowd:,} followers of one conversation, {_EVENTS} events/s", followers, 2 * effort.crowd),
         (f"{_FLOOD} connections that append to one conversation as fast as they can", _flood, _FLOOD),
     ]
-    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
+    room = {"MAX_FOLLOWERS_PER_KEY": str(2 * effort.crowd)}  # workers do not get exactly as many each
+    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS, **room) as port:
         own, theirs = corpus.conversation(random), corpus.conversation(random)
         corpus.fill(url, own, corpus.agent_events(random, 1000))
         load.create(port, "/api/conversations", json.dumps({"conversation_id": theirs}).encode())

@@ -143,10 +143,15 @@ class Listener:
         self.left = len(expected)
         self._unread = b""
         while b"\r\n\r\n" not in self._unread:
-            self._unread += self.socket.recv(65536)
+            self._read()
         self._unread = self._unread.partition(b"\r\n\r\n")[2]
         while not next(self._frames(), b""):  # the state, so that this socket follows
-            self._unread += self.socket.recv(65536)
+            self._read()
+
+    def _read(self) -> None:
+        if not (read := self.socket.recv(65536)):
+            raise RuntimeError(f"the server closed a socket: {self._unread[:200]!r}")
+        self._unread += read
 
     def receive(self, latencies: list[float]) -> bool:
         """Take the bytes that came; True if the last expected event was among them."""
