@@ -60,15 +60,15 @@ def rows(effort: Effort) -> list[Row]:
     return [_row(*one) for one in found]
 
 
-def _row(what: str, alone: Received, beside: Received) -> Row:
+def _row(what: str, alone: Received, crowded: Received) -> Row:
     return Row(
         f"a good client beside {what}, {_WORKERS} workers: p99 against p99 alone",
-        beside.percentile(0.99) / alone.percentile(0.99),
+        crowded.percentile(0.99) / alone.percentile(0.99),
         " ×",
-        f"{beside.percentile(0.99):.1f} ms against {alone.percentile(0.99):.1f} ms; "
-        f"p50 {beside.percentile(0.5):.1f} ms against {alone.percentile(0.5):.1f} ms",
+        f"{crowded.percentile(0.99):.1f} ms against {alone.percentile(0.99):.1f} ms; "
+        f"p50 {crowded.percentile(0.5):.1f} ms against {alone.percentile(0.5):.1f} ms",
         most=_MOST,
-        raw={"beside": beside.latencies, "alone": alone.latencies, "unit": "s"},
+        raw={"beside": crowded.latencies, "alone": alone.latencies, "unit": "s"},
     )
 
 

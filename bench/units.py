@@ -1,6 +1,6 @@
 """What one unit of work costs: CPU time of the worker and of Redis, and memory. docs/scaling.md reckons with these.
 
-CPU time is that of the processes themselves, so a load beside them changes these figures little.
+CPU time is that of the processes themselves. A load beside them still adds up to a half, as they share caches.
 """
 
 import json
@@ -24,20 +24,19 @@ from wire import ConversationId
 _BATCH = 10
 
 
-class _Costs:
-    """The CPU seconds of the only worker of a server and of its Redis, from a point in time on."""
+class _Meter:
+    """Reads the CPU time of the one worker of the run's server, and of its Redis."""
 
     def __init__(self, redis: Redis) -> None:
         [master] = [one for one in psutil.Process(os.getpid()).children() if "gunicorn" in " ".join(one.cmdline())]
         [self.worker] = master.children()
         self._redis = redis
-        self._begun = self._now()
 
     def _now(self) -> tuple[float, float]:
         worker, store = self.worker.cpu_times(), self._redis.info("cpu")
         return worker.user + worker.system, store["used_cpu_user"] + store["used_cpu_sys"]
 
-    def of(self, units: int, work: Callable[[], None]) -> tuple[float, float]:
+    def of(self, units: int, work: Callable[[], object]) -> tuple[float, float]:
         """Microseconds of the worker and of Redis for one of so many units."""
         begun = self._now()
         work()
@@ -53,32 +52,28 @@ def rows(effort: Effort) -> list[Row]:
         own = corpus.conversation(random)
         load.create(port, "/api/conversations", json.dumps({"conversation_id": own}).encode())
         events = f"/api/conversations/{own}/events"
-        costs = _Costs(redis)
+        meter = _Meter(redis)
         found = []
 
-        def drive(requests: Iterator[bytes]) -> Callable[[], None]:
-            return lambda: _drive(port, requests)
+        def drive(requests: Iterator[bytes]) -> Callable[[], object]:
+            return lambda: load.drive(port, requests, connections=4)
 
         batches = islice(_batches(own, random), number // _BATCH)
-        found.append(("an appended event, ten in a request", *costs.of(number, drive(batches))))
+        found.append(("an appended event, ten in a request", *meter.of(number, drive(batches))))
         for what, path in (("a count", f"{events}/count"), ("a page of 100 events", f"{events}/search")):
-            found.append((what, *costs.of(number, drive(repeat(load.get(path), number)))))
-        found.append(("a delivery of an event to a socket", *_deliveries(costs, port, own, random, effort)))
+            found.append((what, *meter.of(number, drive(repeat(load.get(path), number)))))
+        found.append(("a delivery of an event to a socket", *_deliveries(meter, port, own, random, effort)))
         empty = redis.info("memory")["used_memory"]
         conversations = corpus.open_store(url).conversations
         for _ in range(number):
             conversations.create(corpus.conversation(random))
         conversation_bytes = (redis.info("memory")["used_memory"] - empty) / number
-        socket_bytes = _socket_bytes(costs, port, own, effort)
+        socket_bytes = _socket_bytes(meter, port, own, effort)
     return [
         *(Row(f"{what}: CPU of the worker", worker, " µs", f"Redis {store:.1f} µs") for what, worker, store in found),
         Row("a conversation without events: memory in Redis", conversation_bytes, " B", ""),
         Row("a silent socket: memory of its worker", socket_bytes / 1000, " kB", ""),
     ]
-
-
-def _drive(port: int, requests: Iterator[bytes]) -> None:
-    load.drive(port, requests, connections=4)
 
 
 def _batches(conversation_id: ConversationId, random: Random) -> Iterator[bytes]:
@@ -88,7 +83,7 @@ def _batches(conversation_id: ConversationId, random: Random) -> Iterator[bytes]
 
 
 def _deliveries(
-    costs: _Costs, port: int, conversation_id: ConversationId, random: Random, effort: Effort
+    meter: _Meter, port: int, conversation_id: ConversationId, random: Random, effort: Effort
 ) -> tuple[float, float]:
     """Of each delivery to a socket of many, the append included."""
     sent = effort.units // 100
@@ -103,10 +98,10 @@ def _deliveries(
         time.sleep(1)  # the last deliveries are under way
 
     with beside(partial(followers, rate=0), port, conversation_id, effort.sockets):
-        return costs.of(sent * _BATCH * effort.sockets, append)
+        return meter.of(sent * _BATCH * effort.sockets, append)
 
 
-def _socket_bytes(costs: _Costs, port: int, conversation_id: ConversationId, effort: Effort) -> float:
-    before = costs.worker.memory_info().rss
+def _socket_bytes(meter: _Meter, port: int, conversation_id: ConversationId, effort: Effort) -> float:
+    before = meter.worker.memory_info().rss
     with beside(silent_sockets, port, conversation_id, effort.crowd):
-        return (costs.worker.memory_info().rss - before) / effort.crowd
+        return (meter.worker.memory_info().rss - before) / effort.crowd
