@@ -25,7 +25,7 @@ run: .venv/run ## start the server on http://127.0.0.1:8000
 SUITE := --ignore tests/test_contract.py --ignore tests/interop
 
 # In CI a failed test runs once more, with nothing beside it, and is printed by name. Exit code 1: every test was run.
-AGAIN = { [ $$? = 1 ] && [ -n "$$CI" ] && $(BIN)/python -m pytest --last-failed -v $(SUITE); }
+AGAIN = { [ $$? = 1 ] && [ -n "$$CI" ] && $(BIN)/python -m pytest --last-failed -v --tb short $(SUITE); }
 
 test: .venv/dev ## run all tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(SUITE) || $(AGAIN)

@@ -4,12 +4,15 @@ A backend that a machine lacks is skipped at home and fails where CI is set: nev
 """
 
 import contextlib
+import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +29,20 @@ PROJECT = Path(__file__).parent.parent
 TIMEOUT = 90.0
 
 
+#: ports of the tests' servers: the kernel gives none of them to outgoing connections, and SANDBOX_PORTS begins above
+_PORTS = range(10_000, 20_000)
+_unused = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+_claims = os.open(f"{tempfile.gettempdir()}/agent-server-tests-{os.getuid()}.ports", os.O_WRONLY | os.O_CREAT, 0o600)
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port with no listener, given once: no other process of tests receives it while this one lives."""
+    for port in _unused:
+        with contextlib.suppress(OSError):
+            fcntl.lockf(_claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+    pytest.fail("this process has used every port for tests")
 
 
 def program(name: str) -> str:
