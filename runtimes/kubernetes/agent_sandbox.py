@@ -19,8 +19,8 @@ from runtimes.kubernetes.cluster import POLL, SANDBOX_GROUP, SANDBOX_VERSION, Cl
 from runtimes.kubernetes.connection import MORE_ROOM, Refused
 from runtimes.kubernetes.snapshot import Snapshot
 
-#: seconds for which the cluster is not asked again whether it serves the API
-_ASKED = 60.0
+#: seconds for which the cluster is not asked again whether it serves the API; a failure of that question lasts as long
+_ASKED = 5.0
 
 #: seconds in which the controller makes a pod; and those for which it reports one failure, which it retries, until that
 #: failure is the start's

@@ -114,6 +114,18 @@ def test_a_workload_sets_settings_that_there_are_and_mounts_what_they_name(name,
     assert data.removeprefix("DATA_DIR=") in mounts
 
 
+def test_a_server_that_ends_has_time_for_the_requests_that_it_has(monkeypatch):
+    container = container_of("agent-server")
+    for one in container["env"]:
+        monkeypatch.setenv(one["name"], one["value"])
+    waits, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert waits == "sleep"
+    needed = float(seconds) + Config.from_env().graceful_timeout
+    assert pod_of("agent-server")["spec"]["terminationGracePeriodSeconds"] >= 2 * needed
+    [spread] = pod_of("agent-server")["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == workload("agent-server")["selector"]
+
+
 def test_the_service_leads_to_the_servers_at_the_address_that_webhooks_are_posted_to():
     service, labels = named("Service")["spec"], pod_of("agent-server")["metadata"]["labels"]
     assert service["selector"].items() <= labels.items()
