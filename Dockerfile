@@ -1,11 +1,13 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
-# EXTRA=kubernetes: the packages of requirements-kubernetes.txt too.
-ARG EXTRA=
-COPY requirements.txt requirements-kubernetes.txt /
+COPY requirements.txt requirements-kubernetes.txt requirements-otel.txt /
 RUN python3 -m venv /venv \
- && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt ${EXTRA:+-r /requirements-$EXTRA.txt}
+ && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
+# EXTRA="kubernetes otel": the packages of requirements-kubernetes.txt and of requirements-otel.txt too.
+ARG EXTRA=
+RUN if [ -n "$EXTRA" ]; then /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt \
+ $(printf ' -r /requirements-%s.txt' $EXTRA); fi
 WORKDIR /app
 # .dockerignore is the one list of the files that the image has.
 COPY . .

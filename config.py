@@ -138,6 +138,12 @@ class Config(LogSettings, KeepingSettings, StoreSettings):
         "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several.",
         choices=("per_conversation", "shared"),
     )
+    kubernetes_sandboxes: str = _setting(
+        "auto",
+        'What a sandbox with `runtime = "kubernetes"` is: `pods`, or a Sandbox of `agent-sandbox`; `auto`: a Sandbox '
+        "where the cluster has them (docs/kubernetes.md).",
+        choices=("auto", "pods", "agent-sandbox"),
+    )
     sandbox_starts: int = _setting(4, "Sandboxes that a host starts at once.", least=1, most=1000)
     sandbox_start_seconds: float = _setting(
         120.0, "Seconds in which the agent server of a new sandbox must respond.", least=1, most=3600

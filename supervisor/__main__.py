@@ -199,7 +199,7 @@ def _supervise(
     runtimes: dict[str, Runtime] = {
         "process": process,
         "docker": DockerRuntime(lease.host),
-        "kubernetes": KubernetesRuntime(lease.host, in_use=uses_cluster),
+        "kubernetes": KubernetesRuntime(lease.host, in_use=uses_cluster, sandboxes=config.kubernetes_sandboxes),
     }
     host = Host(
         lease.host,

@@ -56,10 +56,11 @@ class Engine:
             pytest.fail(f"{' '.join(command)}: status {ran.returncode}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}")
         return ran.stdout.strip()
 
-    def build(self, tag: str, dockerfile: str | None = None) -> str:
-        """The id of the image that the project's Dockerfile, or this text, makes."""
+    def build(self, tag: str, dockerfile: str | None = None, *, extra: str = "") -> str:
+        """The id of the image that the project's Dockerfile, or this text, makes. extra: its build argument EXTRA."""
         source = ["."] if dockerfile is None else ["-"]
-        self.run("docker", "build", "--network=host", *self.build_args, "--tag", tag, *source, input=dockerfile)
+        args = [*self.build_args, f"--build-arg=EXTRA={extra}"] if extra else self.build_args
+        self.run("docker", "build", "--network=host", *args, "--tag", tag, *source, input=dockerfile)
         return str(self.client.images.get(tag).id)
 
     def container_of(self, handle: Handle) -> Container:

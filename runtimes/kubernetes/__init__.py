@@ -2,7 +2,8 @@
 
 Needs the packages of requirements-kubernetes.txt. The cluster keeps all state: a sandbox is a pod, a service, a secret
 with its environment and a claim of a volume. All four have one name; labels and annotations say whose they are. The
-pod's label START has the number of the start, so that each start happens once.
+pod's label START has the number of the start, so that each start happens once. Where the cluster has agent-sandbox, the
+pod is made by a Sandbox object of that name; see agent_sandbox.py.
 
 What is kept: the working folder, in the volume, which is empty at first: an image's content of that folder is hidden.
 A pause ends the pod, for a cluster cannot freeze one: the sandbox is PAUSED on disk, and a resume starts another pod.
@@ -29,6 +30,7 @@ from collections.abc import Callable, Mapping
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, START
+from runtimes.kubernetes.agent_sandbox import AgentSandboxes, managed
 from runtimes.kubernetes.cluster import Kind, Object
 from runtimes.kubernetes.connection import naming
 from runtimes.kubernetes.files import Files
@@ -66,9 +68,20 @@ class KubernetesRuntime(Files):
 
     freezes = False
 
-    def __init__(self, host: str, *, in_use: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
-        """host: the name under which its objects are known. in_use: else `known` asks no cluster. clock: seconds."""
+    def __init__(
+        self,
+        host: str,
+        *,
+        in_use: bool = True,
+        sandboxes: str = "auto",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """host: the name under which its objects are known. in_use: else `known` asks no cluster.
+
+        sandboxes: the setting KUBERNETES_SANDBOXES. clock: seconds.
+        """
         super().__init__(host)
+        self._sandboxes = AgentSandboxes(self._cluster, sandboxes, clock)
         self._in_use = in_use
         self._mine = f"{HOST}={label(host)}"
         self._pods = Snapshot(self._listed_pods, _SEEN, clock)
@@ -135,6 +148,7 @@ class KubernetesRuntime(Files):
         with naming(f"sandbox {sandbox_id} cannot be removed"):
             name = name_of(sandbox_id)
             self._end(name, NO_GRACE)
+            self._sandboxes.remove(name)
             self._cluster.delete(Kind.SERVICE, name)
             self._cluster.delete(Kind.CLAIM, name)
             if not self._cluster.ended(Kind.CLAIM, name):
@@ -188,12 +202,15 @@ class KubernetesRuntime(Files):
         return found
 
     def _create(self, launch: Launch) -> Object:
-        """Make the objects of a sandbox that are not there, and its pod."""
+        """Make the objects of a sandbox that are not there, and its pod, or the Sandbox whose controller makes it."""
         name, what = name_of(launch.sandbox_id), pod(launch, self._host)
         self._cluster.create(Kind.CLAIM, claim(launch, self._host))
         self._cluster.create(Kind.SERVICE, service(launch, self._host))
         self._cluster.put(Kind.SECRET, secret(launch, self._host))
-        made = self._cluster.create(Kind.POD, what) or self._started(launch)  # another start was faster
+        if self._sandboxes.in_use():
+            made: Object | None = self._sandboxes.start(what)
+        else:
+            made = self._cluster.create(Kind.POD, what) or self._started(launch)  # another start was faster
         if made is None:
             raise RuntimeFailure(f"another pod had the name {name} at that moment")
         volume = self._cluster.find(Kind.CLAIM, name)
@@ -203,10 +220,15 @@ class KubernetesRuntime(Files):
         return made
 
     def _end(self, name: str, grace_seconds: int) -> None:
-        """End a pod and remove its secret; returns when the pod is gone."""
-        self._cluster.delete(Kind.POD, name, grace_seconds=grace_seconds)
-        self._cluster.delete(Kind.SECRET, name)
+        """End a pod and remove its secret; returns when the pod is gone. One of a Sandbox has its own grace."""
+        self._sandboxes.suspend(name)
+        found = self._cluster.find(Kind.POD, name)
         left = f"its pod has not ended; if its node is lost: kubectl delete pod {name} --force"
+        if found is not None and managed(found):
+            left += "; else see whether agent-sandbox's controller runs, which ends it"
+        else:
+            self._cluster.delete(Kind.POD, name, grace_seconds=grace_seconds)
+        self._cluster.delete(Kind.SECRET, name)
         if not self._cluster.ended(Kind.POD, name):
             raise RuntimeFailure(left)
 

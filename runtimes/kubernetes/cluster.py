@@ -17,6 +17,9 @@ _PAGE = 500
 #: seconds between two looks at an object that is to change
 POLL = 0.1
 
+#: the API of agent-sandbox, and its name for Sandboxes
+SANDBOX_GROUP, SANDBOX_VERSION, _SANDBOXES = "agents.x-k8s.io", "v1beta1", "sandboxes"
+
 Object = dict[str, Any]
 
 
@@ -28,6 +31,7 @@ class Kind(StrEnum):
     SECRET = "secret"
     CLAIM = "persistent_volume_claim"
     POLICY = "network_policy"
+    SANDBOX = "custom_object"
 
 
 class Cluster:
@@ -91,6 +95,22 @@ class Cluster:
         """Take a label from an object."""
         self._object("patch", kind, name=name, body={"metadata": {"labels": {label: None}}})
 
+    def change(self, kind: Kind, name: str, operations: list[Object]) -> None:
+        """Change an object by all of these operations of a JSON patch, or by none."""
+        self._object("patch", kind, name=name, body=operations, _content_type="application/json-patch+json")
+
+    def serves_sandboxes(self) -> bool:
+        """Whether the API of agent-sandbox is installed."""
+        connection = self.connection()
+        try:
+            with connection.errors():
+                connection.custom.get_api_resources(SANDBOX_GROUP, SANDBOX_VERSION, _request_timeout=_TIMEOUT)
+        except Refused as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
+
     def ended(self, kind: Kind, name: str, *, seconds: float = 30.0) -> bool:
         """Wait for the end of an object; False if it is still there after so long."""
         deadline = time.monotonic() + seconds
@@ -125,6 +145,9 @@ class Cluster:
         """The response to one of the client's calls: {create,delete,list,patch,read,replace}_namespaced_KIND."""
         connection = self.connection()
         api = connection.networking if kind is Kind.POLICY else connection.core
+        if kind is Kind.SANDBOX:
+            api, verb = connection.custom, "get" if verb == "read" else verb
+            words |= {"group": SANDBOX_GROUP, "version": SANDBOX_VERSION, "plural": _SANDBOXES}
         with connection.errors():
             response = getattr(api, f"{verb}_namespaced_{kind}")(
                 namespace=connection.namespace, _preload_content=False, _request_timeout=_TIMEOUT, **words

@@ -18,6 +18,9 @@ from runtimes import RuntimeFailure
 #: requests at once, each on a connection of its own
 _CONNECTIONS = 32
 
+#: what to do where a ResourceQuota is used up
+MORE_ROOM = ". Delete or pause sandboxes, or raise the namespace's ResourceQuota"
+
 #: the folder that the cluster mounts in a pod that has a service account
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -105,7 +108,7 @@ def _refusal(error: Any) -> Refused:
     if error.status == 401:
         message += ". The API server does not accept the supervisor's credentials: renew those of KUBECONFIG"
     elif error.status == 403 and "exceeded quota" in message:
-        message += ". Delete or pause sandboxes, or raise the namespace's ResourceQuota"
+        message += MORE_ROOM
     elif error.status == 403 and "cannot" in message:
         message += ". Give the supervisor's account the Role of deploy/kubernetes/rbac.yaml"
     return Refused(message, error.status)

@@ -89,5 +89,5 @@ def test_dockerignore_admits_no_tests_no_history_and_no_data():
 def test_the_dockerfile_copies_the_admitted_files_and_names_no_other():
     copies = [line.split()[1:] for line in (PROJECT / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
 
-    requirements = ["requirements.txt", "requirements-kubernetes.txt", "/"]
+    requirements = ["requirements.txt", "requirements-kubernetes.txt", "requirements-otel.txt", "/"]
     assert [words for words in copies if not words[0].startswith("--from=")] == [requirements, [".", "."]]

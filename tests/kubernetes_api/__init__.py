@@ -1,7 +1,8 @@
 """A small Kubernetes API server over HTTP, written from the public API, whose one node runs pods as real processes.
 
-It keeps the objects of one namespace (`objects.py`), runs them (`node.py`), runs commands in pods (`remote.py`), and
-refuses what the rules of a Role do not grant. A test reads what the cluster has from `objects` and `node`.
+It keeps the objects of one namespace (`objects.py`), runs them (`node.py`), runs commands in pods (`remote.py`), has
+agent-sandbox where a test installs it (`agent_sandbox.py`), and refuses what the rules of a Role do not grant. A test
+reads what the cluster has from `objects` and `node`.
 """
 
 import json
@@ -13,8 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
+from tests.kubernetes_api.agent_sandbox import SandboxController
 from tests.kubernetes_api.node import Addresses, Node
-from tests.kubernetes_api.objects import MODELS, ApiError, Object, Objects
+from tests.kubernetes_api.objects import KINDS, ApiError, Object, Objects
 from tests.kubernetes_api.remote import attach
 
 NAMESPACE, TOKEN = "agents", "the supervisor's token"
@@ -35,6 +37,8 @@ class KubernetesApi:
         self.objects = Objects(NAMESPACE, addresses)
         self.node = Node(folder, self.objects, addresses)
         self.rules = rules
+        self.controller = SandboxController(self.objects)
+        self.has_agent_sandbox = False  #: whether its API is served
         self.memory: dict[str, str] = {}  #: what the metrics server has measured, by the pod's name
         self.requests: list[str] = []  #: each as its verb and its resource
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -47,6 +51,7 @@ class KubernetesApi:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self.controller.close()
         self.node.close()
 
     def kubeconfig(self, path: Path, *, url: str = "", token: str = TOKEN) -> Path:
@@ -108,6 +113,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _routed(self, body: Object) -> Object | bytes | None:
         """The response to a request; None where it was sent already."""
         url = urlsplit(self.path)
+        if url.path.rstrip("/") == "/apis/agents.x-k8s.io/v1beta1" and self.cluster.has_agent_sandbox:
+            return {"kind": "APIResourceList", "groupVersion": "agents.x-k8s.io/v1beta1", "resources": []}
+        if "/namespaces/" not in url.path:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         _, _, rest = url.path.partition("/namespaces/")
         namespace, resource, *further = rest.split("/")
@@ -117,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         objects = self.cluster.objects
         if group == _GROUPS["metrics"]:
             return self._metrics()
-        if resource not in MODELS:
+        if resource not in KINDS or (resource == "sandboxes" and not self.cluster.has_agent_sandbox):
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         match self.command, part:
             case "GET", "exec":
@@ -134,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
             case "PUT", _:
                 return objects.replace(resource, name, body)
             case "PATCH", _:
-                if self.headers["Content-Type"] not in _PATCHES:
+                if self.headers["Content-Type"] == "application/json-patch+json":
+                    return objects.change(resource, name, body)
+                if self.headers["Content-Type"] not in _PATCHES or resource == "sandboxes":
                     raise ApiError(415, "UnsupportedMediaType", f"the body of the patch was in {self.headers}")
                 return objects.merge(resource, name, body)
         return objects.delete(resource, name, body)

@@ -1,11 +1,13 @@
 """The objects of one namespace, kept and checked as the public Kubernetes API keeps and checks them.
 
-What is refused: unknown fields and wrong types (by the official client's models), names, labels, quantities, references
-within a pod, changes of immutable fields, a stale resource version, a name that is taken, a pod beyond the quota.
+What is refused: unknown fields and wrong types (by the schemas that Kubernetes publishes), names, labels, quantities,
+references within a pod, changes of immutable fields, a stale resource version, a name that is taken, a pod beyond the
+quota.
 """
 
 import base64
 import copy
+import functools
 import itertools
 import re
 import threading
@@ -14,20 +16,19 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from kubernetes import client
-from pydantic import ValidationError
+from tests.kubernetes_api.schemas import fault
 
 Object = dict[str, Any]
 
-MODELS = {
-    "pods": client.V1Pod,
-    "services": client.V1Service,
-    "secrets": client.V1Secret,
-    "persistentvolumeclaims": client.V1PersistentVolumeClaim,
-    "networkpolicies": client.V1NetworkPolicy,
+#: the API version and the kind of each resource
+KINDS = {
+    "pods": ("v1", "Pod"),
+    "services": ("v1", "Service"),
+    "secrets": ("v1", "Secret"),
+    "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
+    "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy"),
+    "sandboxes": ("agents.x-k8s.io/v1beta1", "Sandbox"),
 }
-
-_VERSIONS = {"networkpolicies": "networking.k8s.io/v1"}
 
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 #: names of services are labels that begin with a letter
@@ -119,12 +120,29 @@ class Objects:
             check(resource, {key: value for key, value in known.items() if key != "status"})
             return self._keep(resource, known)
 
-    def update_status(self, name: str, uid: str, **status: Any) -> None:
-        """What the kubelet reports of a pod; nothing if it was replaced."""
+    def change(self, resource: str, name: str, operations: list[Object]) -> Object:
+        """A JSON patch of operations that test, add or replace one member."""
         with self.changed:
-            known = self._kept.get(("pods", name))
+            known = self.get(resource, name)
+            before = copy.deepcopy(known["spec"])
+            for operation in operations:
+                *path, last = operation["path"].lstrip("/").split("/")
+                holder = functools.reduce(lambda found, part: found.get(part, {}), path, known)
+                if operation["op"] != "add" and last not in holder:
+                    raise invalid(resource, name, f"the path {operation['path']} does not exist")
+                if operation["op"] == "test" and holder[last] != operation["value"]:
+                    raise invalid(resource, name, f"testing value {operation['path']} failed")
+                holder[last] = operation["value"]
+            check(resource, {key: value for key, value in known.items() if key != "status"})
+            known["metadata"]["generation"] += known["spec"] != before
+            return self._keep(resource, known)
+
+    def update_status(self, name: str, uid: str, resource: str = "pods", /, **status: Any) -> None:
+        """What the kubelet reports of a pod, or a controller of its object; nothing if it was replaced."""
+        with self.changed:
+            known = self._kept.get((resource, name))
             if known and known["metadata"]["uid"] == uid:
-                self._keep("pods", known | {"status": known["status"] | status})
+                self._keep(resource, known | {"status": known["status"] | status})
 
     def delete(self, resource: str, name: str, options: Object) -> Object:
         """A pod that runs, and a claim that a pod uses, go on to be there, with a time of their deletion."""
@@ -166,6 +184,9 @@ def _complete(resource: str, made: Object, addresses: Callable[[], str]) -> None
         made["spec"].setdefault("volumeMode", "Filesystem")
         made["status"] = {"phase": "Bound"}
         made["metadata"]["finalizers"] = ["kubernetes.io/pvc-protection"]
+    elif resource == "sandboxes":
+        made["spec"].setdefault("operatingMode", "Running")
+        made["metadata"]["generation"], made["status"] = 1, {}
     elif resource == "services":
         made["spec"].setdefault("clusterIP", addresses())
     elif resource == "secrets":
@@ -180,15 +201,10 @@ def invalid(resource: str, name: str, message: str) -> ApiError:
 
 def check(resource: str, body: Object) -> None:
     """Raises ApiError with what a real API server would refuse."""
-    try:
-        MODELS[resource].model_validate(body)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        path = ".".join(map(str, fault["loc"]))
-        raise ApiError(400, "BadRequest", f'strict decoding error: "{path}": {fault["msg"]}') from None
-    wanted = (_VERSIONS.get(resource, "v1"), MODELS[resource].__name__[2:])
-    if (body.get("apiVersion"), body.get("kind")) != wanted:
-        raise ApiError(400, "BadRequest", f"the API version and the kind in the data must be those of {wanted}")
+    if (body.get("apiVersion"), body.get("kind")) != KINDS[resource]:
+        raise ApiError(400, "BadRequest", f"the API version and the kind in the data must be {KINDS[resource]}")
+    if found := fault(body):
+        raise ApiError(400, "BadRequest", f"strict decoding error: {found}")
     metadata = body.get("metadata") or {}
     name = metadata.get("name", "")
     if not re.fullmatch(_NAMES.get(resource, rf"(?=.{{1,253}}\Z){_SUBDOMAIN}"), name):

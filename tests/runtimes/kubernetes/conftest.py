@@ -1,5 +1,6 @@
 """For sandboxes as pods: a cluster of this test process's own, whose account has the rights of deploy/kubernetes."""
 
+import contextlib
 import itertools
 import sys
 from dataclasses import replace
@@ -12,12 +13,16 @@ from runtimes import Launch
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import POLICY
 from tests.kubernetes_api import KubernetesApi
+from tests.kubernetes_api.objects import ApiError
 from tests.servers import PROJECT, free_port, wait_until
 
 DEPLOY = PROJECT / "deploy/kubernetes"
 
 #: the kinds of objects that a sandbox is
-KINDS = ("pods", "services", "secrets", "persistentvolumeclaims")
+KINDS = ("sandboxes", "pods", "services", "secrets", "persistentvolumeclaims")
+
+#: runs a test twice: where the runtime makes the pods, and where agent-sandbox's controller does
+both_ways = pytest.mark.parametrize("way", ["pods", "agent-sandbox"], indirect=True)
 
 PRINTS_AND_STAYS = "import sys, time; print(*sys.argv[1:], sep='\\n', flush=True); time.sleep(600)"
 
@@ -44,14 +49,22 @@ def cluster_of_module(tmp_path_factory):
 
 
 @pytest.fixture
-def cluster(cluster_of_module, tmp_path, monkeypatch):
+def way(request):
+    """What the cluster has: `pods` alone, or `agent-sandbox` too."""
+    return getattr(request, "param", "pods")
+
+
+@pytest.fixture
+def cluster(cluster_of_module, tmp_path, monkeypatch, way):
     """The cluster, which the environment names; the objects of sandboxes are removed after the test."""
     api = cluster_of_module
+    api.has_agent_sandbox = way == "agent-sandbox"
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
     yield api
     for resource in KINDS:
         for one in api.objects.all(resource):
-            api.objects.delete(resource, one["metadata"]["name"], {"gracePeriodSeconds": 0})
+            with contextlib.suppress(ApiError):  # its end was faster
+                api.objects.delete(resource, one["metadata"]["name"], {"gracePeriodSeconds": 0})
     wait_until(lambda: not resources(api), "the end of every object")
 
 

@@ -11,7 +11,7 @@ import pytest
 from runtimes import Launch, RuntimeFailure, State, Usage
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import HOST_ID, POLICY, SANDBOX_ID, name_of
-from tests.runtimes.kubernetes.conftest import documents, resources
+from tests.runtimes.kubernetes.conftest import both_ways, documents, resources
 from tests.servers import free_port, wait_until
 
 SERVES = "import http.server as s, sys; s.test(s.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind='0.0.0.0')"
@@ -60,6 +60,7 @@ def test_a_pod_says_whose_it_is_and_has_the_settings_of_its_launch(runtime, clus
     assert runtime.observe(handle).state is State.RUNNING
 
 
+@both_ways
 def test_a_pod_is_hardened_unless_its_launch_loosens_it(runtime, cluster, launch, other):
     runtime.start(launch)
     runtime.start(replace(other, read_only=False, capabilities=("NET_RAW",), new_privileges=True))
@@ -83,6 +84,7 @@ def test_a_pod_is_hardened_unless_its_launch_loosens_it(runtime, cluster, launch
     }
 
 
+@both_ways
 def test_the_environment_is_a_secret_and_no_pod_shows_it(runtime, cluster, launch):
     port = launch.ports["AGENT_SERVER"]
     handle = until_running(
@@ -102,6 +104,7 @@ def test_a_word_of_the_command_that_a_cluster_would_replace_stays_as_it_is(runti
     wait_until(lambda: runtime.logs(handle, 9).startswith("$(PATH) $"), "the line")
 
 
+@both_ways
 def test_the_service_reaches_the_pod_of_each_start_at_one_address(runtime, cluster, launch):
     serves = saying(launch, SERVES)
     port, addresses = launch.ports["AGENT_SERVER"], set()
@@ -113,6 +116,7 @@ def test_the_service_reaches_the_pod_of_each_start_at_one_address(runtime, clust
     assert len(addresses) == 1
 
 
+@both_ways
 def test_concurrent_starts_of_one_sandbox_start_one_pod(cluster, host, launch):
     with ThreadPoolExecutor(8) as pool:
         handles = list(pool.map(lambda _: KubernetesRuntime(host).start(launch), range(8)))
@@ -121,6 +125,7 @@ def test_concurrent_starts_of_one_sandbox_start_one_pod(cluster, host, launch):
     assert [handle["pod"] for handle in KubernetesRuntime(host).known()] == [handles[0]["pod"]]
 
 
+@both_ways
 def test_another_supervisor_of_the_host_adopts_the_pod(runtime, cluster, host, launch):
     first = until_running(runtime, cluster, launch)
 
@@ -130,6 +135,7 @@ def test_another_supervisor_of_the_host_adopts_the_pod(runtime, cluster, host, l
     assert [known["pod"] for known in adopted.known()] == [first["pod"]]
 
 
+@both_ways
 @pytest.mark.parametrize("made", [1, 2, 3])
 def test_a_start_goes_on_where_a_killed_supervisor_has_ended(runtime, cluster, launch, monkeypatch, made):
     """made: objects that the killed one had made."""
@@ -148,6 +154,7 @@ def test_a_start_goes_on_where_a_killed_supervisor_has_ended(runtime, cluster, l
     assert runtime.observe(handle).state is State.RUNNING
 
 
+@both_ways
 def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, launch):
     first = until_running(
         runtime, cluster, saying(launch, "open('/workspace/kept', 'w').write('kept'); import time; time.sleep(600)")
@@ -167,6 +174,7 @@ def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, la
     assert until_gone(runtime, first) == "its pod was removed"
 
 
+@both_ways
 def test_a_start_that_comes_too_late_leaves_the_pod_of_a_later_start(runtime, cluster, launch):
     handle = until_running(runtime, cluster, replace(launch, start=2))
 
@@ -176,16 +184,18 @@ def test_a_start_that_comes_too_late_leaves_the_pod_of_a_later_start(runtime, cl
     assert runtime.observe(handle).state is State.RUNNING
 
 
+@both_ways
 def test_a_pause_ends_the_pod_and_keeps_its_volume_and_its_address(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
     for _ in range(2):
         runtime.pause(handle)
-    assert resources(cluster) == {"persistentvolumeclaims", "services"}
+    assert resources(cluster) - {"sandboxes"} == {"persistentvolumeclaims", "services"}
     [known] = runtime.known()
     assert (known["sandbox_id"], known["pod"]) == (launch.sandbox_id, None)
     assert runtime.observe(known).state is State.GONE
 
 
+@both_ways
 def test_a_removal_leaves_nothing_and_may_be_repeated(runtime, cluster, launch, other):
     until_running(runtime, cluster, launch)
     runtime.start(other)
@@ -210,6 +220,7 @@ def test_an_id_and_a_host_that_no_label_can_have_are_kept_whole(cluster, launch,
     assert [known["sandbox_id"] for known in runtime.known()] == [identity]
 
 
+@both_ways
 def test_a_pod_that_ends_by_itself_reports_its_exit_code_and_its_log_stays(runtime, launch):
     handle = runtime.start(saying(launch, "print('no model'); raise SystemExit(3)"))
     assert until_gone(runtime, handle) == "exit code 3"
@@ -224,6 +235,7 @@ def test_a_pod_that_is_killed_from_outside_is_gone(runtime, cluster, launch):
     assert until_gone(runtime, handle) == "exit code 137: it was ended by SIGKILL"
 
 
+@both_ways
 def test_a_pod_that_is_deleted_from_outside_is_gone(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
     cluster.objects.delete("pods", name_of(launch.sandbox_id), {})
@@ -268,6 +280,7 @@ def test_an_image_whose_user_is_root_is_refused(runtime, cluster, launch):
     assert "image will run as root" in until_gone(runtime, runtime.start(replace(launch, image="root:1")))
 
 
+@both_ways
 def test_a_pod_that_no_node_takes_is_waited_for_and_says_what_for(runtime, cluster, launch):
     handle = runtime.start(replace(launch, cpus=1000.0))
     wait_until(lambda: runtime.observe(handle).detail, "the scheduler's word")
@@ -277,6 +290,7 @@ def test_a_pod_that_no_node_takes_is_waited_for_and_says_what_for(runtime, clust
     assert seen.detail.endswith("Add nodes, pause sandboxes, or lower the limits of its spec")
 
 
+@both_ways
 def test_a_quota_that_is_used_up_is_named_with_what_to_do(runtime, cluster, launch, other):
     cluster.objects.most_pods = 1
     try:
@@ -288,6 +302,7 @@ def test_a_quota_that_is_used_up_is_named_with_what_to_do(runtime, cluster, laun
     runtime.start(other)
 
 
+@both_ways
 def test_no_pod_starts_in_a_namespace_without_the_network_policy(runtime, cluster, launch):
     cluster.objects.delete("networkpolicies", POLICY, {})
     try:
