@@ -10,9 +10,9 @@ the next call goes on.
 
 import argparse
 import logging
-import sys
 
 from boot.json_lines import is_json, log_to_stderr, say
+from boot.program import run
 from config import Config, ConfigError
 from store.errors import UNAVAILABLE, NewerData, SecretsRefused
 from store.packing import Packing
@@ -59,4 +59,4 @@ def _pack(packing: Packing) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)
