@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from boot.program import run
 from digests import canonical, digest
 from settings import variable
 from wire import InvalidJson, parse_json
@@ -185,4 +186,4 @@ def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from marshmallow import ValidationError
 
+from boot.program import run
 from config import ConfigError
 from schemas.errors import validation_errors
 from schemas.exports import BadLine, event_line, head_line, read_export
@@ -80,4 +81,4 @@ def _refuse(sentence: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

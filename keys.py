@@ -7,6 +7,7 @@ import argparse
 import sys
 
 from access import SCOPES
+from boot.program import run
 from config import ConfigError
 from schemas.keys import KeyInfo, KeyRequest
 from store.access_keys import AccessKey
@@ -59,7 +60,7 @@ def _refuse(sentence: str) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        run(main)
     except (ConfigError, StoreError, RuntimeError) as error:
         sys.exit(_refuse(str(error)))
     except UNAVAILABLE as error:

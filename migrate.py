@@ -1,6 +1,7 @@
 """Bring the stored data to the version of this code:  python -m migrate [--logs]
 
-The gunicorn master runs it before the workers. Exit status 1: the data are of a newer version, said in a sentence.
+The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not. The
+gunicorn master runs it before the workers. Exit status 1: the data are of a newer version, said in a sentence.
 It warns where another SECRET_KEY has sealed the data, and where Redis is not what DURABILITY asks for.
 A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
 
@@ -10,13 +11,13 @@ the next call goes on.
 
 import argparse
 import logging
-import sys
 
 from boot.json_lines import is_json, log_to_stderr, say
+from boot.program import run
 from config import Config, ConfigError
 from store.errors import UNAVAILABLE, NewerData, SecretsRefused
 from store.packing import Packing
-from wiring import open_store_of
+from wiring import store_here
 
 #: conversations between two lines in the log
 _REPORTED = 1000
@@ -30,17 +31,17 @@ def main() -> int:
     log_to_stderr(logging.Formatter("[%(process)d] [migrate] %(message)s"), logging.WARNING, as_json=is_json())
     try:
         config = Config.from_env()
-        store = open_store_of(config)
-        store.data_version.ensure()
-        for fault in store.health.probe().faults:
-            logging.warning(fault)
-        if config.notifies:
-            store.outboxes.want()  # what the first requests bring is notified of before a supervisor has said so
-        if other_key := store.seal_check.fault():
-            logging.warning(other_key)
-        if given.logs:
-            _pack(store.packing)
-    except (ConfigError, NewerData, SecretsRefused) as error:
+        with store_here() as store:
+            store.data_version.ensure()
+            for fault in store.health.probe().faults:
+                logging.warning(fault)
+            if config.notifies:
+                store.outboxes.want()  # what the first requests bring is notified of before a supervisor has said so
+            if other_key := store.seal_check.fault():
+                logging.warning(other_key)
+            if given.logs:
+                _pack(store.packing)
+    except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1
     except UNAVAILABLE as error:
@@ -59,4 +60,4 @@ def _pack(packing: Packing) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -82,7 +82,9 @@ def _end(response: Response) -> Response:
         response.headers[REPLAYED] = "true"
         return response
     records, whose = current_store.idempotency, (_client(), request.headers[HEADER])
-    with suppress(*UNAVAILABLE):  # the lease ends by itself, and the next attempt finds what this one did
+    with suppress(
+        *UNAVAILABLE
+    ):  # it is sent again; else the lease ends by itself, and the next attempt finds what this one did
         if response.status_code in _DID_NOTHING:
             records.forget(*whose, attempt)
         elif response.status_code >= 500:

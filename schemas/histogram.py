@@ -19,6 +19,7 @@ class HistogramQuery(BaseSchema):
         load_default=60,
         metadata={"description": "The number of equal parts of the window."},
     )
+    body = fields.String(metadata={"description": "Count messages alone that contain this text, whatever its case."})
     since = Instant(
         data_key="timestamp__gte",
         metadata={"description": "Start of the window; absent: the first event's time. Naive is UTC."},

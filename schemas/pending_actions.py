@@ -90,25 +90,26 @@ class WaitingActionPage(BaseSchema):
     next_page_id = fields.String(required=True, allow_none=True)
 
 
-def page_id(descending: bool, cursor: tuple[int, str] | None) -> str | None:
+def page_id(descending: bool, cursor: tuple[int, str, int] | None) -> str | None:
     """The cursor of a page as clients get it; None where no page follows."""
     if cursor is None:
         return None
-    at, member = cursor
+    at, member, seq = cursor
     conversation_id, _, action_id = member.partition(" ")
-    return f"{_prefix(descending)}{at}-{conversation_id.replace('-', '')}-{action_id.encode().hex()}"
+    return f"{_prefix(descending)}{at}-{conversation_id.replace('-', '')}-{seq}-{action_id.encode().hex()}"
 
 
 def _prefix(descending: bool) -> str:
     return f"since.{'desc' if descending else 'asc'}."
 
 
-def _cursor(text: str, descending: bool) -> tuple[int, str]:
+def _cursor(text: str, descending: bool) -> tuple[int, str, int]:
     """Raises ValidationError for the cursor of another order, and for what is no cursor."""
-    match = re.fullmatch(f"{re.escape(_prefix(descending))}([0-9]{{1,16}})-([0-9a-f]{{32}})-((?:[0-9a-f]{{2}})*)", text)
+    places = "([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,15})-((?:[0-9a-f]{2})*)"
+    match = re.fullmatch(re.escape(_prefix(descending)) + places, text)
     try:
         if match is not None:
-            return int(match[1]), f"{canonical_id(match[2])} {bytes.fromhex(match[3]).decode()}"
+            return int(match[1]), f"{canonical_id(match[2])} {bytes.fromhex(match[4]).decode()}", int(match[3])
     except UnicodeDecodeError:
         pass
     raise ValidationError([FOREIGN_CURSOR], "page_id")

@@ -201,7 +201,7 @@ def _events(
     return {
         "events": EventLog(redis, scripts, listing, conversations, text, bounds),
         "exports": Exports(scripts, listing, conversations, bounds),
-        "histograms": Histograms(scripts),
+        "histograms": Histograms(scripts, text),
         "message_search": MessageSearch(redis, scripts, listing, text),
         "packing": Packing(redis, scripts),
     }

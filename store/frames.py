@@ -14,6 +14,8 @@ from typing import IO
 
 from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor
 
+from boot.program import run
+
 #: the dictionary of new frames, in `store/dictionaries/`; those of older ones stay there for ever
 DICTIONARY = 1
 
@@ -70,4 +72,4 @@ def show(kept: IO[bytes], shown: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    show(sys.stdin.buffer, sys.stdout.buffer)
+    run(lambda: show(sys.stdin.buffer, sys.stdout.buffer))

@@ -1,5 +1,6 @@
 """The number of a conversation's events over time, by kind or by source."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote
@@ -7,6 +8,7 @@ from urllib.parse import unquote
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.scripts import Scripts
+from store.text import MessageText, fold, times
 from wire import ConversationId, Micros
 
 #: series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS of them
@@ -34,8 +36,9 @@ class Histogram:
 class Histograms:
     """The histograms of all conversations."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: Scripts, text: MessageText) -> None:
         self._scripts = scripts
+        self._text = text
 
     def of(
         self,
@@ -45,14 +48,30 @@ class Histograms:
         buckets: int,
         since: Micros | None = None,
         until: Micros | None = None,
+        body: str | None = None,
     ) -> Histogram:
         """The events of a window, by default of all, in so many buckets. Raises ConversationNotFound.
 
-        One round trip, and further ones where very many pairs of kind and source occur: each counts within a bounded
-        time, and an event that is appended meanwhile may be left out.
+        body: messages with this text alone are counted, in the same window. One round trip, and further ones where
+        very many pairs of kind and source occur: each counts within a bounded time, and an event that is appended
+        meanwhile may be left out. With a body also those of a count by it, and the time of reading all text.
         """
-        start, end = _written(since), _written(until)
         counts: dict[str, list[int]] = {}
+        start, end, pairs = self._pairs(conversation_id, _written(since), _written(until), 1 if body else buckets)
+        if body and start and end:
+            counts = self._with_text(conversation_id, body, by, _edges(int(start), int(end), buckets))
+        else:
+            for (kind, source), numbers in pairs.items():
+                if body is None or kind == "MessageEvent":
+                    name = kind if by == "kind" else source
+                    counts[name] = _added(counts[name], numbers) if name in counts else numbers
+        return _histogram(start, end, buckets, _bounded(counts))
+
+    def _pairs(
+        self, conversation_id: ConversationId, start: str, end: str, buckets: int
+    ) -> tuple[str, str, dict[tuple[str, str], list[int]]]:
+        """The window, and the numbers of each pair of kind and source. Raises ConversationNotFound."""
+        pairs: dict[tuple[str, str], list[int]] = {}
         following = ""
         while True:
             args = [start, end, buckets, following]
@@ -61,20 +80,36 @@ class Histograms:
                 raise ConversationNotFound
             *words, found = reply
             start, end, following = (word.decode() for word in words)
-            for stored, numbers in zip(found[::2], found[1::2], strict=True):
-                name = _name(stored.decode(), by)
-                counts[name] = _added(counts[name], numbers) if name in counts else numbers
+            pairs |= zip(map(_pair, found[::2]), found[1::2], strict=True)
             if not following:
-                return _histogram(start, end, buckets, _bounded(counts))
+                return start, end, pairs
+
+    def _with_text(
+        self, conversation_id: ConversationId, body: str, by: str, edges: list[float]
+    ) -> dict[str, list[int]]:
+        """The numbers of messages with a text between edges, by name."""
+        counts: dict[str, list[int]] = {}
+        needle, empty = fold(body), [0] * (len(edges) - 1)
+        for chunk in self._text.chunks(conversation_id):
+            for at, source in times(chunk, needle):
+                if edges[0] <= at < edges[-1]:
+                    name = "MessageEvent" if by == "kind" else source
+                    counts.setdefault(name, [*empty])[bisect_right(edges, at) - 1] += 1
+        return counts
 
 
 def _written(time: Micros | None) -> str:
     return "" if time is None else str(time)
 
 
-def _name(pair: str, by: str) -> str:
-    kind, _, source = pair.partition(":")
-    return unquote(kind if by == "kind" else source)
+def _pair(stored: bytes) -> tuple[str, str]:
+    kind, _, source = stored.decode().partition(":")
+    return unquote(kind), unquote(source)
+
+
+def _edges(start: int, end: int, buckets: int) -> list[float]:
+    """Where the buckets begin, and the last one ends: as in `count_over_time.lua`, whole microseconds as scores."""
+    return [float(start - (-number * (end - start) // buckets)) for number in range(buckets + 1)]
 
 
 def _added(*series: list[int]) -> list[int]:

@@ -2,7 +2,8 @@
 
 A request claims its record before it does anything. The claim has a lease: a repeat during the lease is refused, and a
 repeat after the lease, when a worker was killed, is a new attempt with the same seed (`attempts.py`). A lease that ends
-while its request still runs does no harm: what both attempts create has the same ids.
+while its request still runs does no harm: what both attempts create has the same ids. An end that Redis does not
+take at once is sent again, see `late_ends.py`.
 
 Fields of the record of an Idempotency-Key: `fingerprint` (digest of the request), `seed` (of the ids that its attempts
 mint), `token` and `lease` (µs; `0`: released) of the attempt that claimed it last, `later` (`1`: an attempt may have
@@ -14,8 +15,9 @@ from hashlib import sha256
 from uuid import UUID, uuid4
 
 from store.attempts import Attempt
-from store.errors import StoreError
+from store.errors import UNAVAILABLE, StoreError
 from store.keys import IdempotencyKeys
+from store.late_ends import LateEnds
 from store.scripts import Scripts
 
 #: seconds that a record is kept, and that the claim of an attempt keeps repeats away
@@ -75,6 +77,7 @@ class Idempotency:
         """most: records of one client."""
         self._scripts = scripts
         self._most = most
+        self._late = LateEnds(scripts, most_seconds=LEASE)
 
     def begin(self, client: str, key: str, fingerprint: str) -> Attempt | KeptResponse:
         """Claim the record of a key for one attempt, or return the response that the record has. One round trip.
@@ -115,7 +118,11 @@ class Idempotency:
 
     def _end(self, client: str, key: str, attempt: Attempt, outcome: str, *words: str | int) -> None:
         args = [_digest(key), attempt.token, KEPT * 1_000_000, outcome, *words]
-        self._scripts.end_idempotency_claim([_root(client)], args)
+        try:
+            self._scripts.end_idempotency_claim([_root(client)], args)
+        except UNAVAILABLE:
+            self._late.add(_root(client), args)
+            raise
 
 
 def _digest(text: str) -> str:

@@ -117,7 +117,8 @@ class Inbox:
     def page(
         self, filters: Filter, *, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[PendingAction], Cursor | None]:
-        """Pending actions by when they began to wait, and the next page's cursor. Each is what its conversation says.
+        """Pending actions by when they began to wait, those of a batch as in its log, and the next page's cursor.
+        Each is what its conversation says.
 
         Two round trips, whatever the number of pending actions; with filters 2 * MOST_CHUNKS at most. A wrong entry is
         left out and its conversation settled. Filters and PAGE_BYTES of events may end a page before its limit: it is
@@ -194,13 +195,16 @@ class Inbox:
         """The entries that one script finds, and the cursor of the next one."""
         scan = SCAN_CHUNK if any(word != "" for word in filters.words()) else most + 1
         order = "desc" if descending else "asc"
-        args = [filters.conversation_id or "", order, most, min(scan, SCAN_CHUNK), *(start or ("", ""))]
+        args = [filters.conversation_id or "", order, most, min(scan, SCAN_CHUNK), *(start or ("", "", ""))]
         following, page = self._scripts.page_pending_actions([ApprovalKeys.root], [*args, *filters.words()])
         entries = [
             Entry(*_member(member), Micros(int(at)), json.loads(item))
             for member, at, item in zip(page[::3], page[1::3], page[2::3], strict=True)
         ]
-        return entries, (Micros(int(following[0])), following[1].decode()) if following else None
+        if not following:
+            return entries, None
+        at, member, seq = following
+        return entries, (Micros(int(at)), member.decode(), int(seq))
 
     def _note(self, conversation_id: ConversationId) -> bool:
         """Note what a conversation has come to; True if more audit entries follow, and nobody has noted a later state,

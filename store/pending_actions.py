@@ -17,8 +17,8 @@ from wire import ConversationId, Micros, parse_json, utc_time
 _UNKNOWN_SIZE = 1024 * 1024
 
 
-#: the cursor of a page: when its first action began to wait, and "CONVERSATION ACTION"
-Cursor = tuple[Micros, str]
+#: the cursor of a page: when its first action began to wait, "CONVERSATION ACTION", and its seq in its log
+Cursor = tuple[Micros, str, int]
 
 
 class Entry(NamedTuple):
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     @property
     def cursor(self) -> Cursor:
         """The cursor of a page that begins with it."""
-        return self.at, f"{self.conversation_id} {self.action_id}"
+        return self.at, f"{self.conversation_id} {self.action_id}", int(self.item["seq"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,15 +77,27 @@ def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[
     The needle is `fold`ed text, and not empty.
     """
     wanted = None if source is None else _source(source)
-    hit = chunk.find(needle)
-    while hit >= 0:
-        start = chunk.rfind(_RECORD, 0, hit) + 1
-        time = start + _SEQ_DIGITS
-        name = time + _TIME_DIGITS
+    for start, name in _records(chunk, needle):
         if wanted is None or chunk[name : chunk.index(_TEXT, name)] == wanted:
             digits = chunk[start:name].translate(_TO_DIGITS)
             at = int(digits[_SEQ_DIGITS:], 8) - _TIME_OFFSET
             yield Position(float(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
+
+
+def times(chunk: bytes, needle: bytes) -> Iterator[tuple[float, str]]:
+    """The time, as in a Position, and the source of each message of a chunk whose text contains the needle."""
+    for start, name in _records(chunk, needle):
+        digits = chunk[start + _SEQ_DIGITS : chunk.index(_TEXT, name)].translate(_TO_DIGITS)
+        source = bytes(int(digits[i : i + 3], 8) for i in range(_TIME_DIGITS, len(digits), 3))
+        yield float(int(digits[:_TIME_DIGITS], 8) - _TIME_OFFSET), source.decode()
+
+
+def _records(chunk: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
+    """Where the record of each message that contains the needle begins, and where its source does."""
+    hit = chunk.find(needle)
+    while hit >= 0:
+        start = chunk.rfind(_RECORD, 0, hit) + 1
+        yield start, start + _SEQ_DIGITS + _TIME_DIGITS
         following = chunk.find(_RECORD, hit)
         if following < 0:
             return

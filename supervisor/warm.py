@@ -4,9 +4,13 @@ Every supervisor does, and one script decides, so however many hosts there are, 
 specs of the supervisor that has begun last hold: one with other specs fills nothing, and ends nothing.
 """
 
+import logging
+
 from specs import Spec, Specs
 from store import Store
 from store.warm import Pool
+
+log = logging.getLogger("supervisor")
 
 
 def pool_of(spec: Spec) -> Pool:
@@ -21,6 +25,7 @@ class WarmPools:
         self._store = store
         self._pools = [pool_of(spec) for spec in specs.all if spec.warm]
         self._is_declared = False
+        self._told: set[str] = set()  #: specs of which the log says that another supervisor's hold
 
     def fill(self) -> None:
         """Start what is missing; the first call also ends what the specs no longer keep."""
@@ -31,3 +36,10 @@ class WarmPools:
             outcome = self._store.warm.fill(pool)
             if outcome == "undeclared":  # the store has lost its data
                 self._is_declared = False
+            elif outcome == "other" and pool.spec_id not in self._told:
+                self._told.add(pool.spec_id)
+                log.warning(
+                    "The warm sandboxes of spec %s are kept by a supervisor that began later, on which the spec or a "
+                    "variable that it names with {env:…} has another value: this one fills none of them",
+                    pool.spec_id,
+                )

@@ -63,6 +63,7 @@ def test_imports_point_one_way(room):
                 "lifeline",
                 "masking",
                 "otel",
+                "program",
                 "restarts",
                 "tallies",
             )

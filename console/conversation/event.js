@@ -114,7 +114,8 @@ export function lookOf(event) {
   return (KINDS[kindOf(event)] ?? OTHER).look;
 }
 
-function Label({ event }) {
+/** How an event is called. */
+export function Label({ event }) {
   const kind = kindOf(event);
   if (kind === "MessageEvent") return event.sender || { user: "Person", agent: "Agent" }[event.source] || "Environment";
   if (kind === "ActionEvent") return html`<code><${Text} text=${String(event.tool_name ?? "").slice(0, 200)} /></code>`;
@@ -123,13 +124,15 @@ function Label({ event }) {
   return KINDS[kind]?.label ?? html`<${Text} text=${kind.slice(0, 200)} />`;
 }
 
-function Head({ event }) {
+/** onFork(): undefined where no fork is offered. */
+function Head({ event, onFork }) {
   const code = event.observation?.exit_code;
   const isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span>
     ${Number.isInteger(code) && html`<span class=${isFailed ? "high" : "muted"}>exit code ${code}</span>`}
     ${isFailed && !Number.isInteger(code) && html`<span class="high">failed</span>`}
+    ${onFork && html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>`}
     <${Time} at=${event.timestamp} />
   </div>`;
 }
@@ -139,16 +142,17 @@ function Body({ event, results = [] }) {
   return html`<div class="body"><${Show} event=${event} results=${results} /></div>`;
 }
 
-/** A row of the timeline. It is drawn again only when another event is in it, as there are hundreds. */
+/** A row of the timeline. It is drawn again only when another event is in it, as there are hundreds. onFork(row). */
 export class Row extends Component {
   shouldComponentUpdate(next) {
     return next.row !== this.props.row || next.isFocus !== this.props.isFocus || next.waits !== this.props.waits;
   }
 
-  render({ row: { event, results }, isFocus, waits }) {
+  render({ row, isFocus, waits, onFork }) {
+    const { event, results } = row;
     const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
-    return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)}>
-      <${Head} event=${event} /><${Body} event=${event} results=${results} />
+    return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)} tabindex="-1">
+      <${Head} event=${event} onFork=${onFork && (() => onFork(row))} /><${Body} event=${event} results=${results} />
       ${waits && html`<p class="waits">Waits for a decision</p>`}
     </li>`;
   }

@@ -4,14 +4,14 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { Dialog, Question } from "../parts/dialog.js";
-import { attempt, tell } from "../parts/notices.js";
+import { Question } from "../parts/dialog.js";
+import { attempt } from "../parts/notices.js";
 import { CONVERSATION, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Export } from "./export.js";
 
 /** Characters of a title at most. */
-const MOST_TITLE = 200;
+export const MOST_TITLE = 200;
 
 function Title({ record, onDone }) {
   const [text, setText] = useState(null);
@@ -39,33 +39,6 @@ function Title({ record, onDone }) {
   </form>`;
 }
 
-function Fork({ record, onClose }) {
-  const [title, setTitle] = useState(`Fork of ${record.title || "a conversation"}`.slice(0, MOST_TITLE));
-  const [isBusy, setBusy] = useState(false);
-  const fork = async (event) => {
-    event.preventDefault();
-    setBusy(true);
-    const copy = await attempt(() =>
-      call("POST /api/conversations/{conversation_id}/fork", { path: { conversation_id: record.id }, body: { title: title.trim() || null } }),
-    );
-    setBusy(false);
-    if (!copy) return;
-    onClose();
-    tell("This is the fork. The other conversation stays as it was.");
-    go("conversations", copy.id);
-  };
-  return html`<${Dialog} title="Fork the conversation" onClose=${onClose}>
-    <form onSubmit=${fork}>
-      <p>A fork has a copy of all events and goes its own way. In a sandbox its agent copies it too.</p>
-      <label>Title of the fork <input autofocus data-testid="fork-title" maxlength=${MOST_TITLE} value=${title} onInput=${(event) => setTitle(event.target.value)} /></label>
-      <footer>
-        <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
-        <button type="submit" data-testid="yes" aria-busy=${isBusy} disabled=${isBusy}>Fork</button>
-      </footer>
-    </form>
-  <//>`;
-}
-
 function Deletion({ record, onClose }) {
   const remove = async () => {
     const done = await attempt(
@@ -80,19 +53,17 @@ function Deletion({ record, onClose }) {
   <//>`;
 }
 
-/** record: the conversation. number: of its pending actions. total: of its events. */
-export function Heading({ record, number, total, isOpen, onDetails, onDone }) {
-  const [asks, setAsks] = useState("");
-  const close = () => setAsks("");
+/** record: the conversation. number: of its pending actions. total: of its events. onFork(): asks about a fork of all. */
+export function Heading({ record, number, total, isOpen, onDetails, onFork, onDone }) {
+  const [isAsking, setAsking] = useState(false);
   return html`<header class="heading">
     <div class="title"><${Title} record=${record} onDone=${onDone} /><${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
     <div class="actions">
-      ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${() => setAsks("fork")}>Fork</button>`}
+      ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
       <${Export} record=${record} total=${total} />
-      ${may("admin") && html`<button type="button" class="quiet" data-testid="delete" onClick=${() => setAsks("delete")}>Delete</button>`}
+      ${may("admin") && html`<button type="button" class="quiet" data-testid="delete" onClick=${() => setAsking(true)}>Delete</button>`}
       <button type="button" class="quiet" data-testid="details" aria-expanded=${isOpen} aria-controls="details" onClick=${onDetails}>Details</button>
     </div>
-    ${asks === "fork" && html`<${Fork} record=${record} onClose=${close} />`}
-    ${asks === "delete" && html`<${Deletion} record=${record} onClose=${close} />`}
+    ${isAsking && html`<${Deletion} record=${record} onClose=${() => setAsking(false)} />`}
   </header>`;
 }

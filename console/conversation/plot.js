@@ -104,13 +104,14 @@ export default function Plot({ id, filters, total, onChange, onJump }) {
   const [by, setBy] = useState("kind");
   const element = useRef(null);
   const width = useWidth(element);
-  const { timestamp__gte, timestamp__lt } = filters;
-  const { found, error, again } = useHistogram(id, { by, timestamp__gte, timestamp__lt }, total, width);
+  const { body, timestamp__gte, timestamp__lt } = filters;
+  const { found, error, again } = useHistogram(id, { by, body, timestamp__gte, timestamp__lt }, total, width);
   useChart(element, found, width, (from, to) => onChange({ timestamp__gte: from, timestamp__lt: to }), onJump);
   const reset = () => onChange({ timestamp__gte: "", timestamp__lt: "" });
-  const words = found?.total ? `${found.total.toLocaleString("en")} events from ${exact(found.from)} to ${exact(found.to)}` : "No events in this time";
+  const words = found?.total ? `${found.total.toLocaleString("en")} ${body ? `messages with “${body}”` : "events"} from ${exact(found.from)} to ${exact(found.to)}` : body ? "No message in this time has the text" : "No events in this time";
   return html`<figure class="plot" data-testid="plot" aria-label="Events over time">
     <div class="canvas" ref=${element} role="img" aria-label=${words}></div>
+    ${found && !found.total && html`<p class="muted none">${words}</p>`}
     ${error && !found && html`<${Failure} error=${error} again=${again} />`}
     <figcaption>
       <label>By <select aria-label="Series of the plot" data-testid="plot-by" value=${by} onChange=${(event) => setBy(event.target.value)}>

@@ -5,6 +5,11 @@ export function kindOf(event) {
   return String(event.kind).split(".").at(-1);
 }
 
+/** The last event of a row: a fork from the row ends with it, so that no call lacks its result. */
+export function lastOf({ event, results }) {
+  return results.at(-1) ?? event;
+}
+
 /** The rows of events: {event, results}. before: the rows that were shown, of which those that are the same are kept. */
 export function rowsOf(events, before = []) {
   const rows = [], byAction = new Map(), byCall = new Map();

@@ -1,12 +1,12 @@
 // The timeline: the rows of the window, which follow the end of the log until the person scrolls away from it.
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { Empty, Failure } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Row } from "./event.js";
-import { rowsOf } from "./rows.js";
+import { lastOf, rowsOf } from "./rows.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
 const AT_END = 48, NEAR = 1_600;
@@ -25,6 +25,16 @@ function anchorOf(box) {
     else low = middle + 1;
   }
   return rows.length ? { row: rows[low], top: rows[low].getBoundingClientRect().top } : null;
+}
+
+/** Move the focus to the row after or before the one that has it, at first to the one that is first in view. */
+function step(box, by) {
+  const rows = [...box.querySelectorAll("li.event")], at = rows.indexOf(focusedIn(box));
+  (at < 0 ? anchorOf(box)?.row : rows[at + by])?.focus();
+}
+
+function focusedIn(box) {
+  return box.contains(document.activeElement) ? document.activeElement.closest("li.event") : null;
 }
 
 /** Fetches what comes next where the person is near an edge. */
@@ -95,8 +105,9 @@ function isIn({ event, results }, id) {
   return id !== null && (event.id === id || results.some((result) => result.id === id));
 }
 
-/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now. */
-export function Timeline({ log, waiting, writing, isFiltered, onReset }) {
+/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now. onFork(event): undefined
+ * where no fork is offered; without an event the fork is of all. */
+export function Timeline({ log, waiting, writing, isFiltered, onReset, onFork }) {
   const state = useStore(log.state);
   const rows = useRef([]);
   const { box, onScroll } = useSteadyScroll(log, state);
@@ -106,7 +117,18 @@ export function Timeline({ log, waiting, writing, isFiltered, onReset }) {
     if (state.newer) log.newest();
     else log.state.set({ ...state, unseen: 0, focus: null });
   };
-  useShortcuts({ G: { label: "Go to the newest event", run: toEnd } });
+  const forkRow = useMemo(() => onFork && ((row) => onFork(lastOf(row))), [onFork]);
+  const fork = () => {
+    const at = [...box.current.querySelectorAll("li.event")].indexOf(focusedIn(box.current));
+    if (at < 0) onFork();
+    else forkRow(rows.current[at]);
+  };
+  useShortcuts({
+    J: { label: "Choose the next event", run: () => step(box.current, 1) },
+    K: { label: "Choose the event before", run: () => step(box.current, -1) },
+    ...(onFork && { f: { label: "Fork the conversation, from the chosen event where one is", run: fork } }),
+    G: { label: "Go to the newest event", run: toEnd },
+  });
   const isEmpty = !state.events.length && !state.loading && !state.error;
   return html`<div class="timeline-frame">
     <section class="timeline" data-testid="timeline" ref=${box} onScroll=${onScroll} tabindex="0" aria-label="Timeline" aria-busy=${state.loading === "newest"}>
@@ -114,7 +136,7 @@ export function Timeline({ log, waiting, writing, isFiltered, onReset }) {
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
         <ol>
-          ${rows.current.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${isIn(row, state.focus)} waits=${waiting.has(row.event.id)} />`)}
+          ${rows.current.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${isIn(row, state.focus)} waits=${waiting.has(row.event.id)} onFork=${forkRow} />`)}
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

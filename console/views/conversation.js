@@ -12,6 +12,7 @@ import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
 import { Filters, filtersOf } from "../conversation/filters.js";
+import { Fork } from "../conversation/fork.js";
 import { Heading } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts } from "../conversation/prompts.js";
@@ -63,6 +64,8 @@ export default function View({ place: { id, query } }) {
   const record = useStore(feed.record), total = useStore(feed.total), fault = useStore(feed.fault), gone = useStore(feed.gone);
   const writing = useStore(feed.writing), all = useStore(pending);
   const [isOpen, setOpen] = useState(innerWidth >= WIDE);
+  const [forked, setForked] = useState(null);
+  const fork = useMemo(() => may("write") ? (event) => setForked({ event }) : undefined, [may("write")]);
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
@@ -73,13 +76,14 @@ export default function View({ place: { id, query } }) {
   const reset = () => setQuery({});
   const isFiltered = Object.values(filtersOf(query)).some(Boolean);
   return html`<div class=${`conversation${isOpen ? " detailed" : ""}`}>
-    <${Heading} record=${record} number=${items.length} total=${total} isOpen=${isOpen} onDetails=${() => setOpen(!isOpen)} onDone=${refresh} />
+    <${Heading} record=${record} number=${items.length} total=${total} isOpen=${isOpen} onDetails=${() => setOpen(!isOpen)} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
       <${Filters} id=${id} log=${log} total=${total} query=${query} />
-      <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${isFiltered ? "" : writing} isFiltered=${isFiltered} onReset=${reset} />
+      <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${isFiltered ? "" : writing} isFiltered=${isFiltered} onReset=${reset} onFork=${fork} />
       <${Prompts} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${record.execution_status} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${isOpen && html`<${Details} record=${record} total=${total} onDone=${refresh} />`}
+    ${forked && html`<${Fork} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
   </div>`;
 }

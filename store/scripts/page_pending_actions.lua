@@ -1,76 +1,105 @@
--- page_pending_actions: one page of the index of pending actions, from a cursor on, by when they began to wait. The index
--- alone decides which entries pass the filters.
+-- page_pending_actions: one page of the index of pending actions, from a cursor on, by when they began to wait. Those of
+-- one conversation that began together are in the order of its log. The index alone decides which entries pass the filters.
 -- KEYS  1 approvals root, {approvals}
 -- ARGV  1 conversation id ("" all)   2 "asc" | "desc"   3 most entries to return
 --       4 entries to scan, at most 1,000, with the next page's first
---       5 cursor: time in µs ("" from the end of the order)   6 cursor: "CONVERSATION ACTION"
---       then the filters, "" for none: 7 tool   8 risk   9 since   10 before, µs
--- Returns  {cursor of the next page: {time, member}, empty where there is none, {member, time in µs, item as JSON, …}};
+--       5 cursor: time in µs ("" from the end of the order)   6 cursor: "CONVERSATION ACTION"   7 cursor: seq of the action
+--       then the filters, "" for none: 8 tool   9 risk   10 since   11 before, µs
+-- Returns  {cursor of the next page: {time, member, seq}, empty where there is none, {member, time in µs, item as JSON, …}};
 --          a member is as in ARGV 6
--- Cost  O(log² a + l): a pending actions in all, l entries scanned
+-- Cost  O(log² a + l + t): a pending actions in all, l entries scanned, t those that began together with the first or last
 -- Idempotent  reads only
 -- include: _rank.lua
 local root = KEYS[1]
-local conversation, order, most, scan, cursor, cursor_member, tool, risk, since, before = unpack(ARGV)
+local conversation, order, most, scan, cursor, cursor_member, cursor_seq, tool, risk, since, before = unpack(ARGV)
 local key, ascending = root .. ':waiting', order == 'asc'
 most, scan = tonumber(most), tonumber(scan)
-since, before = tonumber(since) or -math.huge, tonumber(before) or math.huge
+local since_at, before_at = tonumber(since) or -math.huge, tonumber(before) or math.huge
+
+local function entry(member, at, seq)
+  return {member = member, of = string.match(member, '^%S+'), at = tonumber(at), seq = tonumber(seq)}
+end
 
 local function is_before(one, other)
-  if one.at ~= other.at then return (one.at < other.at) == ascending end
-  return one.member ~= other.member and (one.member < other.member) == ascending
+  for _, name in ipairs({'at', 'of', 'seq', 'member'}) do
+    if one[name] ~= other[name] then return (one[name] < other[name]) == ascending end
+  end
+  return false
+end
+
+-- The ranks of the first entry that began together with one, and of the one after the last: they stand side by side, by id.
+local function together(one)
+  local at = string.format('%.0f', one.at)
+  local first, after = rank(key, at, one.of .. ' ', false), rank(key, at, one.of .. '!', false)
+  if ascending then return first, after end
+  local all = redis.call('ZCARD', key)
+  return all - after, all - first
+end
+
+local function append(found, first, last)
+  local words = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, first, last, 'WITHSCORES')
+  for i = 1, #words, 2 do found[#found + 1] = entry(words[i], words[i + 1]) end
 end
 
 -- Those of one conversation: MAX_PENDING_ACTIONS at most.
 local function of_conversation()
-  local found, first = {}, cursor ~= '' and {at = tonumber(cursor), member = cursor_member}
+  local found = {}
   for _, action in ipairs(redis.call('SMEMBERS', root .. ':of:' .. conversation)) do
     local member = conversation .. ' ' .. action
-    local one = {member = member, at = tonumber(redis.call('ZSCORE', key, member) or 0)}
-    if not (first and is_before(one, first)) then found[#found + 1] = one end
+    found[#found + 1] = entry(member, redis.call('ZSCORE', key, member) or 0)
   end
-  table.sort(found, is_before)
   return found
 end
 
+-- As many as are to be scanned, and all that began together with the cursor or with the last one.
 local function of_all()
-  local start
-  if ascending then
-    start = cursor ~= '' and rank(key, cursor, cursor_member, false) or 0
-    if ARGV[9] ~= '' then start = math.max(start, redis.call('ZCOUNT', key, '-inf', '(' .. ARGV[9])) end
-  else
-    start = cursor ~= '' and redis.call('ZCARD', key) - rank(key, cursor, cursor_member, true) or 0
-    if ARGV[10] ~= '' then start = math.max(start, redis.call('ZCOUNT', key, ARGV[10], '+inf')) end
+  local found, start, after = {}, 0, 0
+  if cursor ~= '' then start, after = together(entry(cursor_member, cursor)) end
+  local count = scan + after - start
+  if ascending and since ~= '' then
+    start = math.max(start, redis.call('ZCOUNT', key, '-inf', '(' .. since))
+  elseif not ascending and before ~= '' then
+    start = math.max(start, redis.call('ZCOUNT', key, before, '+inf'))
   end
-  local found = {}
-  local words = redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, start, start + scan - 1, 'WITHSCORES')
-  for i = 1, #words, 2 do found[#found + 1] = {member = words[i], at = tonumber(words[i + 1])} end
+  append(found, start, start + count)
+  local last, following = found[count], found[count + 1]
+  if following and last and last.at == following.at and last.of == following.of then
+    local _, beyond = together(last)
+    append(found, start + count + 1, beyond - 1)
+  end
   return found
 end
 
-local found, members = conversation == '' and of_all() or of_conversation(), {}
-if #found == 0 then return {{}, {}} end
-for i = 1, math.min(#found, scan) do members[i] = found[i].member end
-local items = redis.call('HMGET', root .. ':items', unpack(members))
+local found = conversation == '' and of_all() or of_conversation()
+for first = 1, #found, 1000 do
+  local last, members = math.min(first + 999, #found), {}
+  for i = first, last do members[#members + 1] = found[i].member end
+  for place, item in ipairs(redis.call('HMGET', root .. ':items', unpack(members))) do
+    local one = found[first + place - 1]
+    one.json, one.item = item, item and cjson.decode(item) or {}
+    one.seq = one.item.seq or 0
+  end
+end
+table.sort(found, is_before)
 
-local function passes(i)
-  local at = found[i].at
-  if not items[i] or at < since or at >= before then return false end
-  if tool == '' and risk == '' then return true end
-  local item = cjson.decode(items[i])
-  return (tool == '' or item.tool == tool) and (risk == '' or item.risk == risk)
+local function passes(one)
+  return one.json and one.at >= since_at and one.at < before_at
+    and (tool == '' or one.item.tool == tool) and (risk == '' or one.item.risk == risk)
 end
 
-local page, following = {}, {}
-for i, one in ipairs(found) do
-  if (ascending and one.at >= before) or (not ascending and one.at < since) then break end
-  local is_match = i <= #members and passes(i)
-  if i >= scan or (is_match and #page == 3 * most) then
-    following = {string.format('%.0f', one.at), one.member}
-    break
-  end
-  if is_match then
-    page[#page + 1], page[#page + 2], page[#page + 3] = one.member, string.format('%.0f', one.at), items[i]
+local page, following, scanned = {}, {}, 0
+local first = cursor ~= '' and entry(cursor_member, cursor, cursor_seq)
+for _, one in ipairs(found) do
+  if not (first and is_before(one, first)) then
+    if (ascending and one.at >= before_at) or (not ascending and one.at < since_at) then break end
+    scanned = scanned + 1
+    if scanned >= scan or (passes(one) and #page == 3 * most) then
+      following = {string.format('%.0f', one.at), one.member, string.format('%d', one.seq)}
+      break
+    end
+    if passes(one) then
+      page[#page + 1], page[#page + 2], page[#page + 3] = one.member, string.format('%.0f', one.at), one.json
+    end
   end
 end
 return {following, page}

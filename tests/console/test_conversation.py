@@ -179,7 +179,19 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
     browser.find("event-act")
     browser.find("pending-act")
 
-    changes = ["composer", "send", "edit-title", "fork", "delete", "policy", "tag", "add-tag", "approve", "reject"]
+    changes = [
+        "composer",
+        "send",
+        "edit-title",
+        "fork",
+        "fork-here",
+        "delete",
+        "policy",
+        "tag",
+        "add-tag",
+        "approve",
+        "reject",
+    ]
     assert [name for name in changes if browser.all(name)] == []
     browser.find("export")
 

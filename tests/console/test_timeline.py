@@ -213,3 +213,16 @@ def test_the_plot_shows_all_events_and_a_stretch_of_it_filters(browser, server):
     browser.says("1,000", "match-count")
     Select(browser.find("plot-by")).select_by_value("source")
     browser.says("user 1,000", "plot")
+
+
+def test_the_plot_counts_the_messages_that_have_the_text_of_the_filter(browser, server):
+    identity = conversation(server, message("one", 0, text="deploy it"), message("two", 5), action("act", 9))
+    browser.open(f"conversations/{identity}")
+    browser.says("ActionEvent 1", "plot")
+
+    browser.find("filter-text").send_keys("DEPLOY")
+    browser.says("MessageEvent 1", "plot")
+    assert "ActionEvent" not in browser.text("plot")
+    browser.find("filter-text").send_keys("ment")
+
+    browser.says("No message in this time has the text", "plot")

@@ -1,0 +1,28 @@
+"""How a command of this server ends."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+#: the exit status that a shell shows for a program that SIGPIPE ended
+READER_GONE = 128 + signal.SIGPIPE
+
+
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Run a command and exit with the status that it returns; with READER_GONE, without a word, where the reader of its
+    output has ended, as `| head` does.
+
+    SIGPIPE stays ignored: it would also end a command whose store closes a connection.
+    """
+    try:
+        try:
+            status = main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer goes nowhere: else the interpreter reports it at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = READER_GONE
+    sys.exit(status)
