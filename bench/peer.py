@@ -24,10 +24,10 @@ from redis import Redis
 from bench import baseline, corpus, load, servers
 from bench.measure import Effort, Row, in_turn
 from bench.sockets import Listener
-from examples.openhands_agent import VENV
 from wire import ConversationId, Event, read_event
 
-_RECORDED = Path(__file__).parent.parent / "tests" / "recorded" / "never_confirm.events.jsonl"
+_ROOT = Path(__file__).parent.parent
+_RECORDED = _ROOT / "tests" / "recorded" / "never_confirm.events.jsonl"
 
 #: requests under way at once; conversations of the list; sockets, and messages that they wait for in one measurement
 _CONNECTIONS, _LISTED, _SOCKETS, _MESSAGES = 8, 20, 10, 20
@@ -51,7 +51,9 @@ class _Side:
 
 def program() -> str | None:
     """The peer's program; None where it is not installed."""
-    return shutil.which(os.environ.get("OPENHANDS_AGENT_SERVER") or str(VENV / "bin" / "agent-server"))
+    return shutil.which(
+        os.environ.get("OPENHANDS_AGENT_SERVER") or str(_ROOT / ".venv-openhands" / "bin" / "agent-server")
+    )
 
 
 def version() -> str:
