@@ -42,11 +42,7 @@ SPEC = """\
 [[spec]]
 id = "openhands"
 created_at = 2026-11-21T00:00:00Z
-command = [
-  "{{PROJECT}}/.venv-openhands/bin/agent-server", "--host", "127.0.0.1", "--port", "{{AGENT_SERVER}}",
-  # The tools of its conversations, so that the first one does not wait for them.
-  "--import-modules", "{modules}",
-]
+command = ["{{PROJECT}}/.venv-openhands/bin/agent-server", "--host", "127.0.0.1", "--port", "{{AGENT_SERVER}}"]
 readable = {readable}
 # warm = 2     two of them run before anybody asks: a new conversation waits for no start of a sandbox
 idle_pause_seconds = 1200
@@ -62,7 +58,7 @@ id = "openhands-docker"
 created_at = 2026-11-21T00:00:00Z
 runtime = "docker"
 image = "ghcr.io/openhands/agent-server:1.58.0-python"
-command = ["--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}", "--import-modules", "{modules}"]
+command = ["--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
 working_dir = "/workspace"
 idle_pause_seconds = 1200
 idle_stop_seconds = 3600
@@ -82,9 +78,6 @@ OH_PRELOAD_TOOLS = "0"
 OPENHANDS_SUPPRESS_BANNER = "1"
 LITELLM_LOCAL_MODEL_COST_MAP = "True"
 """
-
-#: of the tools below
-MODULES = "openhands.tools.terminal,openhands.tools.file_editor,openhands.tools.task_tracker"
 
 CONVERSATION = """\
 [spec.conversation]
@@ -151,7 +144,7 @@ def specs(library: str) -> str:
     """The file of the specs. library: the folder of the Python's library, which a sandbox must be able to read."""
     is_seen = library == "/usr" or library.startswith("/usr/")  # as every sandbox sees it
     readable = json.dumps([str(VENV), *([] if is_seen else [library])])
-    return SPEC.format(readable=readable, modules=MODULES, environment=ENVIRONMENT, conversation=CONVERSATION)
+    return SPEC.format(readable=readable, environment=ENVIRONMENT, conversation=CONVERSATION)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 -- KEYS  1 root of the notifications
 -- ARGV  1 id of the target   2 token of the lease   3 its length, ms
 -- Returns  {place of the message in the queue, its id, its body, sealed, now in µs, failed tries before,
---           W3C traceparent ("" none)}
+--          W3C traceparent, empty where it has none}
 --          | false: none is due, another supervisor has the lease, or the target wants no more
 -- Cost  O(1)
 -- Idempotent  by the token
