@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +20,7 @@ from bench import (
     memory,
     notifications,
     pages,
+    peer,
     report,
     rests,
     sandboxes,
@@ -32,6 +34,7 @@ from bench.measure import QUICK, Effort
 _SUBJECTS = {
     "count": count.rows,
     "pages": pages.rows,
+    "peer": peer.rows,
     "histogram": histogram.rows,
     "keys": keys.rows,
     "body": body.rows,
@@ -74,10 +77,12 @@ def main() -> int:
     effort, rows, found = QUICK if given.quick else Effort(), [], []
     for name in given.subjects or known:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
+        began = time.monotonic()
         if name in _SUBJECTS:
             rows += _SUBJECTS[name](effort)
         else:
             found.append(_CURVES[name](effort))
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     measured_on["load after"] = report.load()
     print("\n\n".join([*([report.table(rows)] if rows else []), *map(report.points, found)]))
     if given.json:

@@ -45,6 +45,11 @@ def conversation(random: Random) -> ConversationId:
     return ConversationId(_uuid(random))
 
 
+def time_of(number: int) -> str:
+    """The time of an event of that number, naive UTC text."""
+    return event_time(Micros(FIRST + number * STEP))
+
+
 def fill(redis_url: str, conversation_id: ConversationId, events: Iterable[Event]) -> None:
     """Append events in large batches."""
     store, left = open_store(redis_url), iter(events)

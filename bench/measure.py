@@ -33,6 +33,7 @@ class Effort:
     crowd: int = 1_000
     good_requests: int = 500
     units: int = 10_000
+    peer_log: int = 50_000
     # of the curves: what they are measured at, requests of one measurement, and events that are appended in one
     logs: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     texts: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
@@ -69,6 +70,7 @@ QUICK = Effort(
     crowd=20,
     good_requests=30,
     units=200,
+    peer_log=1_000,
     logs=(100, 1_000),
     texts=(20, 200),
     batch_sizes=(1, 10),
@@ -91,6 +93,7 @@ class Row:
     detail: str
     least: float | None = None
     most: float | None = None
+    peer: tuple[float, float] | None = None  #: its figure, and how many times as fast ours is
     raw: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -138,6 +141,37 @@ class Rounds:
     @property
     def raw(self) -> dict[str, Any]:
         return {"ours": self.ours, "theirs": self.theirs}
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The figures of several sides, round by round, in the same unit."""
+
+    sides: list[list[float]]
+
+    @property
+    def medians(self) -> list[float]:
+        return [median(side) for side in self.sides]
+
+    def ratio(self, one: int, other: int) -> float:
+        """The median of the rounds' ratios of two sides."""
+        return median(a / b for a, b in zip(self.sides[one], self.sides[other], strict=True))
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """The figures by the names of the sides, as far as there are sides."""
+        return dict(zip(names, self.sides, strict=False))
+
+
+def in_turn(rounds: int, *sides: Callable[[], float]) -> Turns:
+    """Measure all sides in turn, another one first in each round; one round before does not count."""
+    results: list[list[float]] = [[] for _ in sides]
+    for measure in sides:
+        measure()
+    for number in range(rounds):
+        for at in range(len(sides)):
+            side = (number + at) % len(sides)
+            results[side].append(sides[side]())
+    return Turns(results)
 
 
 def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Rounds:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 from redis import Redis
 
-from bench import plot, servers
+from bench import peer, plot, servers
 from bench.measure import Curve, Row
 
 _ROOT = Path(__file__).parent.parent
@@ -58,6 +58,11 @@ How each is measured (`bench/`):
   its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
 * **warm**: one start after the other, each when the pool is full again; from the client's request to its poll that
   finds the start task READY, a poll every 2 ms. Pauses and resumes are of one sandbox, likewise.
+* **peer**: the published OpenHands agent server, as `make openhands` installs it, on this machine beside ours and the
+  bare view, each in turn in every round: 8 connections, and the same requests to both. Its log has one file for each
+  event, ours is in Redis; both have the recorded conversation again and again, as many events, in the same order. It is
+  one process; ours has one worker. A message is a whole request of a client, `run` false, and no agent runs in either.
+  Where it is not installed, its rows are absent and the line above says so.
 * **keys**: as count; a key that an admin made against a server that needs none.
 * **sandboxes** and **rests**: of the bundled spec, started by a supervisor of the run's own. What stands beside is the
   same agent server as a bare process, started the same number at once.
@@ -92,6 +97,7 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "redis": redis_version,
         "redis-py": version("redis"),
+        "peer": peer.version(),
         **{name: version(name) for name in ("flask", "flask-smorest", "gunicorn", "gevent")},
     }
 
@@ -103,10 +109,16 @@ def load() -> str:
 
 def table(rows: list[Row]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| what | measured | target | | figures |", "|---|---:|---:|---|---|"]
+    lines = ["| what | measured | target | | the peer | figures |", "|---|---:|---:|---|---:|---|"]
     for row in rows:
-        lines.append(f"| {row.what} | {_number(row.value)}{row.unit} | {row.target} | {row.mark} | {row.detail} |")
+        cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, _of_peer(row), row.detail)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _of_peer(row: Row) -> str:
+    """The peer's figure, and how many times as fast ours is."""
+    return f"{_number(row.peer[0])}{row.unit}; ours {_number(row.peer[1])} ×" if row.peer else ""
 
 
 def points(curve: Curve) -> str:
@@ -153,6 +165,7 @@ def write_json(file: Path, rows: list[Row], curves: list[Curve], measured_on: di
                 "most": row.most,
                 "mark": row.mark,
                 "detail": row.detail,
+                "peer": {"value": row.peer[0], "ours_times_as_fast": row.peer[1]} if row.peer else None,
                 "figures": {name: spread(one) for name, one in row.raw.items()},
             }
             for row in rows

@@ -30,7 +30,7 @@ def redis_server(*, durable: bool = False) -> Iterator[str]:
         path = f"{folder}/redis.sock"
         durability = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
         command = [program, "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder, *durability]
-        with _process(command, Path(folder), {}, lambda: _redis_answers(path)):
+        with process(command, Path(folder), {}, lambda: _redis_answers(path)):
             yield f"unix://{path}"
 
 
@@ -51,32 +51,39 @@ def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Itera
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]
     with (
         tempfile.TemporaryDirectory(prefix="bench-gunicorn-") as folder,
-        _process(command, Path(folder), settings, lambda: http_answers(port)),
+        process(command, Path(folder), settings, lambda: http_answers(port)),
     ):
         yield port
 
 
 @contextmanager
-def _process(command: list[str], folder: Path, settings: dict[str, str], answers: Callable[[], bool]) -> Iterator[None]:
+def process(
+    command: list[str],
+    folder: Path,
+    settings: dict[str, str],
+    answers: Callable[[], bool],
+    seconds: float = _START_TIMEOUT,
+) -> Iterator[None]:
+    """A process that ends with the block; its log is in the folder. Raises RuntimeError unless it answers in time."""
     log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
+    with log.open("ab") as output:
+        started = subprocess.Popen(
             command, cwd=_ROOT, env={**os.environ, **settings}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
-        deadline = time.monotonic() + _START_TIMEOUT
+        deadline = time.monotonic() + seconds
         while not answers():
-            if process.poll() is not None or time.monotonic() > deadline:
+            if started.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{' '.join(command)} did not start:\n{log.read_text()}")
             time.sleep(0.05)
         yield
     finally:
-        process.terminate()
+        started.terminate()
         try:
-            process.wait(_STOP_TIMEOUT)
+            started.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            started.kill()
+            started.wait()
 
 
 def free_port() -> int:

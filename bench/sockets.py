@@ -153,6 +153,11 @@ class Listener:
             raise RuntimeError(f"the server closed a socket: {self._unread[:200]!r}")
         self._unread += read
 
+    def wait_for(self, word: bytes) -> None:
+        """Read until an event has this word. Raises TimeoutError."""
+        while not any(word in frame for frame in self._frames()):
+            self._read()
+
     def receive(self, latencies: list[float]) -> bool:
         """Take the bytes that came; True if the last expected event was among them."""
         self._unread += self.socket.recv(262144)

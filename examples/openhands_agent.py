@@ -44,6 +44,7 @@ id = "openhands"
 created_at = 2026-11-21T00:00:00Z
 command = ["{{PROJECT}}/.venv-openhands/bin/agent-server", "--host", "127.0.0.1", "--port", "{{AGENT_SERVER}}"]
 readable = {readable}
+# warm = 2     two of them run before anybody asks: a new conversation waits for no start of a sandbox
 idle_pause_seconds = 1200
 idle_stop_seconds = 3600
 

@@ -41,6 +41,7 @@ class Subject(NamedTuple):
     digest: str = ""
     detail: str = ""
     secrets: Mapping[str, Any] = {}  #: of the conversation: no text shows one
+    trace: str = ""  #: W3C traceparent of the batch that proposed the action; no payload has it
 
 
 def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, approval_link: str | None) -> str:

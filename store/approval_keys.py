@@ -43,7 +43,8 @@ Fields of `conv:{ID}` about approvals: `approvals` (grows with every change of w
 to the next), `decision_id` (id prefix of the request that decided last), `confirmation_seconds` (the conversation's
 own; absent: those of the setting), `decided_trace` (W3C traceparent that the last decision leaves for the agent's
 next batch; absent or "": none), `told.capabilities` (JSON list: what its agent understands of decisions), and in a
-sandbox `delivery_decisions` (JSON list: the decision of each action that its agent may not have received; "" alike).
+sandbox `delivery_decisions` (JSON list: the decision of each action that its agent may not have received; "" alike) and
+`delivery_trace` (W3C traceparent of the last one).
 """
 
 from store.keys import ConversationKeys, ListingKeys, SandboxKeys

@@ -45,6 +45,7 @@ class Delivery(NamedTuple):
     decisions: list[dict[str, Any]]  #: of each action, for an agent that takes them singly; empty: all alike
     age: float  #: seconds since the decision
     awaited: bool  #: whether the conversation waits for a decision, as far as its log says
+    trace: str  #: W3C traceparent of the batch that proposed the actions; empty where it was not traced
 
 
 class Claim(NamedTuple):
@@ -188,8 +189,8 @@ def _agent(words: list[Any]) -> dict[str, Any]:
 
 
 def _delivery(status: str, words: list[str]) -> Delivery:
-    identity, verb, reason, actions, each, age = words
+    identity, verb, reason, actions, each, age, trace = words
     awaited, decisions = status == "waiting_for_confirmation", json.loads(each or "[]")
     return Delivery(
-        identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, int(age) / 1e6, awaited
+        identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, int(age) / 1e6, awaited, trace
     )

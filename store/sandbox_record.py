@@ -5,7 +5,8 @@ its files), `handle` (JSON of the runtime; empty while no processes are there), 
 (its session key, sealed), `session_hash` (SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start`
 (number of its last start of processes), `source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`,
 `crashes` (JSON, µs), `start_after` (µs), `resumes`, `gives_way` (`1`: see `agents/room.py`), `warm` (see `warm.py`),
-`settled` (the start after which its conversations were settled), `created_at`, `starting_at`, `changed_at`,
+`settled` (the start after which its conversations were settled), `trace` (W3C traceparent of the request that asked for
+its start, until that has ended), `created_at`, `starting_at`, `changed_at`,
 `active_at` (µs).
 """
 
@@ -82,6 +83,7 @@ class Sandbox:
     gives_way: bool  #: it pauses while it is idle, for others too; see `agents/room.py`
     warm: str  #: version of its spec while it waits for its first use, see `warm.py`; empty: it is bound
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
+    trace: str  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
     sealer: Sealer = field(repr=False, compare=False)
 
@@ -135,6 +137,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
         "warm": words.get("warm", ""),
+        "trace": words.get("trace", ""),
     }
     return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from redis import Redis
 
+from store import traces
 from store.attempts import is_finished, minted_text
 from store.checks import CHECK_SPAN
 from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
@@ -67,7 +68,7 @@ class Sandboxes:
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
         args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
-        args += [files_key, json.dumps(source), host, "1" if gives_way else ""]
+        args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent()]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
@@ -96,7 +97,8 @@ class Sandboxes:
         request alone is noted. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes and, of a pause or a deletion
         that takes longer and goes on, NotDoneYet.
         """
-        reply = self._scripts.ask_sandbox([SandboxKeys.root], [sandbox_id, verb, *self._room, self._spans[0]])
+        args = [sandbox_id, verb, *self._room, self._spans[0], traces.traceparent()]
+        reply = self._scripts.ask_sandbox([SandboxKeys.root], args)
         if reply is None:
             raise SandboxNotFound
         outcome, status, number = reply

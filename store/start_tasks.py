@@ -3,8 +3,9 @@
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
-one), `attempts` (how often it was claimed), `created_at`, `updated_at` (µs). A finished start task is forgotten after
-START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while it is unfinished: `start_bodies.py`.
+one), `attempts` (how often it was claimed), `trace` (W3C traceparent of its request), `created_at`, `updated_at` (µs).
+A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while
+it is unfinished: `start_bodies.py`.
 """
 
 import json
@@ -15,6 +16,7 @@ from uuid import uuid4
 from redis import Redis
 
 from meter import Meter
+from store import traces
 from store.attempts import is_finished, minted
 from store.errors import ConversationNotFound, SecretsRefused, TooManyStarts
 from store.keys import StartKeys
@@ -60,6 +62,7 @@ class StartTask(NamedTuple):
     created_at: Micros
     updated_at: Micros
     failure: Failure | None = None  #: of one that has ended as ERROR
+    trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
 
     @property
     def app_conversation_id(self) -> ConversationId | None:
@@ -135,6 +138,7 @@ class StartTasks:
             "request": json.dumps(request),
             "echo": json.dumps(echo),
             "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
+            **traces.kept(),
         }
         words = [word for name_and_value in fields.items() for word in name_and_value]
         most = self._sandboxes.limits.most_starts
@@ -266,6 +270,7 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
         created_at=Micros(int(words["created_at"])),
         updated_at=Micros(int(words["updated_at"])),
         failure=_failure(words) if words["status"] == "ERROR" else None,
+        trace=words.get("trace", ""),
     )
 
 

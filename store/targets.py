@@ -42,6 +42,7 @@ class Try(NamedTuple):
     sealed: bytes
     at: Micros  #: by Redis' clock
     failed: int  #: tries before this one, in a row
+    trace: str  #: W3C traceparent of the batch that it tells of; empty where that was not traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,15 @@ class Targets:
         reply = self._scripts.open_targets([NotifyKeys.root], args)
         return {name.decode(): number for name, number in zip(reply[::2], reply[1::2], strict=True)}
 
-    def add(self, target_ids: Sequence[str], messages: Sequence[tuple[str, Sequence[str]]]) -> dict[str, int]:
+    def add(
+        self,
+        target_ids: Sequence[str],
+        messages: Sequence[tuple[str, Sequence[str]]],
+        traced: Mapping[str, str] | None = None,
+    ) -> dict[str, int]:
         """Queue messages for all targets, each its id and its body for each target; one that was queued before is not.
+
+        traced: the W3C traceparent of those messages, by their ids, that tell of what was traced.
 
         Returns how many messages the full queues of targets dropped. Raises SecretsRefused when no key is set.
         """
@@ -95,7 +103,7 @@ class Targets:
         sealed = [
             word
             for one, bodies in messages
-            for word in (one, *(self._sealer.seal_message(one, body) for body in bodies))
+            for word in (one, (traced or {}).get(one, ""), *(self._sealer.seal_message(one, body) for body in bodies))
         ]
         args = [self._most, MOST_MARKS, ",".join(target_ids), *sealed]
         dropped = self._scripts.queue_notifications([NotifyKeys.root], args)
@@ -107,8 +115,9 @@ class Targets:
         reply = self._scripts.claim_notification([NotifyKeys.root], args)
         if reply is None:
             return None
-        place, identity, sealed, at, failed = reply
-        return Try(target_id, token, place.decode(), identity.decode(), sealed, Micros(int(at)), int(failed))
+        place, identity, sealed, at, failed, trace = reply
+        known = (target_id, token, place.decode(), identity.decode())
+        return Try(*known, sealed, Micros(int(at)), int(failed), trace.decode())
 
     def body_of(self, one: Try) -> str:
         """The body of a message. Raises SecretsRefused where its key is no longer set."""

@@ -1,20 +1,21 @@
 """The trace that a request belongs to, as far as agents and what is stored have part in it: docs/monitoring.md.
 
 A batch that opens actions leaves its W3C `traceparent` in their records; their decision leaves it in the conversation
-for the agent's next batch. Nothing is left where requests are not traced.
+for the agent's next batch, and for a supervisor that delivers it. A start task and a sandbox that starts keep that of
+their request. Nothing is left where requests are not traced.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from wire import ConversationId
+from wire import ConversationId, Micros
 
 
 class Trace(Protocol):
-    """The trace of one request. `tracing.py` has the one of OpenTelemetry."""
+    """The trace of one thread's work. `spans.py` has the one of OpenTelemetry."""
 
     @property
     def traceparent(self) -> str:
@@ -29,8 +30,31 @@ class Trace(Protocol):
     def note_next(self, conversation_id: ConversationId, traceparent: str) -> None:
         """Note that the request brings the first events of the agent after a decision of that trace."""
 
+    def fail(self, error: str) -> None:
+        """Note that what the trace is about has failed. error: a status, or the name of an error."""
+
+
+class Process(Protocol):
+    """The traces of one process, which go on from what the store has kept. `spans.py` has those of OpenTelemetry."""
+
+    def continued(self, traceparent: str, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[Trace]:
+        """A span of that trace, which is the trace of this thread within the block."""
+
+    def note(self, traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str) -> None:
+        """A span of that trace from a time by Redis' clock until now. error: empty, or why it failed."""
+
+    def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
+        """As `Trace` has it, of actions that no request decided."""
+
 
 _present: ContextVar[Trace | None] = ContextVar("trace", default=None)
+_process: Process | None = None
+
+
+def use(process: Process | None) -> None:
+    """From now on this process continues traces by these; None: by none."""
+    global _process
+    _process = process
 
 
 @contextmanager
@@ -48,10 +72,15 @@ def present() -> Trace | None:
     return _present.get()
 
 
+def traceparent() -> str:
+    """What carries the present trace on, as W3C has it; empty where there is none, or it is not sampled."""
+    trace = _present.get()
+    return trace.traceparent if trace else ""
+
+
 def kept() -> dict[str, str]:
     """What a record keeps of the present trace: `trace`, a W3C traceparent, or nothing."""
-    trace = _present.get()
-    return {"trace": trace.traceparent} if trace and trace.traceparent else {}
+    return {"trace": known} if (known := traceparent()) else {}
 
 
 def call(method: str) -> AbstractContextManager[dict[str, str]]:
@@ -62,11 +91,33 @@ def call(method: str) -> AbstractContextManager[dict[str, str]]:
 
 def note_decided(conversation_id: ConversationId, decided: str) -> None:
     """Note the decided actions that have a trace, as `decide_pending.lua` returns them; "" none."""
-    if decided and (trace := _present.get()):
-        trace.note_decided(conversation_id, json.loads(decided))
+    if decided and (traced := _present.get() or _process):
+        traced.note_decided(conversation_id, json.loads(decided))
 
 
 def note_next(conversation_id: ConversationId, traceparent: str) -> None:
     """Note what `append_events.lua` returns of a decision before the batch; "" nothing."""
     if traceparent and (trace := _present.get()):
         trace.note_next(conversation_id, traceparent)
+
+
+@contextmanager
+def continued(traceparent: str, name: str, attributes: Mapping[str, str]) -> Iterator[None]:
+    """Within the block a span of a trace that the store has kept; nothing where there is none. An error fails it."""
+    if not traceparent or _process is None:
+        yield
+        return
+    with _process.continued(traceparent, name, attributes) as trace, entered(trace):
+        yield
+
+
+def fail(error: str) -> None:
+    """Note that what the present trace is about has failed. error: a status, or the name of an error."""
+    if trace := _present.get():
+        trace.fail(error)
+
+
+def note(traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str = "") -> None:
+    """A span of a trace that the store has kept, from a time until now; nothing where there is none."""
+    if traceparent and _process is not None:
+        _process.note(traceparent, name, attributes, since, error)

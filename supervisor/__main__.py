@@ -6,6 +6,7 @@ With --tallies it counts in the memory of the server that starts it, whose /metr
 """
 
 import argparse
+import importlib
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 from agents.commands import Commands
 from agents.expiry import ExpiryDriver
@@ -22,6 +24,7 @@ from boot.backoff import Backoff
 from boot.folder import make_private
 from boot.json_lines import log_to_stderr, say
 from boot.lifeline import parent_is_there
+from boot.otel import hindrance, wants_traces
 from boot.secret_key import make_secret_key
 from boot.tallies import SUPERVISOR, Tallies
 from config import Config, ConfigError
@@ -59,6 +62,9 @@ log = logging.getLogger("supervisor")
 
 _WRONG, _TAKEN = 2, 3
 
+#: seconds in which a supervisor that ends sends its last spans
+_LAST_SPANS_SECONDS = 5.0
+
 #: seconds between two polls of the host's lease while another supervisor has it, and of the parent's pipe
 _LEASE_POLL, _PARENT_POLL = 0.5, 0.5
 
@@ -90,7 +96,7 @@ def main() -> int:
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)
         os.close(options.tallies)  # no sandbox inherits it
-    lease = HostLease(store.sandboxes, folder.name, folder)
+    spans, lease = _spans(), HostLease(store.sandboxes, folder.name, folder)
     expiry = ExpiryDriver(store, Commands(store, http_client(config.agent_seconds), specs))
     threading.Thread(target=expiry.run, args=(stop,), name="expiry", daemon=True).start()
     try:
@@ -102,7 +108,23 @@ def main() -> int:
     except NewerData as error:
         say(str(error), "supervisor")
         return _WRONG
+    finally:
+        if spans:
+            spans.end(_LAST_SPANS_SECONDS)
     return 0
+
+
+def _spans() -> Any:
+    """The spans of this process, where OTEL_… asks for traces; None: nothing is traced."""
+    if not wants_traces(os.environ):
+        return None
+    try:
+        if not (reason := hindrance(os.environ)):
+            return importlib.import_module("spans").Spans()
+    except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
+        reason = f"OTEL_… asks for traces, and nothing is traced: {error}"
+    log.warning(reason)
+    return None
 
 
 def _config() -> Config:

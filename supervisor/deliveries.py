@@ -12,7 +12,7 @@ from agents.commands import Commands
 from agents.courier import ACCEPTED_SECONDS, RETRY_SECONDS
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import WAKING, NotReachable
-from store import Store
+from store import Store, traces
 from store.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
 from wire import own_event
@@ -58,6 +58,11 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
     if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
         store.deliveries.close(claim)
         return
+    with traces.continued(delivery.trace, "delivery", {"gen_ai.conversation.id": claim.conversation_id}):
+        _try(store, commands, claim, delivery)
+
+
+def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> None:
     again_in, hopeless, waits = RETRY_SECONDS, False, False
     try:
         if commands.courier.redeliver(claim, delivery):
@@ -66,17 +71,21 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
         again_in, reason = ACCEPTED_SECONDS, "it goes on to wait"
     except NotReachable as error:
         hopeless, waits, reason = error.is_gone, error.status in WAKING, str(error)
+        traces.fail(type(error).__name__)
         if error.status == "PAUSED":
             commands.courier.ask_to_wake(claim)
     except AgentRefused as error:
         hopeless, reason = error.status < 500, str(error)
+        traces.fail(str(error.status))
     except AgentUnreachable as error:
         reason = str(error)
+        traces.fail(type(error).__name__)
     except UNAVAILABLE:
         raise
     except Exception as error:  # a fault of ours must not be retried without end
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
         reason = f"unforeseen {type(error).__name__}"
+        traces.fail(type(error).__name__)
     if hopeless or (not waits and min(delivery.age, claim.status_seconds) > GIVEN_UP):
         _give_up(store, claim, delivery, reason)
     else:

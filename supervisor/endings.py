@@ -8,7 +8,7 @@ from typing import Any
 
 from runtimes import Handle, Observation, Runtime, RuntimeFailure
 from specs import Spec
-from store import Store
+from store import Store, traces
 from store.sandbox_record import Sandbox
 from supervisor.recovery import Recovery
 from wire import plain
@@ -128,7 +128,7 @@ class Endings:
             cleared = {"handle": None}
         finally:
             detail = f"{plain(reason)}\n{_tail(text)}".strip()
-            self._report(sandbox, "ERROR", detail=detail, log=text, **cleared)
+            self._report(sandbox, "ERROR", detail=detail, log=text, **cleared, **told_start(sandbox, "ERROR"))
             self._recovery.interrupted(sandbox, ENDED, detail)
 
     def discarded(self, sandbox: Sandbox, failure: str = "") -> bool:
@@ -164,6 +164,12 @@ class Endings:
 
     def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
         return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
+
+
+def told_start(sandbox: Sandbox, error: str = "") -> dict[str, str]:
+    """What a report has of a start that has ended: its trace, which gets a span of it, is not kept longer."""
+    traces.note(sandbox.trace, "start_sandbox", {"agent_server.sandbox": sandbox.id}, sandbox.starting_at, error)
+    return {"trace": ""} if sandbox.trace else {}
 
 
 def _tail(text: str) -> str:

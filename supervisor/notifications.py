@@ -16,7 +16,7 @@ from uuid import uuid4
 from notifications.failures import NotDelivered, TargetGone
 from notifications.sending import Sender
 from notifications.targets import Target
-from store import Store
+from store import Store, traces
 from store.errors import UNAVAILABLE, SecretsRefused
 from store.targets import Try
 from supervisor.outbox import OutboxMover
@@ -109,8 +109,13 @@ class Notifier:
         one = self._store.targets.claim(target.id, uuid4().hex, _LEASE)
         if one is None:
             return False
-        with renewed(lambda: self._store.targets.renew(one, _LEASE), _LEASE):
+        with (
+            traces.continued(one.trace, "notification", {"agent_server.notification.target": target.name}),
+            renewed(lambda: self._store.targets.renew(one, _LEASE), _LEASE),
+        ):
             outcome, reason = self._try(target, one)
+            if outcome != "sent":
+                traces.fail(outcome)
         came = self._store.targets.close(one, outcome, reason, again_in=retry_delay(one.failed))
         if came == "given up":
             log.error("notifications: %s never got the message %s, which is given up: %s", target.name, one.id, reason)

@@ -48,15 +48,19 @@ class OutboxMover:
 
     def queue(self, entries: Sequence[bytes]) -> None:
         """Queue the messages of those entries that no quiet rule holds back."""
-        messages = [message for raw in entries if (message := self._message(raw))]
-        dropped = self._store.targets.add([target.id for target in self._targets], messages)
+        traced: dict[str, str] = {}
+        messages = [message for raw in entries if (message := self._message(raw, traced))]
+        dropped = self._store.targets.add([target.id for target in self._targets], messages, traced)
         for target in self._targets:
             if number := dropped.get(target.id):
                 words = (target.name, number)
                 log.warning("notifications: the queue of %s is full: its %d oldest messages are dropped", *words)
 
-    def _message(self, raw: bytes) -> tuple[str, list[str]] | None:
-        """The id of an entry's message, and its body for each target; None: it is not notified of."""
+    def _message(self, raw: bytes, traced: dict[str, str]) -> tuple[str, list[str]] | None:
+        """The id of an entry's message, and its body for each target; None: it is not notified of.
+
+        traced: gets the W3C traceparent of a message whose subject has one, by its id.
+        """
         try:
             entry: dict[str, Any] = json.loads(raw)
             entry["time"] = utc_time(micros(entry["time"]) if "time" in entry else Micros(int(entry["at"])))
@@ -68,7 +72,10 @@ class OutboxMover:
             [state] = self._store.conversations.get_many([identity])
             if not self._rules.pass_tags((state or {}).get("tags") or {}):
                 return None
-            return entry["id"], self._bodies(entry, self._conversation(identity, entry, state) if state else Subject())
+            subject = self._conversation(identity, entry, state) if state else Subject()
+            if subject.trace:
+                traced[entry["id"]] = subject.trace
+            return entry["id"], self._bodies(entry, subject)
         except UNAVAILABLE:
             raise
         except Exception:  # the entries after it must not wait for it
@@ -97,6 +104,7 @@ class OutboxMover:
             summary=str(event.get("summary") or ""),
             arguments=arguments,
             since=record.get("since") or "",
+            trace=record.get("trace") or "",
             expires_at=utc_time(Micros(int(expires))) if expires else "",
             digest=record.get("digest") or (action_digest(event.get("tool_name"), arguments) if event else ""),
         )

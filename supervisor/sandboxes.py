@@ -23,7 +23,7 @@ from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandbox_record import Sandbox, SandboxId
 from supervisor.archives import Archives
-from supervisor.endings import KEPT, RESUMABLE, Endings, Host
+from supervisor.endings import KEPT, RESUMABLE, Endings, Host, told_start
 from supervisor.launches import files_of, launch
 from supervisor.recovery import Recovery
 from supervisor.usage import UsageMeter
@@ -113,7 +113,7 @@ class Reconciler:
         if sandbox.wanted == "deleted":
             self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
         elif sandbox.status == "STARTING" and sandbox.handle is None and not self._endings.discarded(sandbox, reason):
-            self._report(sandbox, "ERROR", detail=f"{reason}. A resume tries again")
+            self._report(sandbox, "ERROR", detail=f"{reason}. A resume tries again", **told_start(sandbox, "ERROR"))
 
     def _reconcile(self, sandbox: Sandbox) -> None:
         if sandbox.wanted == "deleted":
@@ -175,7 +175,7 @@ class Reconciler:
                 if sandbox.start > 1:  # before clients use it again
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
                 self._recovery.tell_labels(sandbox, agent)
-                self._report(sandbox, "RUNNING", detail="")
+                self._report(sandbox, "RUNNING", detail="", **told_start(sandbox))
             elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
                 reason = f"Its agent server did not answer within {self._host.start_seconds:g} s"
                 self._endings.fail(

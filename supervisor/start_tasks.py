@@ -16,7 +16,7 @@ from agents.reach import NotReachable
 from agents.room import with_room
 from redaction import without_secrets_of
 from specs import Spec, SpecNotFound, Specs
-from store import Store
+from store import Store, traces
 from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
@@ -67,18 +67,24 @@ class StartDriver:
 
         Raises what redis-py raises while Redis is not available: the lease ends, and a supervisor claims it again.
         """
+        with traces.continued(start.trace, "start_conversation", {"gen_ai.conversation.id": start.conversation_id}):
+            self._attempt(start, lease)
+
+    def _attempt(self, start: StartTask, lease: str) -> None:
         try:
             # An agent that loads its tools takes longer than one lease.
             with renewed(partial(self._store.start_tasks.renew, start.id, lease), LEASE):
                 self._drive(start, lease)
-        except LeaseLost:
+        except LeaseLost as error:
+            traces.fail(type(error).__name__)
             log.info("start task %s: another driver has it, or it is finished", start.id)
             self._clear_after_the_end(start.id)
         except UNAVAILABLE:
             raise
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
             self._fail(start, lease, error)
-        except Exception:
+        except Exception as error:
+            traces.fail(type(error).__name__)
             log.exception("start task %s: attempt %d of %d", start.id, start.attempts, MOST_ATTEMPTS)
             backoff = LEASE * 2**start.attempts if start.attempts < MOST_ATTEMPTS else 0
             self._store.start_tasks.postpone(start.id, lease, backoff)
@@ -193,6 +199,7 @@ class StartDriver:
 
     def _fail(self, start: StartTask, lease: str, error: Exception) -> None:
         """Write the failure of a start task first, and only then remove what it created: a READY one stays."""
+        traces.fail(type(error).__name__)
         body = None if isinstance(error, SecretsRefused) else self._store.start_tasks.body_of(start)
         reason = without_secrets_of(body, str(error) or type(error).__name__)
         if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, body)):

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
-import tracing
+import spans as conventions
 from store import Limits
 from tests.agents import running_sandbox, scripted_agent
 from tests.conftest import action, event, observation, status, store_of
@@ -171,7 +171,7 @@ def test_a_request_is_named_by_its_route_and_has_its_status_and_its_round_trips(
         "http.response.status_code": 404,
         "agent_server.redis.round_trips": 0,
     }
-    assert found.schema == tracing.SEMANTIC_CONVENTIONS
+    assert found.schema == conventions.SEMANTIC_CONVENTIONS
     assert not any(one.failed for one in (found, unknown, unmatched))
 
 
@@ -204,9 +204,9 @@ def test_nothing_that_people_and_agents_write_is_sent(two, held):
 
 
 def test_the_names_of_attributes_are_those_of_the_conventions():
-    assert tracing.CONVERSATION == gen_ai_attributes.GEN_AI_CONVERSATION_ID
-    assert tracing.TOOL == gen_ai_attributes.GEN_AI_TOOL_NAME
-    assert tracing.CALL == gen_ai_attributes.GEN_AI_TOOL_CALL_ID
+    assert conventions.CONVERSATION == gen_ai_attributes.GEN_AI_CONVERSATION_ID
+    assert conventions.TOOL == gen_ai_attributes.GEN_AI_TOOL_NAME
+    assert conventions.CALL == gen_ai_attributes.GEN_AI_TOOL_CALL_ID
 
 
 def test_a_server_that_ends_sends_its_last_spans(tmp_path):
@@ -252,7 +252,7 @@ def test_a_variable_that_cannot_be_read_is_named_in_a_line_and_the_server_serves
 
 def test_a_server_that_is_not_traced_imports_nothing_for_it():
     # redis-py imports what it finds of OpenTelemetry for metrics of its own
-    ours = ("tracing", "opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.proto")
+    ours = ("tracing", "spans", "opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.proto")
     program = f"import sys, app; print([name for name in sys.modules if name.startswith({ours})])"
     done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
 

@@ -31,6 +31,12 @@ local function indexes(status, spec)
   return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
 end
 
+-- Keeps the trace that its start belongs to, until it runs or has failed.
+local function note_trace(id, trace)
+  if trace ~= '' then redis.call('HSET', root .. ':box:' .. id, 'trace', trace)
+  else redis.call('HDEL', root .. ':box:' .. id, 'trace') end
+end
+
 -- The keys of a sandbox whose processes have ended open nothing.
 local function close_keys(id)
   redis.call('HDEL', root .. ':keys', field(id, 'hook_hash') or '', 'session ' .. (field(id, 'session_hash') or ''))

@@ -56,7 +56,9 @@ local function hand_over(open, stamp, together, delivery_id)
       (action.decided == 'reject' and ',"reason":' .. action.reason or '') ..
       (action.arguments and ',"arguments":' .. action.arguments or '') .. '}'
   end
+  local told = traced()
   redis.call('HSET', root, 'delivery_id', delivery_id, 'delivery_verb', approves and 'accept' or 'reject',
+    'delivery_trace', told[1] and told[#told].trace or '',
     'delivery_reason', reason, 'delivery_actions', cjson.encode(ids), 'delivery_at', now,
     'delivery_decisions', together and '' or '[' .. table.concat(each, ',') .. ']')
   close_actions(open)

@@ -3,14 +3,14 @@
 -- host that is lost cannot be resumed: that host has its files. A warm sandbox is bound by any of these.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
---       5 a heartbeat that is older, µs, is lost
+--       5 a heartbeat that is older, µs, is lost   6 W3C traceparent of a resume ("" none)
 -- Returns  {"done" | "refused" | "full", its status, number that run} | {"lost", its host, 0} | false: no such sandbox
 -- Cost  O(1); of a resume where as many run or start as may, O(r): r of them
 -- Idempotent  a repeat writes the same desired state
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _room.lua
-local id, verb, cap, policy, host_span = unpack(ARGV)
+local id, verb, cap, policy, host_span, trace = unpack(ARGV)
 local status = field(id, 'status')
 if not status then return false end
 bind(id)
@@ -32,6 +32,7 @@ if verb == 'resume' then
   local room, number = make_room(tonumber(cap), policy)
   if not room then return {'full', status, number} end
   redis.call('HSET', root .. ':box:' .. id, 'active_at', now, 'starting_at', now, 'start_after', '0', 'detail', '')
+  note_trace(id, trace)
   note_change(id)
   if host == '' then redis.call('ZADD', root .. ':unclaimed', now, id) end
 elseif verb == 'delete' then

@@ -1,7 +1,8 @@
 -- claim_notification: take the lease of a target whose oldest message is due.
 -- KEYS  1 root of the notifications
 -- ARGV  1 id of the target   2 token of the lease   3 its length, ms
--- Returns  {place of the message in the queue, its id, its body, sealed, now in µs, failed tries before}
+-- Returns  {place of the message in the queue, its id, its body, sealed, now in µs, failed tries before,
+--          W3C traceparent, empty where it has none}
 --          | false: none is due, another supervisor has the lease, or the target wants no more
 -- Cost  O(1)
 -- Idempotent  by the token
@@ -15,4 +16,4 @@ if holder and holder ~= token and tonumber(lease) > tonumber(now) then return fa
 local oldest = redis.call('XRANGE', root .. ':queue:' .. target, '-', '+', 'COUNT', 1)[1]
 if not oldest then return false end
 redis.call('HSET', root .. ':state:' .. target, 'token', token, 'lease', string.format('%.0f', now + span * 1000))
-return {oldest[1], oldest[2][2], oldest[2][4], now, tries or '0'}
+return {oldest[1], oldest[2][2], oldest[2][4], now, tries or '0', oldest[2][6] or ''}

@@ -130,13 +130,15 @@ def alone(folder: Path, model: str) -> Iterator[Side]:
 
 
 @contextlib.contextmanager
-def ours(folder: Path, model: str, **settings: str) -> Iterator[Side]:
+def ours(folder: Path, model: str, spec: str = "", **settings: str) -> Iterator[Side]:
     """This server with two workers, and the published agent server as its spec for sandboxes.
 
-    Its sandboxes are not isolated, so that they reach the model, which listens on this machine's loopback.
+    spec: more lines of that spec. Its sandboxes are not isolated, so that they reach the model, which listens on this
+    machine's loopback.
     """
     specs = folder / "specs.toml"
-    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", 'isolation = "none"\n\n[spec.initial_env]', 1))
+    lines = f'isolation = "none"\n{spec}\n\n[spec.initial_env]'
+    specs.write_text(SPECS.read_text().replace("[spec.initial_env]", lines, 1))
     settings = {
         "SANDBOX_SPECS": str(specs),
         "SANDBOX_START_SECONDS": "120",

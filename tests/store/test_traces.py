@@ -30,6 +30,9 @@ class Noted:
     def note_decided(self, _conversation_id, actions):
         self.decided += actions
 
+    def fail(self, _error):
+        pass
+
     def note_next(self, _conversation_id, traceparent):
         self.followed.append(traceparent)
 
