@@ -1,11 +1,12 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
-# EXTRA=kubernetes: the packages of requirements-kubernetes.txt too.
+# EXTRA=kubernetes, EXTRA=s3 or EXTRA="kubernetes s3": the packages of requirements-kubernetes.txt and requirements-s3.txt too.
 ARG EXTRA=
-COPY requirements.txt requirements-kubernetes.txt /
+COPY requirements.txt requirements-kubernetes.txt requirements-s3.txt /
 RUN python3 -m venv /venv \
- && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt ${EXTRA:+-r /requirements-$EXTRA.txt}
+ && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt \
+    $(for extra in $EXTRA; do echo "-r /requirements-$extra.txt"; done)
 WORKDIR /app
 # .dockerignore is the one list of the files that the image has.
 COPY . .
