@@ -16,7 +16,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from store.bounds import Bounds
-from store.cold_keys import ColdKeys, moved, text
+from store.cold_keys import ColdKeys
 from store.errors import UNAVAILABLE, TemporaryRefusal
 from store.frozen import Unreadable, frozen, thawed
 from store.keys import ConversationKeys
@@ -124,11 +124,10 @@ class Cold:
         plan = self._scripts.plan_freeze([root], []) if self._objects else None
         if self._objects is None or plan is None:
             return False
-        began, incarnation, revision, last, *pairs = (word.decode() for word in plan)
-        texts = [text(number) for number in range(int(last) + 1)]
-        parts = [*moved(pairs), *texts]
-        if self._is_too_large(conversation_id, parts):
+        began, incarnation, revision, size, chunks, *parts = (word.decode() for word in plan)
+        if self._is_too_large(conversation_id, int(size)):
             return False
+        texts = parts[-int(chunks) :]
         with self._redis.pipeline(transaction=True) as pipe:
             pipe.hmget(root, "incarnation", "revision", "cold")
             for part in texts:
@@ -195,21 +194,15 @@ class Cold:
         if names:
             self._scripts.note_objects([ColdKeys.root], [span, "", *names])
 
-    def _is_too_large(self, conversation_id: ConversationId, parts: Sequence[str]) -> bool:
+    def _is_too_large(self, conversation_id: ConversationId, size: int) -> bool:
         """Whether a log has more bytes in Redis than an object may have; it is left alone then for a month."""
-        root = ConversationKeys(conversation_id).root
-        with self._redis.pipeline(transaction=False) as pipe:
-            for part in parts:
-                pipe.memory_usage(root + part)
-            sizes = pipe.execute(raise_on_error=False)  # fakeredis does not know the command
-        size = sum(one for one in sizes if isinstance(one, int))
         if size <= self._most_bytes:
             return False
         _log.warning(
             "the conversation %s stays in Redis: its log has %d bytes there, and may have %d (ARCHIVE_MAX_BYTES)",
             *(conversation_id, size, self._most_bytes),
         )
-        self._scripts.keep_warm([root], [_STAYS])
+        self._scripts.keep_warm([ConversationKeys(conversation_id).root], [_STAYS])
         return True
 
     def _parts(self, conversation_id: ConversationId, name: str) -> list[tuple[str, bytes]]:
