@@ -22,6 +22,9 @@ _CONNECT_SECONDS, _READ_SECONDS = 2, 8
 #: connections that are kept
 _CONNECTIONS = 16
 
+#: names of one request
+PAGE = 1000
+
 _MISSING = ("NoSuchKey", "404")
 
 
@@ -79,10 +82,10 @@ class Bucket:
             self._client.delete_object(Bucket=self._bucket, Key=self._key(name))
 
     def names(self) -> Iterator[str]:
-        """The names of all objects, in order; one request for each 1,000. Raises ObjectsAway."""
+        """The names of all objects, in order; one request for each PAGE. Raises ObjectsAway."""
         with self._reached():
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"
+                Bucket=self._bucket, Prefix=self._prefix, Delimiter="/", PaginationConfig={"PageSize": PAGE}
             )
             for page in pages:
                 for one in page.get("Contents", ()):

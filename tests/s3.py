@@ -8,28 +8,29 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
 from boto3.session import Session
 
 from tests.servers import free_port, running, wait_until
 
 BUCKET = "cold"
 
-#: what boto3 reads; a machine's own credentials and proxies are none of the tests'
+#: what boto3 reads
 VARIABLES = {
     "AWS_ACCESS_KEY_ID": "tests",
     "AWS_SECRET_ACCESS_KEY": "a secret of tests",
-    "AWS_SESSION_TOKEN": "",
-    "AWS_PROFILE": "",
     "AWS_CONFIG_FILE": "/nonexistent",
     "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
     "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_ENDPOINT_URL": "",
-    "AWS_ENDPOINT_URL_S3": "",
-    "AWS_REGION": "",
-    "AWS_DEFAULT_REGION": "",
     "NO_PROXY": "127.0.0.1",
     "no_proxy": "127.0.0.1",
 }
+
+#: a machine's own are none of the tests'
+OTHERS = (
+    *("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+)
 
 
 class S3Server:
@@ -54,6 +55,15 @@ class S3Server:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+@pytest.fixture
+def aws(monkeypatch):
+    """The variables of AWS, in this process and those that it starts."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    for name in OTHERS:
+        monkeypatch.delenv(name, raising=False)
 
 
 @contextmanager

@@ -4,7 +4,9 @@ import pytest
 
 from config import Config
 from objects import open_objects
-from tests.s3 import BUCKET, VARIABLES, s3_server
+from tests.s3 import BUCKET, aws, s3_server
+
+__all__ = ["aws"]
 
 
 @pytest.fixture(scope="session")
@@ -14,13 +16,7 @@ def s3(tmp_path_factory):
 
 
 @pytest.fixture
-def variables(monkeypatch):
-    for name, value in VARIABLES.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def bucket(request, variables, s3):
+def bucket(request, aws, s3):
     """A place in the bucket that no other test has."""
     settings = {"archive_url": f"s3://{BUCKET}/{abs(hash(request.node.name))}", "archive_s3_endpoint": s3.url}
     return open_objects(Config(redis_url="redis://unused", **settings))

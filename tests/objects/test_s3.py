@@ -3,14 +3,16 @@
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
 from config import Config, ConfigError
 from objects import open_objects
+from objects import s3 as module
 from store.cold import ObjectsAway
 from tests.s3 import BUCKET, s3_server
-from tests.servers import PROJECT, TIMEOUT, free_port
+from tests.servers import TIMEOUT, free_port, running
 
 #: a worker's process: one greenlet waits for the bucket, and the other one is served meanwhile
 WORKER = """
@@ -24,9 +26,10 @@ port = int(sys.argv[1])
 place = open_objects(Config(redis_url="redis://unused", archive_url="s3://cold/p",
                             archive_s3_endpoint=f"http://127.0.0.1:{port}"))
 threading.Thread(target=lambda: print(place.get("name").decode(), flush=True), name="get").start()
-assert sys.stdin.readline()  # the bucket has the request
 other = socket.create_connection(("127.0.0.1", port))
-other.sendall(b"meanwhile")
+other.sendall(b"other")
+assert other.recv(2) == b"go"  # the bucket has the request
+other.sendall(b"served")
 """
 
 
@@ -35,7 +38,7 @@ def bucket_at(url: str, *, name: str = BUCKET):
     return open_objects(Config(redis_url="redis://unused", **settings))
 
 
-def test_a_server_that_is_killed_is_away_until_it_is_back(variables, tmp_path):
+def test_a_server_that_is_killed_is_away_until_it_is_back(aws, tmp_path):
     with s3_server(tmp_path) as server:
         place = bucket_at(server.url)
         place.put("name", b"content")
@@ -54,7 +57,7 @@ def test_a_server_that_is_killed_is_away_until_it_is_back(variables, tmp_path):
             assert list(place.names()) == ["name"]
 
 
-def test_a_bucket_that_does_not_exist_is_away_and_no_object_is_missing(variables, s3):
+def test_a_bucket_that_does_not_exist_is_away_and_no_object_is_missing(aws, s3):
     place = bucket_at(s3.url, name="no-such-bucket")
 
     for call in (lambda: place.get("name"), lambda: place.put("name", b"")):
@@ -62,7 +65,7 @@ def test_a_bucket_that_does_not_exist_is_away_and_no_object_is_missing(variables
             call()
 
 
-def test_objects_beside_the_prefix_and_below_it_are_not_its(variables, s3):
+def test_objects_beside_the_prefix_and_below_it_are_not_its(aws, s3):
     place = bucket_at(s3.url)
     for key in ("other/name", "prefix/folder/name", "prefixed", "prefix/not a name"):
         s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"x")
@@ -72,32 +75,33 @@ def test_objects_beside_the_prefix_and_below_it_are_not_its(variables, s3):
     assert list(place.names()) == ["mine"]
 
 
-def test_all_names_are_listed_beyond_the_first_thousand(variables, s3):
+def test_the_names_of_all_pages_are_listed(aws, s3, monkeypatch):
+    monkeypatch.setattr(module, "PAGE", 2)
     place = open_objects(
         Config(redis_url="redis://unused", archive_url=f"s3://{BUCKET}/many", archive_s3_endpoint=s3.url)
     )
-    for number in range(1001):
-        s3.client.put_object(Bucket=BUCKET, Key=f"many/name-{number:04}", Body=b"")
+    for number in range(5):
+        s3.client.put_object(Bucket=BUCKET, Key=f"many/name-{number}", Body=b"")
 
-    assert list(place.names()) == [f"name-{number:04}" for number in range(1001)]
+    assert list(place.names()) == [f"name-{number}" for number in range(5)]
 
 
-def test_without_credentials_the_place_is_away(variables, s3, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
+def test_without_credentials_the_place_is_away(aws, s3, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
     with pytest.raises(ObjectsAway, match="credentials"):
         bucket_at(s3.url).get("name")
 
 
-def test_a_profile_that_does_not_exist_refuses_the_start(variables, monkeypatch):
+def test_a_profile_that_does_not_exist_refuses_the_start(aws, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
 
     with pytest.raises(ConfigError, match=r"^ARCHIVE_URL: .*no-such-profile"):
         bucket_at("")
 
 
-def test_the_endpoint_may_be_that_of_the_variables_of_aws(variables, s3, monkeypatch):
+def test_the_endpoint_may_be_that_of_the_variables_of_aws(aws, s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.url)
     place = bucket_at("")
 
@@ -107,26 +111,29 @@ def test_the_endpoint_may_be_that_of_the_variables_of_aws(variables, s3, monkeyp
     place.delete("by-variable")
 
 
-def test_other_requests_of_a_worker_go_on_while_one_waits_for_the_bucket(variables):
+def test_other_requests_of_a_worker_go_on_while_one_waits_for_the_bucket(aws):
     port = free_port()
+    command = [sys.executable, "-c", WORKER, str(port)]
     with (
         socket.create_server(("127.0.0.1", port)) as listener,
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(port)],
-            cwd=PROJECT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
+        running(command, stdout=subprocess.PIPE, text=True) as process,
+        closing_all() as accepted,
     ):
         listener.settimeout(TIMEOUT)
-        bucket, _ = listener.accept()
-        with bucket:
-            assert bucket.recv(4096).startswith(b"GET /cold/p/name ")
-            process.stdin.write("\n")
-            process.stdin.flush()
-            other, _ = listener.accept()
-            with other:
-                assert other.recv(9) == b"meanwhile"
-            bucket.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\nETag: "x"\r\n\r\ncontent')
-            assert process.stdout.readline() == "content\n"
+        for _ in range(2):
+            connection, _ = listener.accept()
+            accepted[connection.recv(4096)[:5]] = connection
+        accepted[b"other"].sendall(b"go")
+        assert accepted[b"other"].recv(6) == b"served"
+        accepted[b"GET /"].sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\nETag: "x"\r\n\r\ncontent')
+        assert process.stdout.readline() == "content\n"
+
+
+@contextmanager
+def closing_all():
+    connections = {}
+    try:
+        yield connections
+    finally:
+        for connection in connections.values():
+            connection.close()
