@@ -1,6 +1,7 @@
 """A place of objects for tests of the store, and a store that freezes into it."""
 
 import threading
+from pathlib import Path
 
 from store import Bounds, Limits, Store, open_store
 from store.cold import ObjectMissing, ObjectsAway
@@ -54,3 +55,27 @@ def archiving(url: str, objects, **bounds: int) -> Store:
         bounds=Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048, **bounds),
         objects=objects,
     )
+
+
+class Folder:
+    """Objects in a folder, which processes share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, name, content):
+        path = self.folder / f"{name}.part"
+        path.write_bytes(content)
+        path.rename(self.folder / name)
+
+    def get(self, name):
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            raise ObjectMissing(name) from None
+
+    def delete(self, name):
+        (self.folder / name).unlink(missing_ok=True)
+
+    def names(self):
+        return (path.name for path in self.folder.iterdir() if path.suffix != ".part")
