@@ -53,8 +53,10 @@ _OF_A_LOG = re.compile(r"':(?:(?:log|seqs|ids|peaks)'|(?:at|text):)")
 
 #: scripts that name such a key, and that a cold conversation needs no guard in
 UNGUARDED = {
-    "read_log",  # has a guard of its own: who follows a conversation and has all its events needs no log
-    *("plan_freeze", "freeze_log", "thaw_log", "delete_conversation"),  # know cold conversations
+    # have guards of their own: a count of all events, a follower that has them all and the pause of a run need no log
+    *("count_events", "read_log", "interrupt_conversation"),
+    # know cold conversations
+    *("plan_freeze", "freeze_log", "thaw_log", "delete_conversation", "pack_ids", "pack_events"),
     *("copy_events", "drop_copy"),  # of copies, which are never cold
     *("create_conversation", "adopt_fork"),  # write only where no conversation is
     *("list_pending", "list_decisions", "read_approvals", "drop_actions"),  # of open actions: a cold one has none
