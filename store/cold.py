@@ -184,10 +184,24 @@ class Cold:
         if names:
             self._scripts.forget_objects([ColdKeys.root], list(names))
 
-    def enter(self, names: Sequence[str]) -> None:
-        """Enter objects that the register may lack: each is unneeded in an hour unless a conversation needs it."""
-        if names:
-            self._scripts.note_objects([ColdKeys.root], [_LEFT, "1", *names])
+    def enter(self, names: Sequence[str]) -> int:
+        """Enter objects that the register may lack: each is unneeded in an hour unless its conversation needs it.
+
+        Returns how many are of no conversation that is here. They are left alone: a Redis that lost its data, or
+        another one, may need them. At most two round trips.
+        """
+        with self._redis.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hexists(ConversationKeys(_owner(name)).root, "incarnation")
+            known: list[Any] = pipe.execute() if names else []
+        ours = [name for name, is_known in zip(names, known, strict=True) if is_known]
+        if ours:
+            self._scripts.note_objects([ColdKeys.root], [_LEFT, "1", *ours])
+        return len(names) - len(ours)
+
+    def claim(self, task: str, seconds: float) -> bool:
+        """Whether this supervisor does a task now; no other one does for so many seconds. One round trip."""
+        return bool(self._redis.set(ColdKeys.turn(task), 1, nx=True, px=round(seconds * 1000)))
 
     def _note(self, span: int, names: Sequence[str]) -> None:
         """Have objects be looked at in so many µs. One round trip."""

@@ -43,12 +43,12 @@ def test_a_url_names_a_folder_or_a_prefix_in_a_bucket(url, place):
     ],
 )
 def test_any_other_url_is_refused(url):
-    with pytest.raises(ConfigError, match="^ARCHIVE_URL must be file:///FOLDER or s3://BUCKET/PREFIX, not "):
+    with pytest.raises(ConfigError, match=r"^ARCHIVE_URL must be file:///FOLDER or s3://BUCKET/PREFIX, not "):
         settings(archive_url=url)
 
 
 def test_days_without_a_place_are_refused():
-    with pytest.raises(ConfigError, match="^ARCHIVE_DAYS needs an ARCHIVE_URL$"):
+    with pytest.raises(ConfigError, match=r"^ARCHIVE_DAYS needs an ARCHIVE_URL$"):
         settings(archive_days=30)
 
 
@@ -68,7 +68,7 @@ def test_a_wrong_value_is_refused_by_name(given, sentence):
 
 
 def test_a_bucket_without_boto3_refuses_the_start_and_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(archive_settings, "find_spec", lambda name: None)
+    monkeypatch.setattr(archive_settings, "find_spec", lambda _: None)
 
     with pytest.raises(ConfigError, match=r"needs the package boto3: pip install -r requirements-s3\.txt$"):
         settings(archive_url="s3://bucket/cold")
