@@ -184,6 +184,14 @@ class Cold:
         if names:
             self._scripts.forget_objects([ColdKeys.root], list(names))
 
+    def fault(self) -> str | None:
+        """What is wrong with the settings, as a sentence. One round trip where no archive is set. Raises one of
+        UNAVAILABLE."""
+        number = 0 if self._objects else self._redis.zcard(ColdKeys.objects)
+        if not number:
+            return None
+        return f"The events of up to {number} conversations are in an archive, and ARCHIVE_URL is not set."
+
     def enter(self, names: Sequence[str]) -> int:
         """Enter objects that the register may lack: each is unneeded in an hour unless its conversation needs it.
 

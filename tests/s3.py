@@ -37,6 +37,7 @@ class S3Server:
     """A server on a port of its own, which may be killed and started again."""
 
     def __init__(self, port: int, process: subprocess.Popen) -> None:
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.process = process
 

@@ -52,7 +52,7 @@ def test_a_server_that_is_killed_is_away_until_it_is_back(aws, tmp_path):
         with pytest.raises(ObjectsAway):
             list(place.names())
 
-        with s3_server(tmp_path, int(server.url.rpartition(":")[2]), contents):
+        with s3_server(tmp_path, server.port, contents):
             assert place.get("name") == b"content"
             assert list(place.names()) == ["name"]
 
