@@ -9,6 +9,7 @@ from types import FrameType
 from bench import (
     append,
     body,
+    cold,
     count,
     crowds,
     curves,
@@ -37,6 +38,7 @@ _SUBJECTS = {
     "body": body.rows,
     "append": append.rows,
     "memory": memory.rows,
+    "cold": cold.rows,
     "sockets": sockets.rows,
     "crowds": crowds.rows,
     "inbox": inbox_pages.rows,

@@ -59,7 +59,7 @@ UNGUARDED = {
     *("plan_freeze", "freeze_log", "thaw_log", "delete_conversation", "pack_ids", "pack_events"),
     *("copy_events", "drop_copy"),  # of copies, which are never cold
     *("create_conversation", "adopt_fork"),  # write only where no conversation is
-    *("list_pending", "list_decisions", "read_approvals", "drop_actions"),  # of open actions: a cold one has none
+    *("list_pending", "list_decisions", "read_approvals", "drop_actions"),  # of open actions, which stay
 }
 
 _GUARD = """local cold = redis.call('HGET', KEYS[1], 'cold')

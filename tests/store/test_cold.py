@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from bench import dictionary
 from store.cold import StillCold
 from store.durability import Durability
 from store.errors import UNAVAILABLE, ConversationNotFound
@@ -16,7 +17,7 @@ from store.stamps import Stamp
 from tests.cold import Objects, archiving
 from tests.conftest import action, as_events, event, message, recorded
 from tests.servers import wait_until
-from wire import Micros, Seq, now
+from wire import Micros, Seq, now, read_event
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 
@@ -333,6 +334,29 @@ def test_a_log_that_is_too_large_stays_for_a_month_and_is_named(redis_url, conve
     assert "ARCHIVE_MAX_BYTES" in caplog.text
     warm_until = int(store.conversations._redis.hget(f"conv:{{{conversation}}}", "warm_until"))
     assert warm_until > now() + 29 * 86400 * 1_000_000
+
+
+def test_a_cold_conversation_like_the_recorded_ones_keeps_at_most_15_percent_of_its_memory(
+    store, conversation, request
+):
+    if "fakeredis" in request.node.callspec.id:
+        pytest.skip("fakeredis knows no MEMORY USAGE")
+    redis, texts = store.conversations._redis, [text for text in dictionary.recorded() if "waiting_for" not in text]
+    events = [read_event(raw) for raw in dictionary.varied(texts, 11, seed=4)]
+    assert len(events) > 1000
+
+    def memory() -> int:
+        return sum(redis.memory_usage(key, samples=0) for key in redis.scan_iter(f"conv:{{{conversation}}}*"))
+
+    store.conversations.create(conversation)
+    store.events.append(conversation, events[:500])
+    store.events.append(conversation, events[500:])
+    store.events.send(conversation, content=[{"type": "text", "text": "no"}], run=False)
+    warm = memory()
+
+    assert store.cold.freeze(conversation)
+
+    assert memory() <= 0.15 * warm
 
 
 def all_resting(store, before: Micros) -> list[str]:
