@@ -1,10 +1,10 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
-COPY requirements.txt requirements-kubernetes.txt requirements-otel.txt /
+COPY requirements.txt requirements-kubernetes.txt requirements-otel.txt requirements-s3.txt /
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
-# EXTRA="kubernetes otel": the packages of requirements-kubernetes.txt and of requirements-otel.txt too.
+# EXTRA="kubernetes otel s3": the packages of requirements-kubernetes.txt, requirements-otel.txt and requirements-s3.txt too.
 ARG EXTRA=
 RUN if [ -n "$EXTRA" ]; then /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt \
  $(printf ' -r /requirements-%s.txt' $EXTRA); fi

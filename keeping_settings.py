@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from archive_settings import ArchiveSettings
 from settings import ConfigError
 from settings import setting as _setting
 
@@ -11,7 +12,7 @@ _TERM = re.compile(r"(?P<name>[a-z0-9]+)(=(?P<value>.*))?:(?P<days>[0-9]{1,5}(\.
 
 
 @dataclass(frozen=True)  # without slots: Config has several parts, and Python joins the slots of one alone
-class KeepingSettings:
+class KeepingSettings(ArchiveSettings):
     """What `config.Config` has of it. The name of a setting is its field's name in capitals."""
 
     max_import_bytes: int = _setting(
@@ -32,6 +33,7 @@ class KeepingSettings:
 
     def check_keeping(self) -> None:
         """Raises ConfigError."""
+        self.check_archive()
         for term in self.retention_tags:
             match = _TERM.fullmatch(term)
             if match is None or float(match["days"]) > 36_500:

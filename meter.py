@@ -10,6 +10,7 @@ all of them. Every number has its cell from the start, so that no client can mak
 | 3 to 7          | dropped followers; failed round trips; start tasks that ended READY and |
 |                 | ERROR; processes that had the slot                                     |
 | 8 to 23         | seconds of round trips: buckets, the last without end, and their sum   |
+| 24 to 30        | calls of the archive, by what was asked and how it ended                |
 | 64 + 24 * row … | of a route and a method: responses by class of status, seconds as      |
 |                 | above, round trips                                                     |
 """
@@ -32,10 +33,18 @@ TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05
 
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
+#: calls of the archive: a verb and an outcome
+OBJECT_CALLS = (
+    *(("put", "ok"), ("put", "failed")),
+    *(("get", "ok"), ("get", "failed"), ("get", "missing")),
+    *(("delete", "ok"), ("delete", "failed")),
+)
+
 #: the route and the method of a request whose path and method are none of ours
 UNMATCHED = ("unmatched", "other")
 
 _DIGEST, _FOLLOWERS, _DROPPED, _FAILED, _READY, _ERROR, _STARTED, _TRIPS = 0, 2, 3, 4, 5, 6, 7, 8
+_OBJECTS = 24
 _ROWS, _ROW = 64, 24
 _SECONDS, _TRIPS_OF_ROW = 5, 21
 
@@ -85,6 +94,7 @@ class ProcessCounts(NamedTuple):
     trips: Seconds
     failed_trips: float
     starts: dict[str, float]
+    objects: dict[tuple[str, str], float]
 
 
 class Meter:
@@ -177,6 +187,11 @@ class Meter:
         with self._lock:
             self._cells[_READY if status == "READY" else _ERROR] += 1
 
+    def count_object(self, verb: str, outcome: str) -> None:
+        """Count a call of the archive, one of OBJECT_CALLS."""
+        with self._lock:
+            self._cells[_OBJECTS + OBJECT_CALLS.index((verb, outcome))] += 1
+
     def read(self) -> tuple[list[RouteCounts], list[ProcessCounts]]:
         """The requests of all routes that had one, and the counts of each kind of process. Cost: O(slots in use)."""
         tallies = self._tallies
@@ -207,7 +222,8 @@ def _route(pair: tuple[str, str], row: list[float]) -> RouteCounts:
 def _process(kind: str, cells: list[float]) -> ProcessCounts:
     starts = {"READY": cells[_READY], "ERROR": cells[_ERROR]}
     trips = _seconds(TRIP_BUCKETS, cells[_TRIPS:])
-    counts = (cells[_STARTED], cells[_FOLLOWERS], cells[_DROPPED], trips, cells[_FAILED], starts)
+    objects = dict(zip(OBJECT_CALLS, cells[_OBJECTS:], strict=False))
+    counts = (cells[_STARTED], cells[_FOLLOWERS], cells[_DROPPED], trips, cells[_FAILED], starts, objects)
     return ProcessCounts(kind, round(cells[IN_USE]), *counts)
 
 

@@ -8,11 +8,17 @@ from pathlib import Path
 from boot.embedded import EmbeddedStore, running_url
 from config import Config
 from meter import Meter
-from store import Bounds, Durability, Limits, Store, open_store
+from objects import open_objects
+from objects.metered import Metered
+from store import Bounds, Durability, Limits, Objects, Store, open_store
 
 
 def open_store_of(config: Config, meter: Meter | None = None) -> Store:
-    """The store that the settings name, which tells a meter of what it does. Connects when first asked."""
+    """The store that the settings name, which tells a meter of what it does. Connects when first asked.
+
+    Raises ConfigError for an archive that cannot be used.
+    """
+    meter = meter or Meter()
     return open_store(
         config.redis_url,
         timeout=config.redis_timeout,
@@ -22,6 +28,7 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
         most_followers=config.max_followers,
         secret_keys=config.secret_keys,
         most_idempotency_keys=config.max_idempotency_keys,
+        objects=archive_of(config, meter),
         meter=meter,
         durability=Durability(fsync=config.durability == "fsync", replicas=config.replicas),
         limits=Limits(
@@ -41,8 +48,15 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
             reason_bytes=config.max_reason_bytes,
             confirmation_seconds=config.confirmation_seconds,
             audit_days=config.audit_days,
+            archive_bytes=config.archive_max_bytes,
         ),
     )
+
+
+def archive_of(config: Config, meter: Meter) -> Objects | None:
+    """The place of cold conversations' objects; None where the settings name none. Raises ConfigError."""
+    place = open_objects(config)
+    return place and Metered(place, meter)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from types import FrameType
 from bench import (
     append,
     body,
+    cold,
     count,
     crowds,
     curves,
@@ -40,6 +41,7 @@ _SUBJECTS = {
     "body": body.rows,
     "append": append.rows,
     "memory": memory.rows,
+    "cold": cold.rows,
     "sockets": sockets.rows,
     "crowds": crowds.rows,
     "inbox": inbox_pages.rows,

@@ -19,6 +19,8 @@ class Effort:
     worker_starts: int = 3
     batches: int = 80
     stored: int = 100_000
+    cold_log: int = 50_000
+    thaws: int = 10
     sockets: int = 500
     socket_events: int = 2_000
     socket_rate: int = 100
@@ -56,6 +58,8 @@ QUICK = Effort(
     worker_starts=1,
     batches=5,
     stored=2_000,
+    cold_log=2_000,
+    thaws=2,
     sockets=10,
     socket_events=200,
     socket_rate=200,

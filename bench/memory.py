@@ -18,14 +18,14 @@ from wire import ConversationId, Event, read_event
 _BATCH = 500
 
 #: copies of the recorded conversations: a log of 1,000 events or a few more
-_COPIES = 11
+COPIES = 11
 
 
 def rows(effort: Effort) -> list[Row]:
     """A long log of the bench by layout, then a log of 1,000 events like the recorded ones; all keys included."""
     long = list(corpus.agent_events(Random(4), effort.stored))
     texts = [text for text in dictionary.recorded() if '"waiting_for_confirmation"' not in text]
-    short = [read_event(raw) for raw in dictionary.varied(texts, _COPIES, seed=4)]
+    short = [read_event(raw) for raw in dictionary.varied(texts, COPIES, seed=4)]
     return [
         _row("a log of the bench", long, lambda *_: None, most=0.8),
         _row("the same in the layout of version 5", long, as_version_5),
@@ -84,7 +84,7 @@ def measured(
         corpus.fill(url, conversation_id, events)
         change(redis, conversation_id)
         whole = (_used(redis) - before) / len(events)
-        parts = {name: size / len(events) for name, size in _by_part(redis, conversation_id).items()}
+        parts = {name: size / len(events) for name, size in by_part(redis, conversation_id).items()}
     return own, whole, parts
 
 
@@ -94,7 +94,7 @@ def _used(redis: Redis) -> int:
     return int(redis.info("memory")["used_memory"])
 
 
-def _by_part(redis: Redis, conversation_id: str) -> Counter[str]:
+def by_part(redis: Redis, conversation_id: str) -> Counter[str]:
     """Bytes by the part of the conversation that a key is: `log`, `seqs`, `at`, `text` …"""
     sizes: Counter[str] = Counter()
     for key in redis.scan_iter(match=f"*{conversation_id}*"):

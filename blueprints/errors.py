@@ -39,6 +39,7 @@
 | ArchivesBusy, ArchiveFailed                       | 503 with `Retry-After`              |
 | UNAVAILABLE: Redis does not answer                | 503 with `Retry-After`              |
 | NotKept: a write is not known to be kept as DURABILITY asks; NotReady | 503 with `Retry-After` |
+| StillCold: the log of a conversation cannot be brought back from its object | 503 with `Retry-After` |
 | NewerData: a newer release wrote the stored data  | 503                                 |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
 | BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
@@ -71,6 +72,7 @@ from schemas.fields import Fault
 from specs import SpecNotFound
 from store.access_keys import KeyNotFound, KeyWouldBePast, TooManyKeys
 from store.attempts import OutcomeUnknown
+from store.cold import StillCold
 from store.decisions import StaleDecision
 from store.durability import NotKept
 from store.errors import (
@@ -259,7 +261,8 @@ def _start_failed(error: StartFailed) -> Response:
 
 def _unavailable(error: Exception) -> Response:
     current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
-    return _retry_later(str(error) if isinstance(error, NotKept) else "The store does not answer: try again shortly")
+    is_told = isinstance(error, NotKept | StillCold)
+    return _retry_later(str(error) if is_told else "The store does not answer: try again shortly")
 
 
 def _retry_later(text: str) -> Response:

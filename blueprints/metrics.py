@@ -131,10 +131,17 @@ def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
     for status in workers.starts:
         ended.add_metric([status], sum(one.starts[status] for one in kinds))
     yield ended
+    calls = CounterMetricFamily(
+        "agent_server_archive_calls", "Calls of the archive by processes of this host", labels=["verb", "outcome"]
+    )
+    for call in workers.objects:
+        calls.add_metric(list(call), sum(one.objects[call] for one in kinds))
+    yield calls
 
 
 def _store(reading: Reading) -> Iterator[Metric]:
     yield _by("conversations", "Conversations by execution status", "status", reading.conversations)
+    yield _gauge("archive_objects", "Objects in the archive: of cold conversations, and to remove", reading.objects)
     yield _gauge("pending_actions", "Actions that wait for a decision", reading.pending_actions)
     yield _gauge("pending_action_oldest_seconds", "How long the oldest has waited", reading.oldest_pending)
     yield _by("sandboxes", "Sandboxes by status", "status", reading.sandboxes)

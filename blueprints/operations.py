@@ -96,7 +96,7 @@ def _info() -> dict[str, object]:
     notices = (
         of_store,
         *(state.faults if state else ()),
-        _seal_fault(),
+        *_settings_faults(),
         unsupported("process"),
         *map(_weakness, isolation or ()),
     )
@@ -131,10 +131,11 @@ def _idle_time(uptime: float) -> float:
     return uptime
 
 
-def _seal_fault() -> str | None:
+def _settings_faults() -> list[str | None]:
+    """What the stored data need and the settings lack."""
     with suppress(*UNAVAILABLE):
-        return current_store.seal_check.fault()
-    return None
+        return [current_store.seal_check.fault(), current_store.cold.fault()]
+    return []
 
 
 def _weakness(isolation: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from store.archives import Archives
 from store.audit import Audit
 from store.bounds import Bounds
 from store.checks import Checks
+from store.cold import Cold, Objects
 from store.confirmations import Confirmations
 from store.connection import connect
 from store.conversation_list import ConversationList
@@ -60,7 +61,7 @@ from store.text import MessageText
 from store.wakeups import Wakeups
 from store.warm import WarmSandboxes
 
-__all__ = ["Bounds", "Durability", "Limits", "Store", "open_store"]
+__all__ = ["Bounds", "Durability", "Limits", "Objects", "Store", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Store:
     data_version: DataVersion
     seal_check: SealCheck
     conversations: Conversations
+    cold: Cold
     conversation_list: ConversationList
     conversation_pages: ConversationPages
     conversation_stream: ListStream
@@ -125,6 +127,7 @@ def open_store(
     durability: Durability = AS_REDIS,
     limits: Limits,
     bounds: Bounds,
+    objects: Objects | None = None,
     meter: Meter | None = None,
 ) -> Store:
     """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
@@ -157,7 +160,7 @@ def open_store(
         labels=Labels(scripts),
         **_access(scripts),
         **_operations(clients.health, sealer, limits, durability),
-        **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds),
+        **_events(clients.commands, scripts, listing, conversations, text_cache_bytes, bounds, objects),
         **_lists(clients.commands, scripts, listing, conversations, sandboxes, followers),
         **_approvals(clients.commands, scripts, listing, bounds, deliveries, followers, sealer),
     )
@@ -195,10 +198,12 @@ def _events(
     conversations: Conversations,
     text_cache_bytes: int,
     bounds: Bounds,
+    objects: Objects | None,
 ) -> dict[str, Any]:
     """The modules about events, which share a cache of the text of messages."""
     text = MessageText(redis, text_cache_bytes)
     return {
+        "cold": Cold(redis, scripts, listing, bounds, objects),
         "events": EventLog(redis, scripts, listing, conversations, text, bounds),
         "exports": Exports(scripts, listing, conversations, bounds),
         "histograms": Histograms(scripts, text),

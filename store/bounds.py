@@ -17,6 +17,7 @@ class Bounds:
     reason_bytes: int  #: of a rejection's reason, UTF-8
     confirmation_seconds: int = 0  #: until a pending action expires; 0: it does not
     audit_days: int = 400  #: for which the audit of a deleted conversation is kept
+    archive_bytes: int = 256 * 1024 * 1024  #: of a log in Redis that may become an object; a longer one stays
 
     def check_reason(self, reason: str) -> None:
         """Raises ReasonTooLong."""

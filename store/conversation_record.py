@@ -9,13 +9,16 @@ from store.keys import APP_FIELD, TOLD_FIELD
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
 
+#: fields of the hash that say where its log lies
+_OF_THE_LOG = (b"cold", b"warm_until")
+
 #: fields of the hash that are JSON
 _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
 
 
 def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
     """A conversation's state, its members by name, from its hash and the names of its secrets."""
-    texts = {name.decode(): value.decode() for name, value in stored.items()}
+    texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _OF_THE_LOG}
     app = _popped(texts, APP_FIELD)
     told = _popped(texts, TOLD_FIELD)
     if "agent" in texts:

@@ -10,7 +10,8 @@ A store without the key `data_version` is empty, or of version 0: written before
 | 3       | open actions without digests                                                                 |
 | 4       | the listing has the titles of app conversations alone                                        |
 | 5       | events as they came, and all their ids in `conv:{ID}:ids`                                    |
-| 6       | as `store/keys.py` and `store/approval_keys.py` say; logs of version 5 are logs of version 6  |
+| 6       | no conversation is cold; logs of version 5 are logs of version 6                              |
+| 7       | as `store/keys.py`, `store/approval_keys.py` and `store/cold_keys.py` say                     |
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ from store.migration import migrate_to_1, migrate_to_3, migrate_to_4, migrate_to
 from store.secrets import Sealer
 
 #: of the data that this code reads and writes
-VERSION = 6
+VERSION = 7
 
 
 class DataVersion:

@@ -219,9 +219,8 @@ class EventLog:
 
         At most 999 earlier events follow the cursor before the first such event.
         """
-        peaks = ConversationKeys(conversation_id).peaks
-        blocks: Any = self._redis.zrangebyscore(peaks, since, "+inf", start=0, num=1)
-        return Seq(int(blocks[0]) * PEAK_SEQS) if blocks else None
+        block = self._scripts.cursor_before([ConversationKeys(conversation_id).root], [since])
+        return None if block is None else Seq(int(block) * PEAK_SEQS)
 
     def final_response(self, conversation_id: ConversationId) -> str:
         """The message that the agent finished with, or its last message, whichever is later; empty if there is none.

@@ -10,6 +10,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from store.approval_keys import OUTBOXES, ApprovalKeys, outbox_dropped
+from store.cold_keys import ColdKeys
 from store.errors import UNAVAILABLE
 from store.keys import ListingKeys, SandboxKeys, StartKeys
 from store.sandbox_record import Limits
@@ -24,6 +25,7 @@ class Reading:
     """The store at one time. Ages are in seconds by Redis' clock; 0 where nothing waits."""
 
     conversations: dict[str, int]  #: by status
+    objects: int  #: of the archive
     pending_actions: int
     oldest_pending: float
     sandboxes: dict[str, int]  #: by status
@@ -64,13 +66,15 @@ class Gauges:
             for outbox in OUTBOXES.values():
                 pipe.llen(outbox)
                 pipe.get(outbox_dropped(outbox))
+            pipe.zcard(ColdKeys.objects)
             found: list[Any] = pipe.execute()
-        pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers = found
+        pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers, objects = found
         conversations, numbers = numbers[: len(EXECUTION_STATUSES)], numbers[len(EXECUTION_STATUSES) :]
         sandboxes, outboxes = numbers[: len(SANDBOX_STATUSES)], numbers[len(SANDBOX_STATUSES) :]
         ages = {name.decode(): max(0.0, now - at / 1e6) for name, at in hosts}
         return Reading(
             dict(zip(EXECUTION_STATUSES, conversations, strict=True)),
+            objects,
             pending,
             _age(now, oldest),
             dict(zip(SANDBOX_STATUSES, sandboxes, strict=True)),

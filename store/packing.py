@@ -31,17 +31,18 @@ class Packing:
             yield ConversationId(root.decode().partition("{")[2][:-1])
 
     def pack(self, conversation_id: ConversationId) -> Iterator[int]:
-        """Pack one log: after each step the number of its events and ids that it has packed. One that is deleted ends.
+        """Pack one log: after each step the number of its events and ids that it has packed. One that is deleted ends,
+        and a cold one is left: both layouts are read alike.
 
         Raises one of UNAVAILABLE.
         """
         root = [ConversationKeys(conversation_id).root]
-        cursor = "0"
-        while (reply := self._scripts.pack_ids(root, [cursor, _IDS])) is not None:
+        cursor = ""
+        while cursor != "0":
+            if (reply := self._scripts.pack_ids(root, [cursor or "0", _IDS])) is None:
+                return
             cursor = reply[0].decode()
             yield reply[1]
-            if cursor == "0":
-                break
         seq, end = 0, 1
         while seq < end and (reply := self._scripts.read_log(root, [seq, _EVENTS, _BYTES])) is not None:
             incarnation, last, *events = reply

@@ -6,7 +6,8 @@ A record in `conv:{ID}:text:N` is
 
 with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches text
 alone, and never across two records. Only the last chunk grows, at its end: the bytes that a worker has cached stay
-true, and the worker fetches only the tail next time.
+true, and the worker fetches only the tail next time. Of a cold conversation (`store/cold.py`) a chunk is a Zstandard
+frame.
 """
 
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from redis import Redis
+from zstandard import ZstdCompressor, ZstdDecompressor
 
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
@@ -22,6 +24,7 @@ from wire import ConversationId, Event, Seq
 _RECORD = b"\xf7"
 _TEXT = b"\xf6"
 _SEQ_DIGITS, _TIME_DIGITS = 11, 21
+_LEVEL = 9  #: of Zstandard: a chunk is compressed once, and read often
 _TIME_OFFSET = 1 << 62  # keeps times before 1970 positive
 _TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
 _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
@@ -115,6 +118,15 @@ def count(chunk: bytes, needle: bytes) -> int:
     return found
 
 
+def as_frame(chunk: bytes) -> bytes:
+    """A chunk as a cold conversation has it; empty where there is none."""
+    return ZstdCompressor(level=_LEVEL).compress(chunk) if chunk else b""
+
+
+def _whole(frame: bytes) -> bytes:
+    return ZstdDecompressor().decompress(frame)
+
+
 class MessageText:
     """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
 
@@ -145,14 +157,18 @@ class MessageText:
         return chunk, last
 
     def _read(self, conversation_id: ConversationId, number: int, offset: int) -> tuple[bytes, int, bytes]:
+        """The conversation's incarnation, the number of its last chunk, and the bytes of a chunk from an offset on."""
         keys = ConversationKeys(conversation_id)
         with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hmget(keys.root, "incarnation", "text_chunk")
+            pipe.hmget(keys.root, "incarnation", "text_chunk", "cold")
             pipe.getrange(keys.text(number), offset, -1)
-            (incarnation, last), tail = pipe.execute()
+            (incarnation, last, cold), tail = pipe.execute()
         if incarnation is None:
             raise ConversationNotFound
-        return incarnation, int(last), tail
+        if cold is not None and offset:  # these are bytes of the frame: the whole of it is needed
+            incarnation, last, chunk = self._read(conversation_id, number, 0)
+            return incarnation, last, chunk[offset:]
+        return incarnation, int(last), tail if cold is None or not tail else _whole(tail)
 
     def _keep(self, key: tuple[ConversationId, int], incarnation: bytes, chunk: bytes) -> None:
         _, dropped = self._cached.pop(key, (b"", b""))

@@ -42,6 +42,7 @@ from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
 from supervisor.archives import Archives
 from supervisor.checks import Checker
+from supervisor.cold import ColdSweep
 from supervisor.endings import Endings, Host
 from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
@@ -56,7 +57,7 @@ from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
 from supervisor.warm import WarmPools
-from wiring import open_store_of
+from wiring import archive_of, open_store_of
 
 log = logging.getLogger("supervisor")
 
@@ -86,22 +87,24 @@ def main() -> int:
         if not config.redis_url:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
         folder = _folder(config)
+        objects = archive_of(config, meter := Meter())
     except ConfigError as error:
         say(str(error), "supervisor")
         return _WRONG
     text = LogLines("[%(process)d] [supervisor] %(message)s")
     log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    store = open_store_of(config, meter := Meter())
+    store = open_store_of(config, meter)
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)
         os.close(options.tallies)  # no sandbox inherits it
     spans, lease = _spans(), HostLease(store.sandboxes, folder.name, folder)
+    cold = ColdSweep(store, objects, config)
     expiry = ExpiryDriver(store, Commands(store, http_client(config.agent_seconds), specs))
     threading.Thread(target=expiry.run, args=(stop,), name="expiry", daemon=True).start()
     try:
         while _wait_for(store.data_version, lease, stop, stands_by=options.stand_by):
-            _supervise(config, specs, store, lease, folder, stop)
+            _supervise(config, specs, store, cold, lease, folder, stop)
     except HostTaken:
         say(f"another supervisor runs on the host {lease.host}; HOST_ID gives this one a name", "supervisor")
         return _TAKEN
@@ -170,7 +173,9 @@ def _folder(config: Config) -> Path:
 
 def _process_runtime(config: Config, folder: Path) -> ProcessRuntime:
     is_near = config.sandbox_url_host in ("127.0.0.1", "localhost")
-    private = [config.data_dir, *([config.sandbox_specs] if config.sandbox_specs else [])]
+    place = config.archive_place
+    archive = place.path if place and not place.bucket else ""
+    private = [path for path in (config.data_dir, config.sandbox_specs, archive) if path]
     return ProcessRuntime(
         folder,
         ports=config.sandbox_port_range,
@@ -210,7 +215,7 @@ def _notifier(config: Config, store: Store) -> Notifier:
 
 
 def _supervise(
-    config: Config, specs: Specs, store: Store, lease: HostLease, folder: Path, stop: threading.Event
+    config: Config, specs: Specs, store: Store, cold: ColdSweep, lease: HostLease, folder: Path, stop: threading.Event
 ) -> None:
     """Supervise until `stop` is set, or until another supervisor has the lease."""
     client = http_client(config.agent_seconds)
@@ -241,7 +246,7 @@ def _supervise(
     checker = Checker(store, client, runtimes, host.id)
     files, pools = Files(store, specs, runtimes, host.id), WarmPools(store, specs)
     retention = Retention(store, commands, config)
-    tasks = (reconciler, upkeep, archives, files, driver, checker, pools, retention)
+    tasks = (reconciler, upkeep, archives, files, driver, checker, pools, retention, cold)
     loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:

@@ -21,6 +21,7 @@ from store.start_tasks import StartTask
 from store.wakeups import Request
 from supervisor.archives import Archives
 from supervisor.checks import Checker
+from supervisor.cold import ColdSweep
 from supervisor.deliveries import DeliveryDriver
 from supervisor.files import Files
 from supervisor.host_lease import HostLease, HostTaken
@@ -33,8 +34,9 @@ from supervisor.warm import WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, two looks at the warm sandboxes, two searches for what is left, two for what is old
-_BEAT, _FILL, _TIDY, _RETENTION = 1.0, 0.5, 20.0, 10.0
+#: seconds between two heartbeats, two looks at the warm sandboxes, two searches for what is left, two for what is old,
+#: and two for a turn of the archive
+_BEAT, _FILL, _TIDY, _RETENTION, _COLD = 1.0, 0.5, 20.0, 10.0, 2.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
 _POLL, _SHORT_POLL = 0.5, 0.1
@@ -64,6 +66,7 @@ class Loop:
         checker: Checker,
         pools: WarmPools,
         retention: Retention,
+        cold: ColdSweep,
         lease: HostLease,
         *,
         stop: threading.Event,
@@ -81,6 +84,7 @@ class Loop:
         self._checker = checker
         self._pools = pools
         self._retention = retention
+        self._cold = cold
         self._lease = lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
@@ -137,6 +141,7 @@ class Loop:
         self._after("fill", _FILL, lambda: self._submit("fill", self._pools.fill))
         self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
         self._after("retention", _RETENTION, lambda: self._submit("retention", self._retention.sweep))
+        self._after("cold", _COLD, lambda: self._submit("cold", self._cold.sweep))
         sandboxes = self._store.sandboxes.of_host(self._host)
         starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
         for sandbox in sandboxes:

@@ -4,18 +4,23 @@ An end pauses what ran. After a restart each conversation is settled, see `settl
 supervisor may be killed at any moment. Source: docs/wire.md, 11.
 """
 
-from contextlib import suppress
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from uuid import NAMESPACE_OID, uuid5
 
 import wire
 from agents.labels import tell
 from agents.link import AgentServer, AgentUnreachable
 from store import Store
+from store.cold import StillCold
 from store.errors import ConversationNotFound, NotItsSandbox
 from store.sandbox_record import Sandbox
 from store.stamps import Stamp
 from supervisor.settlement import Settlement
 from wire import ConversationId
+
+log = logging.getLogger("supervisor")
 
 
 class Recovery:
@@ -38,7 +43,7 @@ class Recovery:
     def _note_end(self, sandbox: Sandbox, how: str, error: dict[str, str]) -> None:
         for state in self._store.app_conversations.each_in(sandbox.id):
             prefix = str(uuid5(NAMESPACE_OID, f"{sandbox.id} {sandbox.start} {state['id']} {how}"))[:24]
-            with suppress(ConversationNotFound, NotItsSandbox):  # it was deleted meanwhile
+            with _one_of_several():
                 identity = ConversationId(state["id"])
                 self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error)
 
@@ -52,7 +57,7 @@ class Recovery:
         if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
             return
         for state in self._store.app_conversations.each_in(sandbox.id):
-            with suppress(ConversationNotFound, NotItsSandbox):
+            with _one_of_several():
                 Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)
         self._store.sandboxes.note_settled(sandbox.id, sandbox.start)
 
@@ -61,3 +66,17 @@ class Recovery:
         with suppress(AgentUnreachable):
             for state in self._store.app_conversations.each_in(sandbox.id):
                 tell(self._store, agent, state)
+
+
+@contextmanager
+def _one_of_several() -> Iterator[None]:
+    """One conversation that was deleted meanwhile, or whose log stays in the archive, delays no other of its sandbox.
+
+    Nothing ran in a cold conversation, and nothing waits: there is nothing to pause, and its next use compares it.
+    """
+    try:
+        yield
+    except StillCold as error:
+        log.warning("%s", error)
+    except (ConversationNotFound, NotItsSandbox):
+        pass

@@ -12,15 +12,16 @@ from tests.servers import PROJECT
 
 HTTP = {"flask", "flask_smorest", "webargs", "schemas", "blueprints", "app"}
 ROOMS = {
-    "store": {*HTTP, "marshmallow", "config", "agents", "runtimes", "supervisor", "specs"},
+    "store": {*HTTP, "marshmallow", "config", "agents", "runtimes", "supervisor", "specs", "objects"},
     "schemas": {"flask", "flask_smorest", "webargs", "redis", "store", "blueprints", "app", "config", "agents"},
     "blueprints": {"redis", "fakeredis", "app", "config", "runtimes", "supervisor"},
     "runtimes": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "supervisor", "specs"},
     "supervisor": HTTP,
     "notifications": {*HTTP, "marshmallow", "redis", "config", "runtimes", "supervisor", "specs"},
+    "objects": {*HTTP, "marshmallow", "redis", "config", "agents", "runtimes", "supervisor", "specs", "notifications"},
     "boot": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "runtimes", "supervisor", "specs"},
 }
-FOLDERS = ("boot", "blueprints", "schemas", "store", "agents", "runtimes", "supervisor", "notifications")
+FOLDERS = ("boot", "blueprints", "schemas", "store", "agents", "runtimes", "supervisor", "notifications", "objects")
 SOURCES = [*PROJECT.glob("*.py"), *(path for folder in FOLDERS for path in PROJECT.glob(f"{folder}/**/*.py"))]
 
 

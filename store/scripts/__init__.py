@@ -3,15 +3,20 @@
 A file whose name begins with an underscore is shared code. A script names it in a line
 `-- include: _log.lua`, which is replaced by that file's text. Every other script opens with its
 contract: purpose, KEYS, ARGV, Returns, Cost, Idempotent (`tests/store/test_scripts.py` reads them).
+
+A script that names a key of a log is guarded: where the log lies in an object (`store/cold.py`) it writes nothing and
+replies with the error COLD. Its caller here thaws the conversation, and calls again.
 """
 
 import re
+from collections.abc import Callable
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Protocol
 
 from redis import Redis
-from redis.exceptions import NoScriptError
+from redis.connection import DefaultParser
+from redis.exceptions import NoScriptError, ResponseError
 
 from store.durability import AS_REDIS, Durability
 
@@ -27,6 +32,8 @@ UNPROVEN = {
     *("open_transfer", "send_chunk", "take_chunk", "close_transfer"),
     # what nobody has seen, and what ends by itself
     "drop_copy",
+    # where a log lies, which no client sees: what is lost of it is done again
+    *("freeze_log", "thaw_log", "keep_warm", "note_objects", "forget_objects"),
 }
 
 #: WAIT is about the last write of its connection, and a repeat may write nothing: the mark is a write, gone at once.
@@ -41,7 +48,35 @@ return reply
 
 _READS = re.compile(r"^-- Idempotent  reads only$", re.MULTILINE)
 
+#: what a log consists of: the keys below a conversation's root that a freezing moves
+_OF_A_LOG = re.compile(r"':(?:(?:log|seqs|ids|peaks)'|(?:at|text):)")
+
+#: scripts that name such a key, and that a cold conversation needs no guard in
+UNGUARDED = {
+    # have guards of their own: a count of all events, a follower that has them all and the pause of a run need no log
+    *("count_events", "read_log", "interrupt_conversation"),
+    # know cold conversations
+    *("plan_freeze", "freeze_log", "thaw_log", "delete_conversation", "pack_ids", "pack_events"),
+    *("copy_events", "drop_copy"),  # of copies, which are never cold
+    *("create_conversation", "adopt_fork"),  # write only where no conversation is
+    *("list_pending", "list_decisions", "read_approvals", "drop_actions"),  # of open actions, which stay
+}
+
+_GUARD = """local cold = redis.call('HGET', KEYS[1], 'cold')
+if cold then return redis.error_reply('COLD ' .. cold) end
+"""
+
+#: thaws of one call: a conversation that became cold again each time would be a fault of the sweep
+_MOST_THAWS = 3
+
 _INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
+
+
+class IsCold(ResponseError):
+    """The error COLD: a script needs a log that lies in an object."""
+
+
+DefaultParser.EXCEPTION_CLASSES["COLD"] = IsCold
 
 
 class Script(Protocol):
@@ -53,15 +88,24 @@ class Script(Protocol):
 class _LoadedScript:
     """A script that is called by its hash: as redis-py's own, without 4 µs of each call."""
 
-    def __init__(self, redis: "Redis", text: str, options: dict[str, Any]) -> None:
-        """options: of each call, for its connection."""
+    def __init__(self, redis: "Redis", text: str, options: dict[str, Any], thaw: Callable[[str], None]) -> None:
+        """options: of each call, for its connection. thaw: brings back the log of a root's conversation."""
         self._redis = redis
         self._text = text.encode()
         self._hash = sha1(self._text, usedforsecurity=False).hexdigest()
         self._options = options
+        self._thaw = thaw
 
     def __call__(self, keys: list[str], args: list[Any]) -> Any:
         command = ("EVALSHA", self._hash, len(keys), *keys, *args)
+        for _ in range(_MOST_THAWS):
+            try:
+                return self._send(command)
+            except IsCold:
+                self._thaw(keys[0])
+        return self._send(command)
+
+    def _send(self, command: tuple[Any, ...]) -> Any:
         try:
             return self._redis.execute_command(*command, **self._options)
         except NoScriptError:
@@ -91,6 +135,11 @@ def sources() -> dict[str, str]:
     return {
         name.removesuffix(".lua"): _included(text, texts) for name, text in texts.items() if not name.startswith("_")
     }
+
+
+def needs_log(name: str, text: str) -> bool:
+    """Whether a script must find the log of its conversation in Redis."""
+    return name not in UNGUARDED and _OF_A_LOG.search(text) is not None
 
 
 def is_acknowledged(name: str, text: str) -> bool:
@@ -125,11 +174,19 @@ class Scripts:
     page_audit: Script
     locate_event: DecidingScript
     find_events: Script
+    cursor_before: Script
     get_events: Script
     get_final_event: Script
     pack_ids: Script
     pack_events: Script
     read_events: Script
+    plan_freeze: Script
+    freeze_log: Script
+    thaw_log: Script
+    keep_warm: Script
+    note_objects: Script
+    due_objects: Script
+    forget_objects: Script
     decide_pending: DecidingScript
     list_pending: Script
     list_decisions: Script
@@ -230,9 +287,13 @@ class Scripts:
 
     def __init__(self, redis: "Redis", durability: Durability = AS_REDIS) -> None:
         """durability: what is proven of the scripts that write. The client's connections send the proofs."""
+        #: brings back the log of a root's conversation; `open_store` sets it, whose steps are scripts too
+        self.on_cold: Callable[[str], None]
         for name, text in sources().items():
             is_proven = durability.is_proven and is_acknowledged(name, text)
             marked = _MARKED.format(text) if is_proven and durability.replicas else text
-            script = _LoadedScript(redis, marked, {"proven": True} if is_proven else {})
+            guarded = _GUARD + marked if needs_log(name, text) else marked
+            options = {"proven": True} if is_proven else {}
+            script = _LoadedScript(redis, guarded, options, lambda root: self.on_cold(root))
             decides = self.__annotations__[name] is DecidingScript
             setattr(self, name, DecidingScript(script) if decides else script)

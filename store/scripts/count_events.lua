@@ -2,7 +2,7 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 kind, escaped, or "*"   2 source, escaped, or "*"
 --       3 lowest time, µs, or "-inf"   4 highest time, "(" µs (exclusive), or "+inf"
--- Returns  the number | false: no such conversation
+-- Returns  the number | false: no such conversation | the error COLD: it has a filter, and the log lies in an object
 -- Cost  O(q log n): q (kind, source) pairs that occur, typically under 15; n events of the conversation
 -- Idempotent  reads only
 -- include: _pairs.lua
@@ -15,4 +15,6 @@ local total = 0
 for _, pair in ipairs(matching_pairs(kind, source)) do
   total = total + redis.call('ZCOUNT', root .. ':at:' .. pair, lowest, highest)
 end
+local cold = total == 0 and redis.call('HGET', root, 'cold') -- whose sorted sets are not here: none has an event
+if cold then return redis.error_reply('COLD ' .. cold) end
 return total

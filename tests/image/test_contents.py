@@ -9,7 +9,16 @@ from specs import BUNDLED
 from tests.servers import PROJECT
 
 #: modules that are started by name: by gunicorn, the health check, the documentation, or `python -m` in the project
-STARTED = {"app", "config", "gunicorn.conf", "supervisor", "agents.reference", "runtimes.launch", "tracing"}
+STARTED = {
+    "app",
+    "config",
+    "gunicorn.conf",
+    "supervisor",
+    "agents.reference",
+    "runtimes.launch",
+    "tracing",
+    "objects.s3",
+}
 
 #: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
@@ -89,5 +98,6 @@ def test_dockerignore_admits_no_tests_no_history_and_no_data():
 def test_the_dockerfile_copies_the_admitted_files_and_names_no_other():
     copies = [line.split()[1:] for line in (PROJECT / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
 
-    requirements = ["requirements.txt", "requirements-kubernetes.txt", "requirements-otel.txt", "/"]
+    extras = (f"requirements-{extra}.txt" for extra in ("kubernetes", "otel", "s3"))
+    requirements = ["requirements.txt", *extras, "/"]
     assert [words for words in copies if not words[0].startswith("--from=")] == [requirements, [".", "."]]

@@ -1,0 +1,100 @@
+"""Objects as files of one folder, which only their owner may read.
+
+An object is written beside its place, synced, and then renamed: under its name there is all of it, or nothing.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from boot.folder import make_private
+from objects.bounds import MOST_BYTES, check_name, is_name
+from settings import ConfigError
+from store.cold import ObjectMissing, ObjectsAway
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_KNOWN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Folder:
+    """A folder of objects. The folder must stay: where it is gone, so is the place, and not each of its objects."""
+
+    def __init__(self, path: str) -> None:
+        """path: absolute; the folder is made where it is missing. Raises ConfigError."""
+        self._folder = Path(path)
+        try:
+            make_private(self._folder)
+            self._check_writable()
+        except OSError as error:
+            raise ConfigError(f"The folder {path} of ARCHIVE_URL cannot be used: {error.strerror}") from None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep an object; when it returns, the object and its name are on the disk. Raises ObjectsAway."""
+        file, part = self._files_of(name)
+        with self._reached():
+            try:
+                with os.fdopen(os.open(part, _NEW, 0o600), "wb") as output:
+                    output.write(content)
+                    output.flush()
+                    os.fsync(output.fileno())
+                part.rename(file)
+                self._sync()
+            except OSError:
+                with suppress(OSError):
+                    part.unlink()
+                raise
+
+    def get(self, name: str) -> bytes:
+        """An object. Raises ObjectMissing, ObjectsAway."""
+        file, _ = self._files_of(name)
+        with self._reached():
+            try:
+                with os.fdopen(os.open(file, _KNOWN), "rb") as source:
+                    content = source.read(MOST_BYTES + 1)
+            except FileNotFoundError:
+                self._folder.stat()  # raises where the folder itself is missing
+                raise ObjectMissing(name) from None
+        if len(content) > MOST_BYTES:
+            raise ObjectsAway(f"the file {file} has more than {MOST_BYTES} bytes")
+        return content
+
+    def delete(self, name: str) -> None:
+        """Delete an object, and what a put that was cut short left of it. Raises ObjectsAway."""
+        with self._reached():
+            self._folder.stat()
+            for file in self._files_of(name):
+                file.unlink(missing_ok=True)
+
+    def names(self) -> Iterator[str]:
+        """The names of all objects, in no order. Raises ObjectsAway."""
+        with self._reached(), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if is_name(entry.name):
+                    yield entry.name
+
+    def _files_of(self, name: str) -> tuple[Path, Path]:
+        """An object's file, and the one that is being written. Raises ValueError."""
+        check_name(name)
+        return self._folder / name, self._folder / f".{name}.part"
+
+    def _check_writable(self) -> None:
+        probe = self._folder / ".writable"
+        os.close(os.open(probe, _NEW, 0o600))
+        probe.unlink(missing_ok=True)  # two processes that start may share it
+
+    def _sync(self) -> None:
+        """Write the names of the folder through."""
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Turn errors of the system into ObjectsAway."""
+        try:
+            yield
+        except OSError as error:
+            raise ObjectsAway(f"the folder {self._folder}: {error.strerror}") from error

@@ -1,0 +1,9 @@
+-- due_objects: the objects that are to be looked at.
+-- KEYS  1 root of the register
+-- ARGV  1 most names
+-- Returns  {name, …}, the one that is due for longest first
+-- Cost  O(log m + n): m objects, n names
+-- Idempotent  reads only
+-- include: _clock.lua
+local root = KEYS[1]
+return redis.call('ZRANGEBYSCORE', root .. ':objects', '-inf', now, 'LIMIT', 0, ARGV[1])

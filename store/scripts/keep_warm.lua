@@ -1,0 +1,11 @@
+-- keep_warm: have a conversation not be frozen for a time. Nothing that clients see changes.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 that time, µs
+-- Returns  1 | false: no such conversation
+-- Cost  O(1)
+-- Idempotent  a repeat begins the time again
+-- include: _clock.lua
+local root = KEYS[1]
+if redis.call('EXISTS', root) == 0 then return false end
+redis.call('HSET', root, 'warm_until', string.format('%.0f', now + ARGV[1]))
+return 1

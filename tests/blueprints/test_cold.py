@@ -1,0 +1,214 @@
+"""Every route that reads a conversation answers for a cold one as before, byte for byte."""
+
+import json
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+
+from app import create_app
+from config import Config
+from tests.blueprints import SECRET_KEY
+from tests.cold import Objects
+from tests.conftest import event, message, recorded
+from wire import ConversationId
+
+C, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
+APP = "/api/v1/app-conversations/{conversation_id}"
+
+FILTERS = [
+    {},
+    {"kind": "MessageEvent"},
+    {"kind": "ActionEvent", "source": "agent"},
+    {"source": "environment"},
+    {"kind": "NoSuchEvent"},
+    {"body": "{needle}"},
+    {"body": "{needle}", "source": "user"},
+    {"body": "{needle}", "timestamp__gte": "2026-01-01"},
+    {"body": ""},
+    {"timestamp__gte": "2026-11-20T20:37:23"},
+    {"timestamp__lt": "2026-11-20T20:37:23", "kind": "MessageEvent"},
+]
+PAGES = [
+    *({**one, "limit": 40} for one in FILTERS),
+    {"limit": 40, "sort_order": "TIMESTAMP_DESC"},
+    {"limit": 7, "sort_order": "TIMESTAMP_DESC", "kind": "MessageEvent"},
+]
+
+#: the queries of each operation that reads a conversation
+READS: dict[str, list[dict]] = {
+    C: [{}],
+    f"{C}/events/count": FILTERS,
+    f"{C}/events/histogram": [{}, {"by": "kind", "buckets": 5}],
+    f"{C}/events/search": [*PAGES, {"after_seq": 3, "limit": 50}],
+    f"{C}/events/{{event_id}}": [{}],
+    f"{C}/events": [{"event_ids": ["{event}", "unknown", "{last}"]}],
+    f"{C}/pending_actions": [{}],
+    f"{C}/agent_final_response": [{}],
+    f"{C}/export": [{}],
+    f"{V1}/events/search": PAGES,
+    f"{V1}/events/count": FILTERS,
+    f"{V1}/events/histogram": [{}],
+    f"{V1}/events": [{"id": ["{event}", "{last}"]}],
+    f"{V1}/pending-actions/decisions": [{}],
+    f"{V1}/audit": [{}],
+    "/api/v1/audit": [{"conversation_id": "{conversation}"}],
+    "/api/v1/messages/search": [{"text": "{needle}"}, {"text": "{needle}", "limit": 1}],
+    "/api/conversations": [{"ids": "{conversation}"}],
+    "/api/conversations/search": [{"limit": 3}],
+    "/api/conversations/count": [{}],
+    "/api/v1/conversations/search": [{"limit": 3}, {"text": "{title}"}],
+    "/api/v1/app-conversations": [{"ids": "{conversation}"}],
+    "/api/v1/app-conversations/search": [{"limit": 3}],
+    "/api/v1/app-conversations/count": [{}],
+    "/api/v1/app-conversations/start-tasks/search": [{"conversation_id__eq": "{conversation}"}],
+    "/api/v1/app-conversations/start-tasks/count": [{"conversation_id__eq": "{conversation}"}],
+    "/api/v1/pending-actions": [{"conversation_id": "{conversation}"}],
+    "/api/v1/pending-actions/count": [{"conversation_id": "{conversation}"}],
+    # of its sandbox, which this one does not have
+    f"{C}/runtime": [{}],
+    **{f"{C}/{part}/{{rest}}": [{}] for part in ("bash", "file", "git", "vscode")},
+    **{f"/api/{part}/{{rest}}": [{"cid": "{conversation}"}] for part in ("bash", "file", "git")},
+    **{f"{APP}/{part}": [{}] for part in ("file", "files", "git/changes", "git/diff", "skills", "hooks", "download")},
+}
+
+#: operations that need no log and so leave it where it is
+LEAVE_IT = {
+    C,
+    f"{C}/pending_actions",
+    f"{V1}/pending-actions/decisions",
+    f"{V1}/audit",
+    *(path for path in READS if "{conversation_id}" not in path and "messages" not in path),
+}
+
+
+@pytest.fixture(scope="module")
+def objects():
+    return Objects()
+
+
+@pytest.fixture(scope="module")
+def keeper(redis_url, objects):
+    """A client of an app whose conversations may become cold."""
+    app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
+    app.extensions["store"].cold._objects = objects
+    return app.test_client()
+
+
+@pytest.fixture(scope="module")
+def known(keeper):
+    """A conversation at rest, and the words that stand in the queries for what is its own."""
+    conversation, needle = str(uuid4()), f"Needle-{uuid4().hex}"
+    assert keeper.post("/api/conversations", json={"conversation_id": conversation, "title": needle}).status_code == 201
+    events = [*recorded("never_confirm"), message(f"a {needle.upper()} here"), message(f"{needle}", "agent"), event()]
+    webhook = f"/api/v1/webhooks/events/{conversation}"
+    assert keeper.post(webhook, json=events).status_code == 200
+    words = {"conversation": conversation, "needle": needle, "title": needle.lower()}
+    return {**words, "event": events[3]["id"], "last": events[-1]["id"]}
+
+
+@pytest.fixture
+def freeze(keeper, known):
+    """Make the conversation cold."""
+    cold = keeper.application.extensions["store"].cold
+
+    def do():
+        cold.thaw(ConversationId(known["conversation"]))
+        assert cold.freeze(ConversationId(known["conversation"]))
+
+    return do
+
+
+def filled(value, known: dict):
+    if isinstance(value, list):
+        return [filled(one, known) for one in value]
+    return value.format(**known) if isinstance(value, str) else value
+
+
+def answers(client, path: str, query: dict, known: dict, before_each=lambda: None) -> list[tuple]:
+    """Status, type and bytes of every page."""
+    place = {"conversation_id": known["conversation"], "event_id": known["event"], "rest": "x"}
+    url = path.format(**{name: quote(one) for name, one in place.items()})
+    query, found = {name: filled(value, known) for name, value in query.items()}, []
+    while True:
+        before_each()
+        response = client.get(url, query_string=query)
+        assert response.status_code < 500, response.get_data(as_text=True)
+        found.append((response.status_code, response.mimetype, response.get_data()))
+        body = response.get_json() if response.mimetype == "application/json" else None
+        following = body.get("next_page_id") if isinstance(body, dict) else None
+        if not following or "after_seq" in query or "search" not in path or "{conversation_id}" not in path:
+            return found
+        query = {**query, "page_id": following}
+
+
+def test_the_table_has_every_operation_that_reads_a_conversation(keeper):
+    names = {"conversation_id", "cid", "conversation_id__eq"}
+    found = set()
+    for path, operations in keeper.get("/openapi.json").get_json()["paths"].items():
+        get = operations.get("get")
+        parameters = [*operations.get("parameters", []), *(get or {}).get("parameters", [])]
+        is_about = names & {one["name"] for one in parameters} or "conversations" in path or "messages" in path
+        if get and is_about and not path.endswith("/stream"):  # those: tests/store/test_cold.py
+            found.add(path)
+
+    assert found - set(READS) - {"/api/v1/app-conversations/start-tasks"} == set()
+    assert set(READS) <= found
+
+
+@pytest.mark.parametrize("path", READS)
+def test_an_operation_answers_for_a_cold_conversation_as_before(keeper, known, freeze, path, redis_url):
+    store = keeper.application.extensions["store"]
+    for query in READS[path]:
+        store.cold.thaw(ConversationId(known["conversation"]))
+        before = answers(keeper, path, query, known)
+
+        assert answers(keeper, path, query, known, freeze) == before, query
+
+
+@pytest.mark.parametrize("path", sorted(LEAVE_IT))
+def test_an_operation_that_needs_no_log_leaves_it_in_its_object(keeper, known, freeze, objects, path):
+    freeze()
+    objects.is_away = True
+    try:
+        for query in READS[path]:
+            answers(keeper, path, query, known)
+    finally:
+        objects.is_away = False
+
+
+def test_a_count_of_all_events_needs_no_log(keeper, known, freeze, objects):
+    freeze()
+    gets = objects.gets
+
+    assert keeper.get(f"{C.format(conversation_id=known['conversation'])}/events/count").get_json() == 87
+    assert objects.gets == gets
+
+
+def test_a_place_of_objects_that_is_away_is_503_and_named(keeper, known, freeze, objects):
+    freeze()
+    objects.is_away = True
+    try:
+        response = keeper.get(f"{C.format(conversation_id=known['conversation'])}/events/search")
+    finally:
+        objects.is_away = False
+
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    detail = response.get_json()["detail"]
+    assert f"{known['conversation']} are in the archive (ARCHIVE_URL)" in detail
+    assert detail.endswith("the place of the tests is away")
+
+
+def test_an_append_to_a_cold_conversation_appends_once(keeper, known, freeze):
+    url, webhook = C.format(conversation_id=known["conversation"]), f"/api/v1/webhooks/events/{known['conversation']}"
+    before = keeper.get(f"{url}/export").get_data()
+    freeze()
+    new = message("after the cold")
+
+    for _ in range(2):  # as a client that had no response
+        assert keeper.post(webhook, json=[new]).status_code == 200
+
+    after = keeper.get(f"{url}/export").get_data().splitlines()
+    assert after[1:-1] == before.splitlines()[1:]
+    assert json.loads(after[-1]) == new

@@ -1,0 +1,81 @@
+"""A place of objects for tests of the store, and a store that freezes into it."""
+
+import threading
+from pathlib import Path
+
+from store import Bounds, Limits, Store, open_store
+from store.cold import ObjectMissing, ObjectsAway
+
+
+class Objects:
+    """Objects in the memory of the test; while `is_away`, a place that cannot be reached."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.is_away = False
+        self.gets = 0
+        self.lock = threading.Lock()
+
+    def _reach(self) -> None:
+        if self.is_away:
+            raise ObjectsAway("the place of the tests is away")
+
+    def put(self, name, content):
+        self._reach()
+        self.kept[name] = content
+
+    def get(self, name):
+        self._reach()
+        with self.lock:
+            self.gets += 1
+        if name not in self.kept:
+            raise ObjectMissing(name)
+        return self.kept[name]
+
+    def delete(self, name):
+        self._reach()
+        self.kept.pop(name, None)
+
+    def names(self):
+        self._reach()
+        yield from list(self.kept)
+
+
+def archiving(url: str, objects, **bounds: int) -> Store:
+    """A store whose conversations may become cold."""
+    return open_store(
+        url,
+        timeout=10,
+        max_connections=16,
+        text_cache_bytes=1024 * 1024,
+        ring_bytes=1024 * 1024,
+        most_followers=8,
+        secret_keys=("a key for tests only",),
+        limits=Limits(most=3, pause_idlest=False, host_seconds=60, start_seconds=120),
+        bounds=Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048, **bounds),
+        objects=objects,
+    )
+
+
+class Folder:
+    """Objects in a folder, which processes share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, name, content):
+        path = self.folder / f"{name}.part"
+        path.write_bytes(content)
+        path.rename(self.folder / name)
+
+    def get(self, name):
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            raise ObjectMissing(name) from None
+
+    def delete(self, name):
+        (self.folder / name).unlink(missing_ok=True)
+
+    def names(self):
+        return (path.name for path in self.folder.iterdir() if path.suffix != ".part")

@@ -1,0 +1,295 @@
+"""Turns of the archive: one supervisor at a time freezes what rests, removes what nobody needs, and goes on after what
+fails."""
+
+import logging
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+
+import supervisor.cold as module
+from app import create_app
+from boot.json_lines import JsonLines
+from config import Config
+from objects import open_objects
+from store.cold import ObjectsAway
+from supervisor.cold import ColdSweep
+from tests.cold import archiving
+from tests.conftest import SECRET_KEY, as_events, event, message
+from tests.servers import redis_server
+from tests.supervisor.conftest import Clock
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A Redis of its own: a sweep takes every conversation that rests."""
+    with redis_server(tmp_path_factory.mktemp("cold")) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def redis(server):
+    client = Redis.from_url(server)
+    client.flushall()
+    return client
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Config(redis_url="redis://unused", archive_url=f"file://{tmp_path}/cold", archive_days=1e-9)
+
+
+@pytest.fixture
+def place(settings):
+    return open_objects(settings)
+
+
+@pytest.fixture
+def store(server, redis, place):
+    return archiving(server, place)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def sweep(store, place, settings, redis, clock):
+    """Take a turn, as if the last one were long ago."""
+    sweeping = ColdSweep(store, place, settings, clock=clock)
+
+    def swept() -> None:
+        redis.delete("{cold}:turn:turn")
+        sweeping.sweep()
+
+    return swept
+
+
+@pytest.fixture
+def made(store):
+    def make(number: int = 1) -> list[str]:
+        ids = [str(uuid4()) for _ in range(number)]
+        for one in ids:
+            store.conversations.create(one)
+            store.events.append(one, as_events([event(), message("words")]))
+        return ids
+
+    return make
+
+
+def cold(redis, *ids: str) -> list[bool]:
+    return [redis.hexists(f"conv:{{{one}}}", "cold") for one in ids]
+
+
+def an_hour_passes(redis) -> None:
+    for name in redis.zrange("{cold}:objects", 0, -1):
+        redis.zadd("{cold}:objects", {name: 0})
+
+
+def test_a_turn_freezes_what_rests_and_says_how_many(redis, store, place, sweep, made, caplog):
+    ids = made(3)
+    store.conversations.change_status(ids[2], "run")
+
+    with caplog.at_level(logging.INFO, "supervisor"):
+        sweep()
+
+    assert cold(redis, *ids) == [True, True, False]
+    assert len(list(place.names())) == 2
+    assert "the archive: 2 conversations became cold, 0 objects were removed" in caplog.text
+    [line] = [JsonLines().format(one) for one in caplog.records if "became cold" in one.getMessage()]
+    assert '"frozen": 2, "removed": 0, "failures": 0' in line
+
+
+def test_what_has_not_rested_for_so_many_days_stays(redis, store, place, made, clock):
+    ids = made()
+
+    ColdSweep(store, place, Config(archive_url="file:///tmp/unused", archive_days=1), clock=clock).sweep()
+
+    assert cold(redis, *ids) == [False]
+
+
+def test_one_supervisor_takes_a_turn_at_a_time(redis, store, place, settings, made, clock):
+    first, second = (ColdSweep(store, place, settings, clock=clock) for _ in range(2))
+    first.sweep()
+    ids = made()
+
+    second.sweep()
+    assert cold(redis, *ids) == [False]
+
+    redis.delete("{cold}:turn:turn")
+    second.sweep()
+    assert cold(redis, *ids) == [True]
+
+
+def test_a_turn_has_a_bound_and_the_next_one_goes_on(redis, sweep, made, monkeypatch):
+    monkeypatch.setattr(module, "PART", 2)
+    ids = made(5)
+
+    counts = []
+    for _ in range(3):
+        sweep()
+        counts.append(sum(cold(redis, *ids)))
+
+    assert counts == [2, 4, 5]
+
+
+def test_a_turn_ends_when_its_time_is_over(redis, store, sweep, made, clock, monkeypatch):
+    ids = made(3)
+    freeze = store.cold.freeze
+
+    def slow(conversation_id):
+        clock.now += 3
+        return freeze(conversation_id)
+
+    monkeypatch.setattr(type(store.cold), "freeze", lambda _, one: slow(one))
+    sweep()
+
+    assert sum(cold(redis, *ids)) == 2
+
+
+def test_a_turn_goes_on_after_a_conversation_that_fails(redis, store, sweep, made, caplog, monkeypatch):
+    ids = made(3)
+    freeze = store.cold.freeze
+
+    def failing(conversation_id):
+        if conversation_id == ids[0]:
+            raise RuntimeError("a fault")
+        return freeze(conversation_id)
+
+    monkeypatch.setattr(type(store.cold), "freeze", lambda _, one: failing(one))
+    sweep()
+
+    assert cold(redis, *ids) == [False, True, True]
+    assert f"the conversation {ids[0]} cannot be frozen" in caplog.text
+    assert f"failed 1 times, last: conversation {ids[0]}: a fault" in caplog.text
+
+
+def test_while_the_place_is_away_turns_are_rare_and_then_all_is_done(
+    redis, store, place, sweep, made, clock, caplog, tmp_path, monkeypatch
+):
+    ids = made(5)
+    (tmp_path / "cold").rename(tmp_path / "away")
+    tries = []
+    put = type(place).put
+    monkeypatch.setattr(type(place), "put", lambda *given: (tries.append(1), put(*given)))
+
+    sweep()
+    sweep()
+    assert len(tries) == 3
+    assert "the archive (ARCHIVE_URL) failed" in caplog.text
+    assert "No such file or directory" in caplog.text
+    assert cold(redis, *ids) == [False] * 5
+
+    (tmp_path / "away").rename(tmp_path / "cold")
+    clock.now += 1000
+    sweep()
+    clock.now += 1000
+    sweep()
+    assert cold(redis, *ids) == [True] * 5
+
+
+def test_objects_of_thawed_and_deleted_conversations_are_removed_an_hour_later(redis, store, place, sweep, made):
+    thawed, deleted, needed = made(3)
+    sweep()
+    assert len(store.events.search(thawed)[0]) == 2
+    store.conversations.delete(deleted)
+
+    sweep()
+    assert len(list(place.names())) == 3
+
+    an_hour_passes(redis)
+    sweep()
+    [name] = place.names()
+    assert name.startswith(needed)
+    assert redis.zrange("{cold}:objects", 0, -1) == [name.encode()]
+    assert len(store.events.search(needed)[0]) == 2
+
+
+def test_an_object_that_cannot_be_removed_stays_in_the_register(redis, store, place, sweep, made, clock, monkeypatch):
+    ids = made(2)
+    sweep()
+    for one in ids:
+        store.conversations.delete(one)
+    an_hour_passes(redis)
+    first = redis.zrange("{cold}:objects", 0, 0)[0].decode()
+    delete = type(place).delete
+
+    def failing(self, name):
+        if name == first:
+            raise ObjectsAway("refused")
+        delete(self, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(place), "delete", failing)
+        sweep()
+    assert list(place.names()) == [first]
+
+    clock.now += 1000
+    sweep()
+    assert list(place.names()) == []
+    assert redis.zcard("{cold}:objects") == 0
+
+
+def test_objects_that_redis_does_not_know_are_removed_if_their_conversation_is_here_and_stay_if_it_is_not(
+    redis, store, place, sweep, made, caplog
+):
+    [ours] = made()
+    lost, strange = f"{ours}-{uuid4().hex}", f"{uuid4()}-{uuid4().hex}"
+    store.conversations.change_status(ours, "run")
+    for name in (lost, strange):
+        place.put(name, b"content")
+
+    with caplog.at_level(logging.INFO, "supervisor"):
+        sweep()
+    assert set(place.names()) == {lost, strange}
+    assert "the archive has 2 objects; 1 are of no conversation of this Redis, and stay" in caplog.text
+
+    an_hour_passes(redis)
+    sweep()
+    assert list(place.names()) == [strange]
+
+
+def test_objects_are_listed_once_a_day_and_a_part_at_a_time(redis, place, sweep, caplog, monkeypatch):
+    monkeypatch.setattr(module, "PART", 2)
+    for _ in range(5):
+        place.put(f"{uuid4()}-{uuid4().hex}", b"")
+
+    with caplog.at_level(logging.INFO, "supervisor"):
+        for _ in range(4):
+            sweep()
+
+    assert [one.getMessage() for one in caplog.records] == [
+        "the archive has 5 objects; 5 are of no conversation of this Redis, and stay"
+    ]
+    assert 0 < redis.pttl("{cold}:turn:listing") <= module.LISTING * 1000
+
+
+def test_server_info_says_that_the_archive_of_cold_conversations_is_not_set(redis, server, store, sweep, made):
+    client = create_app(Config(redis_url=server, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
+    [identity] = made()
+    assert client.get("/server_info").json["notice"] is None
+
+    sweep()
+
+    said = "The events of up to 1 conversations are in an archive, and ARCHIVE_URL is not set."
+    assert client.get("/server_info").json["notice"] == said
+    away = client.get(f"/api/conversations/{identity}/events/search")
+    assert away.status_code == 503
+    assert away.json["detail"].endswith("in the archive (ARCHIVE_URL): ARCHIVE_URL is not set")
+
+
+def test_without_an_archive_nothing_is_asked(clock, monkeypatch):
+    ColdSweep(None, None, Config(), clock=clock).sweep()
+
+
+def test_without_days_nothing_is_frozen_and_what_is_cold_stays_readable(redis, store, place, sweep, made, clock):
+    [was] = made()
+    sweep()
+    [is_new] = made()
+    redis.delete("{cold}:turn:turn")
+
+    ColdSweep(store, place, Config(archive_url="file:///tmp/unused"), clock=clock).sweep()
+
+    assert cold(redis, was, is_new) == [True, False]
+    assert len(store.events.search(was)[0]) == 2
