@@ -19,7 +19,7 @@ from redis.crc import key_slot
 from store.keys import ConversationKeys
 from tests.clusters import SLOTS, Cluster, cluster
 from tests.conftest import action
-from tests.servers import agent_server, wait_until
+from tests.servers import TIMEOUT, agent_server, wait_until
 from tests.sockets import inbox_of
 from tests.test_failover import BATCH, LONG, Behind, Writer, cannot_send, has_written
 from tests.test_live import SocketReader, StreamReader
@@ -108,6 +108,7 @@ class InboxReader(threading.Thread):
         self.opened: list[str] = []
         self.decided: list[str] = []
         self.wanted = True
+        self.ready = threading.Event()
         self._url, self._last = client.base_url, ""
 
     def run(self) -> None:
@@ -125,6 +126,8 @@ class InboxReader(threading.Thread):
             self.resets.append(data["reason"])
         elif name == "snapshot":
             self.opened += [item["action_id"] for item in data["items"]]
+        elif name == "ready":
+            self.ready.set()
         elif name in ("opened", "decided"):
             (self.opened if name == "opened" else self.decided).append(data["action_id"])
 
@@ -146,6 +149,8 @@ def under_load(
     inbox = InboxReader(client)
     for reader in (*readers, inbox):
         reader.start()
+    # Of an action that opened before the stream began and was decided before its snapshot, only the decision is told.
+    assert inbox.ready.wait(TIMEOUT)
     each = writes // len(writers)
     with ThreadPoolExecutor(len(writers) + 1) as pool:
         for number in range(failovers):
