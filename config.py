@@ -228,6 +228,13 @@ class Config(LogSettings, KeepingSettings, StoreSettings):
     max_starts: int = _setting(
         1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
     )
+    drain_seconds: int = _setting(
+        0,
+        "Seconds after SIGTERM in which the server serves as before while `/ready` is 503, so that a balancer takes "
+        "the host out before the listener closes (docs/scaling.md).",
+        least=0,
+        most=3600,
+    )
     graceful_timeout: int = _setting(30, "Seconds that running requests get when the server stops.", least=0, most=3600)
 
     def __post_init__(self) -> None:

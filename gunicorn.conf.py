@@ -24,6 +24,7 @@ from gunicorn import systemd, util
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from boot.draining import drain_before_stopping
 from boot.embedded import EmbeddedStore
 from boot.headers import SECURITY_HEADERS
 from boot.keeper import Keeper
@@ -135,6 +136,11 @@ def on_starting(server: Any) -> None:
         server.log.warning(untraced)
     if _config.supervisor:
         _keeper = Keeper(_tallies.descriptor)
+
+
+def when_ready(server: Any) -> None:
+    """In the master, when it listens and receives signals."""
+    drain_before_stopping(server, _config.drain_seconds)
 
 
 def _make_secret_key() -> None:

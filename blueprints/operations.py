@@ -9,9 +9,10 @@ from flask import current_app
 
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
+from boot.draining import is_draining
 from schemas.operations import Readiness, ServerInfo, Status
 from specs import unsupported
-from store.errors import UNAVAILABLE
+from store.errors import UNAVAILABLE, Stopping
 from store.listing import Filter
 from wire import micros, now
 
@@ -66,7 +67,12 @@ def health() -> dict[str, str]:
 @operations.fails(503)
 @operations.response(200, Readiness)
 def ready() -> dict[str, object]:
-    """Show whether requests can be served: 503 while the store does not answer, or is not what DURABILITY asks for."""
+    """Show whether requests can be served: 503 while the store does not answer, or is not what DURABILITY asks for.
+
+    Also 503 from SIGTERM on, for DRAIN_SECONDS: a balancer then sends new requests elsewhere, and the old ones go on.
+    """
+    if is_draining():
+        raise Stopping
     current_store.data_version.ensure()
     return {"status": "ready", "store": current_store.health.ready()}
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from boot.draining import is_draining
+
 #: seconds before the least rate counts: a connection may begin slowly
 _SLOW_START = 10.0
 
@@ -70,7 +72,7 @@ class RequestBody:
     def recv(self, size: int) -> bytes:
         """What the client sends next of the body. Raises BodyTooSlow, ConnectionError when it sends no more."""
         if self._is_asked:
-            self._is_asked = self._request.must_close = False
+            self._is_asked, self._request.must_close = False, is_draining()
             self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         now = time.monotonic()
         self._began = self._began or now

@@ -9,6 +9,7 @@ from gevent import socket  # type: ignore[import-untyped]
 from gunicorn.workers.ggevent import GeventWorker
 
 from boot.body import RequestBody
+from boot.draining import is_draining
 
 
 class Connection(socket.socket):
@@ -35,6 +36,8 @@ class Worker(GeventWorker):
         settings = self.wsgi.config
         body = RequestBody(req, sock, seconds=settings["BODY_SECONDS"], least_rate=settings["BODY_BYTES_PER_SECOND"])
         sock.settimeout(settings["IDLE_SECONDS"])
+        if is_draining():
+            req.force_close()  # the client's next request goes to a host that stays
         try:
             super().handle_request(listener_name, req, sock, addr)
         except TimeoutError:

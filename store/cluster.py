@@ -8,9 +8,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis import BlockingConnectionPool, RedisCluster
-from redis.cluster import ClusterNode
+from redis.cluster import PRIMARY, ClusterNode
 from redis.commands import RedisClusterCommands
 from redis.exceptions import ConnectionError
+
+
+class _Cluster(RedisCluster):
+    """redis-py's client, which also finds a node that has no slots yet, and to which the first one moves."""
+
+    def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
+        node = super().get_node(host, port, node_name)
+        if node is None and node_name is not None:
+            # An ASK names it, and the list of slots does not: redis-py would fail with an AttributeError.
+            name, _, number = node_name.rpartition(":")
+            node = self.nodes_manager.nodes_cache.setdefault(node_name, ClusterNode(name, int(number), PRIMARY))
+        return node
 
 
 class LazyCluster(RedisClusterCommands):
@@ -57,7 +69,7 @@ class LazyCluster(RedisClusterCommands):
 
     def _connect(self) -> RedisCluster:
         (host, port), *others = self._nodes
-        return RedisCluster(
+        return _Cluster(
             # Only with a URL redis-py takes a class of pools. This one has a request wait for a connection.
             url=f"redis://{f'[{host}]' if ':' in host else host}:{port}",
             startup_nodes=[ClusterNode(*node) for node in others],

@@ -292,9 +292,8 @@ UNAVAILABLE: tuple[type[Exception], ...] = (
     redis.exceptions.OutOfMemoryError,
     TemporaryRefusal,
     redis.exceptions.ExecAbortError,  # a transaction that Redis refused as a whole, at its EXEC
-    redis.exceptions.ClusterError,
+    redis.exceptions.ClusterError,  # also: the cluster is down, or a command was sent from node to node too often
     redis.exceptions.RedisClusterException,  # no node of the cluster is reached, or a slot has no node
-    redis.exceptions.ClusterDownError,
-    redis.exceptions.MasterDownError,
+    redis.exceptions.AskError,  # the slot moves to another node, and a transaction needs all of it on one
     redis.exceptions.TryAgainError,
 )

@@ -128,6 +128,8 @@ def sentinels(folder: Path, primary: Node, number: int = 3) -> Iterator[list[Red
             stack.enter_context(running(command, stdout=subprocess.DEVNULL))
             clients.append(Redis(port=port, retry=None))
             wait_until(clients[-1].ping, "the sentinel")
+            # By default a sentinel asks its servers every ten seconds who follows whom.
+            clients[-1].execute_command("SENTINEL DEBUG", "INFO-PERIOD", 200)
         for client in clients:
             wait_until(lambda client=client: knows_all(client, number), "the sentinels to know each other")
         yield clients

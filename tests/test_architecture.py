@@ -55,6 +55,7 @@ def test_imports_point_one_way(room):
             f"boot/{name}.py"
             for name in (
                 "backoff",
+                "draining",
                 "embedded",
                 "folder",
                 "json_lines",
@@ -81,7 +82,7 @@ def test_the_gunicorn_master_loads_nothing_that_gevent_must_patch_in_the_workers
             sys.executable,
             "-c",
             "import sys, config, specs, boot.embedded, boot.headers, boot.keeper, boot.masking, boot.posture; "
-            "import boot.tallies; "
+            "import boot.draining, boot.tallies; "
             "print(*sys.modules)",
         ],
         cwd=PROJECT,

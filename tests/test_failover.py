@@ -24,28 +24,31 @@ FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 3)), int(os.environ.get("WRI
 
 WRITERS = 4
 
+#: writes of a request, all of which it acknowledges or none: in a long run the client's own work would be most of it
+BATCH = max(1, WRITES // 1000)
+
 #: a text that stays as long where it is kept: more of it than the buffers of a connection take
 LONG = base64.b64encode(Random(5).randbytes(40_000)).decode()
 
 
 class Writer:
-    """Appends events to a conversation of its own, each until it is acknowledged, and then the next one."""
+    """Appends events to a conversation of its own, each batch until it is acknowledged, and then the next one."""
 
-    def __init__(self, client: httpx.Client, text: str) -> None:
+    def __init__(self, client: httpx.Client, text: str, batch: int = BATCH) -> None:
         self.conversation = str(uuid4())
         self.acknowledged: list[str] = []
         self.refusals = 0
         self._client = client
-        self._text = text
+        self._text, self._batch = text, batch
 
     def write(self, number: int) -> None:
-        for _ in range(number):
-            event = message(self._text)
-            wait_until(lambda event=event: self._appends(event), "an acknowledgment")
-            self.acknowledged.append(event["id"])
+        for begin in range(0, number, self._batch):
+            events = [message(self._text) for _ in range(min(self._batch, number - begin))]
+            wait_until(lambda events=events: self._appends(events), "an acknowledgment")
+            self.acknowledged += [event["id"] for event in events]
 
-    def _appends(self, event: dict) -> bool:
-        response = self._client.post(f"/api/v1/webhooks/events/{self.conversation}", json=[event])
+    def _appends(self, events: list[dict]) -> bool:
+        response = self._client.post(f"/api/v1/webhooks/events/{self.conversation}", json=events)
         self.refusals += response.status_code != 200
         assert response.status_code in (200, 503), response.text
         return response.status_code == 200
@@ -97,8 +100,6 @@ def fail_over(nodes: list[Node], watching: list[Redis], behind: Behind) -> None:
     nodes: primary and replica, which change their places.
     """
     primary, replica = nodes
-    for sentinel in watching:
-        wait_until(lambda sentinel=sentinel: knows_all(sentinel, len(watching)), "the sentinels to be content")
     is_behind = behind(primary)
     replica.freeze()
     wait_until(is_behind, "the replica to fall behind")
@@ -116,11 +117,15 @@ def promoted(sentinel: Redis) -> int:
     return sentinel.sentinel_get_master_addr_by_name("main")[1]
 
 
-def under_load(fleet, failovers: int, writes: int, behind: Behind, text: str = "short") -> list[Writer]:
+def under_load(
+    fleet, failovers: int, writes: int, behind: Behind, text: str = "short", batch: int = BATCH
+) -> list[Writer]:
     """Fail over in the midst of each round of writes; the writers."""
     client, nodes, watching = fleet
-    writers = [Writer(client, text) for _ in range(WRITERS)]
+    writers = [Writer(client, text, batch) for _ in range(WRITERS)]
     for number in range(failovers):
+        for sentinel in watching:  # before the writes, which must not have ended when the primary dies
+            wait_until(lambda sentinel=sentinel: knows_all(sentinel, len(watching)), "the sentinels to be content")
         threads = [threading.Thread(target=writer.write, args=(writes // WRITERS,)) for writer in writers]
         for thread in threads:
             thread.start()
@@ -144,7 +149,7 @@ def test_nothing_that_a_replica_confirmed_is_lost_or_doubled_by_failovers_under_
 
 def test_the_same_failover_loses_what_nobody_confirmed(tmp_path):
     with fleet(tmp_path, "none") as running:
-        writers = under_load(running, 1, 800, cannot_send, LONG)
+        writers = under_load(running, 1, 800, cannot_send, LONG, batch=1)
 
         lost = sum(len(set(writer.acknowledged) - set(writer.found())) for writer in writers)
         assert lost > 0

@@ -18,6 +18,7 @@ from redis import Redis
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
 
+from store.cluster import LazyCluster
 from store.durability import AS_REDIS, Durability
 
 #: scripts whose writes no response acknowledges: they are not proven, so that reads go on while no write is kept
@@ -44,6 +45,15 @@ local reply = act()
 redis.call('SET', KEYS[1] .. ':mark', '')
 redis.call('DEL', KEYS[1] .. ':mark')
 return reply
+"""
+
+#: A script joins the names of its keys from its root, so Redis cannot check them first. While their slot moves, some
+#: are on one node and some on another: the script would find those absent, or end after half of its writes. Keys that
+#: no node has are refused by both nodes while their slot moves, so the script ends before it has done anything.
+_IN_A_CLUSTER = """do
+  local found = redis.pcall('EXISTS', KEYS[1] .. ':no', KEYS[1] .. ':nor')
+  if type(found) == 'table' then return redis.error_reply('TRYAGAIN the slot moves to another node: ' .. found.err) end
+end
 """
 
 _READS = re.compile(r"^-- Idempotent  reads only$", re.MULTILINE)
@@ -291,9 +301,12 @@ class Scripts:
         self.on_cold: Callable[[str], None]
         for name, text in sources().items():
             is_proven = durability.is_proven and is_acknowledged(name, text)
-            marked = _MARKED.format(text) if is_proven and durability.replicas else text
-            guarded = _GUARD + marked if needs_log(name, text) else marked
+            sent = _MARKED.format(text) if is_proven and durability.replicas else text
+            if needs_log(name, text):
+                sent = _GUARD + sent
+            if isinstance(redis, LazyCluster):
+                sent = _IN_A_CLUSTER + sent
             options = {"proven": True} if is_proven else {}
-            script = _LoadedScript(redis, guarded, options, lambda root: self.on_cold(root))
+            script = _LoadedScript(redis, sent, options, lambda root: self.on_cold(root))
             decides = self.__annotations__[name] is DecidingScript
             setattr(self, name, DecidingScript(script) if decides else script)
