@@ -2,9 +2,16 @@
 
 import json
 from hashlib import sha256
+from types import NoneType
 from typing import Any
 
 import rfc8785
+
+#: the largest integer that RFC 8785 has a form of
+_MOST_INTEGER = 2**53 - 1
+
+#: rfc8785 is Python alone, and takes five times as long
+_sorted_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def canonical(value: Any) -> bytes:
@@ -14,9 +21,21 @@ def canonical(value: Any) -> bytes:
     which keeps every digit, so that two values never share a form.
     """
     try:
-        return rfc8785.dumps(value)
+        return _sorted_json(value).encode() if _is_plain(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value's sorted JSON is canonical: not where a number is a fraction, nor where a name is not ASCII, as
+    RFC 8785 sorts names by UTF-16.
+    """
+    kind = type(value)
+    if kind is dict:
+        return all(type(name) is str and name.isascii() for name in value) and all(map(_is_plain, value.values()))
+    if kind is list:
+        return all(map(_is_plain, value))
+    return kind in (str, bool, NoneType) or (kind is int and abs(value) <= _MOST_INTEGER)
 
 
 def digest(value: Any) -> str:

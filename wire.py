@@ -71,8 +71,10 @@ EXECUTION_STATUSES = (
 #: every status of a sandbox; `store/scripts/_sandbox.lua` has the moves between them. Source: the app-server wire
 SANDBOX_STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
 
-_EPOCH = datetime(1970, 1, 1)
-_EARLIEST, _LATEST = ((day - _EPOCH) // timedelta(microseconds=1) for day in (datetime.min, datetime.max))
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
+_EARLIEST, _LATEST = ((day - _EPOCH) // _MICROSECOND for day in (datetime.min, datetime.max))
+#: an instant as agents write it, which is nearly every one
+_AGENTS_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}", re.ASCII)
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})"
     r"(?:[Tt ](?P<clock>\d{2}:\d{2}(?::\d{2}(?:\.\d{1,12})?)?)(?P<zone>[Zz]|[+\- ]\d{2}:?\d{2})?)?"
@@ -100,13 +102,15 @@ def micros(text: str) -> Micros:
     An offset's `+` may have arrived as a space (a query string that was not percent-encoded).
     Digits beyond microseconds are cut. Raises ValueError. Source: docs/wire.md, 3.
     """
+    if _AGENTS_INSTANT.fullmatch(text):
+        return Micros((datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND)
     match = _INSTANT.fullmatch(text)
     if match is None or not text.isascii():
         raise ValueError("not an ISO 8601 date-time")
     clock = match["clock"] or "00:00"
     whole, _, fraction = clock.partition(".")
     local = datetime.fromisoformat(f"{match['day']}T{whole}") - _EPOCH
-    at = local // timedelta(microseconds=1) + int(fraction[:6].ljust(6, "0"))
+    at = local // _MICROSECOND + int(fraction[:6].ljust(6, "0"))
     zone = match["zone"]
     if zone and zone not in "Zz":
         hours, minutes = int(zone[1:3]), int(zone[-2:])
@@ -119,7 +123,7 @@ def micros(text: str) -> Micros:
 
 def now() -> Micros:
     """The present instant."""
-    return Micros((datetime.now(UTC).replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1))
+    return Micros((datetime.now(UTC).replace(tzinfo=None) - _EPOCH) // _MICROSECOND)
 
 
 def event_time(at: Micros) -> str:
@@ -215,8 +219,9 @@ def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
     closed = text[at : at + 1] == "]"
     while not closed and len(elements) <= most:
         value, end = _value(text, at)
-        _check_depth(text[at:end], value, room=1)
-        elements.append((value, text[at:end].encode()))
+        own = text[at:end]
+        _check_depth(own, value, room=1)
+        elements.append((value, own.encode()))
         at = _skip_space(text, end)
         closed = text[at : at + 1] == "]"
         if not closed:
@@ -236,6 +241,8 @@ def _decode(raw: bytes) -> str:
 
 
 def _skip_space(text: str, at: int) -> int:
+    if text[at : at + 1] > " ":  # nearly always: agents write JSON without spaces, or with one
+        return at
     match = _SPACE.match(text, at)
     return match.end() if match else at
 

@@ -31,6 +31,9 @@ from store.keys import TOLD_FIELD
 from store.policies import RISKS, held_risks
 from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
 
+#: `json.dumps` would make an encoder for each effect
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
 #: actions without a tool: a lone one never waits
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
 
@@ -96,7 +99,7 @@ def closes(event: Event, action: Event) -> bool:
 
 def written(effect: dict[str, Any]) -> str:
     """An effect as `append_events.lua` gets it; empty when there is none."""
-    return json.dumps(effect, ensure_ascii=False) if effect else ""
+    return _json(effect) if effect else ""
 
 
 def _is_snapshot(event: Event) -> bool:
