@@ -1,17 +1,11 @@
 """Loads the Lua scripts beside this file: one verb per file, the stem is its name.
 
-A file whose name begins with an underscore is shared code. A script names it in a line
-`-- include: _log.lua`, which is replaced by that file's text. Every other script opens with its
-contract: purpose, KEYS, ARGV, Returns, Cost, Idempotent (`tests/store/test_scripts.py` reads them).
-
-A script that names a key of a log is guarded: where the log lies in an object (`store/cold.py`) it writes nothing and
-replies with the error COLD. Its caller here thaws the conversation, and calls again.
+`texts.py` says what Redis receives of each. A script that needs a log which lies in an object (`store/cold.py`) replies
+with the error COLD: its caller here thaws the conversation, and calls again.
 """
 
-import re
 from collections.abc import Callable
 from hashlib import sha1
-from importlib.resources import files
 from typing import Any, Protocol
 
 from redis import Redis
@@ -20,66 +14,10 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from store.cluster import LazyCluster
 from store.durability import AS_REDIS, Durability
-
-#: scripts whose writes no response acknowledges: they are not proven, so that reads go on while no write is kept
-UNPROVEN = {
-    # uses and hits that are noted in passing, and what a read finds lost
-    *("count_hit", "find_access_key", "open_sandbox", "use_sandbox"),
-    *("read_sandboxes", "page_sandboxes", "read_start_tasks", "page_start_tasks"),
-    # leases: they end by themselves, and what they are of is claimed again
-    *("beat_host", "release_host", "renew_delivery", "renew_notification", "renew_start_task", "claim_sweep"),
-    *("check_sandbox", "claim_checks", "close_check", "claim_idempotency_key", "end_idempotency_claim"),
-    # chunks of archives, which neither the file of Redis nor its replicas get
-    *("open_transfer", "send_chunk", "take_chunk", "close_transfer"),
-    # what nobody has seen, and what ends by itself
-    "drop_copy",
-    # where a log lies, which no client sees: what is lost of it is done again
-    *("freeze_log", "thaw_log", "keep_warm", "note_objects", "forget_objects"),
-}
-
-#: WAIT is about the last write of its connection, and a repeat may write nothing: the mark is a write, gone at once.
-_MARKED = """local function act()
-{}
-end
-local reply = act()
-redis.call('SET', KEYS[1] .. ':mark', '')
-redis.call('DEL', KEYS[1] .. ':mark')
-return reply
-"""
-
-#: A script joins the names of its keys from its root, so Redis cannot check them first. While their slot moves, some
-#: are on one node and some on another: the script would find those absent, or end after half of its writes. Keys that
-#: no node has are refused by both nodes while their slot moves, so the script ends before it has done anything.
-_IN_A_CLUSTER = """do
-  local found = redis.pcall('EXISTS', KEYS[1] .. ':no', KEYS[1] .. ':nor')
-  if type(found) == 'table' then return redis.error_reply('TRYAGAIN the slot moves to another node: ' .. found.err) end
-end
-"""
-
-_READS = re.compile(r"^-- Idempotent  reads only$", re.MULTILINE)
-
-#: what a log consists of: the keys below a conversation's root that a freezing moves
-_OF_A_LOG = re.compile(r"':(?:(?:log|seqs|ids|peaks)'|(?:at|text):)")
-
-#: scripts that name such a key, and that a cold conversation needs no guard in
-UNGUARDED = {
-    # have guards of their own: a count of all events, a follower that has them all and the pause of a run need no log
-    *("count_events", "read_log", "interrupt_conversation"),
-    # know cold conversations
-    *("plan_freeze", "freeze_log", "thaw_log", "delete_conversation", "pack_ids", "pack_events"),
-    *("copy_events", "drop_copy"),  # of copies, which are never cold
-    *("create_conversation", "adopt_fork"),  # write only where no conversation is
-    *("list_pending", "list_decisions", "read_approvals", "drop_actions"),  # of open actions, which stay
-}
-
-_GUARD = """local cold = redis.call('HGET', KEYS[1], 'cold')
-if cold then return redis.error_reply('COLD ' .. cold) end
-"""
+from store.scripts.texts import as_sent, is_proven, sources
 
 #: thaws of one call: a conversation that became cold again each time would be a fault of the sweep
 _MOST_THAWS = 3
-
-_INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
 
 
 class IsCold(ResponseError):
@@ -136,30 +74,6 @@ class DecidingScript:
             return None
         words = reply if isinstance(reply, list) else [reply]
         return tuple(word.decode() if isinstance(word, bytes) else word for word in words)
-
-
-def sources() -> dict[str, str]:
-    """Text of every callable script by name, includes in place."""
-    folder = files(__name__)
-    texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    return {
-        name.removesuffix(".lua"): _included(text, texts) for name, text in texts.items() if not name.startswith("_")
-    }
-
-
-def needs_log(name: str, text: str) -> bool:
-    """Whether a script must find the log of its conversation in Redis."""
-    return name not in UNGUARDED and _OF_A_LOG.search(text) is not None
-
-
-def is_acknowledged(name: str, text: str) -> bool:
-    """Whether a response says that what the script writes has happened."""
-    return name not in UNPROVEN and not _READS.search(text)
-
-
-def _included(text: str, texts: dict[str, str]) -> str:
-    """A text with the texts that it names in their places, and with those that they name."""
-    return _INCLUDE.sub(lambda match: _included(texts[match[1]], texts), text)
 
 
 class Scripts:
@@ -299,14 +213,10 @@ class Scripts:
         """durability: what is proven of the scripts that write. The client's connections send the proofs."""
         #: brings back the log of a root's conversation; `open_store` sets it, whose steps are scripts too
         self.on_cold: Callable[[str], None]
+        in_cluster = isinstance(redis, LazyCluster)
         for name, text in sources().items():
-            is_proven = durability.is_proven and is_acknowledged(name, text)
-            sent = _MARKED.format(text) if is_proven and durability.replicas else text
-            if needs_log(name, text):
-                sent = _GUARD + sent
-            if isinstance(redis, LazyCluster):
-                sent = _IN_A_CLUSTER + sent
-            options = {"proven": True} if is_proven else {}
+            sent = as_sent(name, text, durability, in_cluster=in_cluster)
+            options = {"proven": True} if is_proven(name, text, durability) else {}
             script = _LoadedScript(redis, sent, options, lambda root: self.on_cold(root))
             decides = self.__annotations__[name] is DecidingScript
             setattr(self, name, DecidingScript(script) if decides else script)

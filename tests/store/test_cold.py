@@ -12,7 +12,8 @@ from store.durability import Durability
 from store.errors import UNAVAILABLE, ConversationNotFound
 from store.listing import Filter
 from store.message_search import Query
-from store.scripts import UNGUARDED, IsCold, Scripts, needs_log, sources
+from store.scripts import IsCold, Scripts
+from store.scripts.texts import UNGUARDED, needs_log, sources
 from store.stamps import Stamp
 from tests.cold import Objects, archiving
 from tests.conftest import action, as_events, event, message, recorded

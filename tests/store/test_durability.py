@@ -10,7 +10,8 @@ from config import Config
 from store.connection import connect
 from store.durability import Durability, NotKept
 from store.keys import SandboxKeys
-from store.scripts import UNPROVEN, Scripts, is_acknowledged, sources
+from store.scripts import Scripts
+from store.scripts.texts import UNPROVEN, is_acknowledged, sources
 from tests.conftest import action, message
 from tests.replicated import PROGRAMS, Node, replicated, replicated_cluster, two_primaries
 from tests.round_trips import counted

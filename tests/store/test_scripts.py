@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from store.scripts import DecidingScript, Scripts, sources
+from store.scripts import DecidingScript, Scripts
+from store.scripts.texts import sources
 from tests.conftest import as_events, event
 from tests.servers import PROJECT
 
