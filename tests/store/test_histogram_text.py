@@ -30,7 +30,7 @@ messages = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(messages, max_size=30), st.lists(questions, min_size=1, max_size=4), st.sampled_from(["STRASSE", "e", ""])
 )
