@@ -11,7 +11,7 @@ class Effort:
     """The scale of a run: seconds of one measurement, rounds of both sides, and sizes."""
 
     seconds: float = 0.5
-    rounds: int = 15
+    rounds: int = 11
     large_log: int = 1_000_000
     small_log: int = 1_000
     messages: int = 25_000
@@ -29,9 +29,9 @@ class Effort:
     inbox_rate: int = 10
     inbox_conversations: int = 10_000
     sandboxes: int = 20
-    rests: int = 100
+    rests: int = 50
     warm_starts: int = 50
-    notifications: int = 200
+    notifications: int = 100
     crowd: int = 1_000
     good_requests: int = 500
     units: int = 10_000
