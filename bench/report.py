@@ -67,6 +67,8 @@ How each is measured (`bench/`):
 * **units**: CPU time of the one worker and of Redis, as the system counts it; sockets and conversations by memory.
 * **memory**: `used_memory` before and after a log is written; the text that `body` searches is included. The layout of
   version 5 is what an older release wrote; packed is what `python -m migrate --logs` makes of it.
+* **cold**: `MEMORY USAGE` of a conversation's keys before and after its log has become an object; then one event is
+  appended, which brings the log back, and it is frozen again. The objects are in the memory of the bench.
 
 ## Curves
 

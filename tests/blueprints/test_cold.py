@@ -177,6 +177,26 @@ def test_an_operation_that_needs_no_log_leaves_it_in_its_object(keeper, known, f
         objects.is_away = False
 
 
+@pytest.mark.parametrize("path", sorted(set(READS) - LEAVE_IT))
+def test_an_operation_that_needs_a_log_that_is_away_answers_rightly_or_with_503(keeper, known, freeze, objects, path):
+    for query in READS[path]:
+        objects.is_away = False
+        before = answers(keeper, path, query, known)
+        freeze()
+        objects.is_away = True
+        place = {"conversation_id": known["conversation"], "event_id": known["event"], "rest": "x"}
+        url, words = path.format(**place), {name: filled(value, known) for name, value in query.items()}
+        try:
+            response = keeper.get(url, query_string=words)
+        finally:
+            objects.is_away = False
+
+        if response.status_code == 503:
+            assert f"{known['conversation']} are in the archive (ARCHIVE_URL)" in response.get_json()["detail"]
+        else:
+            assert (response.status_code, response.mimetype, response.get_data()) == before[0], query
+
+
 def test_a_count_of_all_events_needs_no_log(keeper, known, freeze, objects):
     freeze()
     gets = objects.gets
