@@ -51,13 +51,12 @@ class Folder:
         with self._reached():
             try:
                 with os.fdopen(os.open(file, _KNOWN), "rb") as source:
-                    content = source.read(MOST_BYTES + 1)
+                    if os.fstat(source.fileno()).st_size > MOST_BYTES:
+                        raise ObjectsAway(f"the file {file} has more than {MOST_BYTES} bytes")
+                    return source.read()
             except FileNotFoundError:
                 self._folder.stat()  # raises where the folder itself is missing
                 raise ObjectMissing(name) from None
-        if len(content) > MOST_BYTES:
-            raise ObjectsAway(f"the file {file} has more than {MOST_BYTES} bytes")
-        return content
 
     def delete(self, name: str) -> None:
         """Delete an object, and what a put that was cut short left of it. Raises ObjectsAway."""

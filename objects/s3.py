@@ -71,9 +71,9 @@ class Bucket:
                     raise ObjectMissing(name) from None
                 raise
             with found["Body"] as body:
-                content: bytes = body.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ObjectsAway(f"the object {key} has more than {MOST_BYTES} bytes")
+                if found["ContentLength"] > MOST_BYTES:
+                    raise ObjectsAway(f"the object {key} has more than {MOST_BYTES} bytes")
+                content: bytes = body.read()
         return content
 
     def delete(self, name: str) -> None:

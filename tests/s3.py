@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -41,7 +42,7 @@ class S3Server:
         self.url = f"http://127.0.0.1:{port}"
         self.process = process
 
-    @property
+    @cached_property
     def client(self) -> Any:
         session = Session(aws_access_key_id="tests", aws_secret_access_key="a secret of tests")
         return session.client("s3", endpoint_url=self.url, region_name="us-east-1")

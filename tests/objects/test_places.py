@@ -5,7 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from store.cold import ObjectMissing
+from objects import folder, s3
+from store.cold import ObjectMissing, ObjectsAway
 
 
 @pytest.fixture
@@ -52,3 +53,12 @@ def test_no_name_leads_out_of_the_place(place, wrong):
     for call in (lambda: place.put(wrong, b"x"), lambda: place.get(wrong), lambda: place.delete(wrong)):
         with pytest.raises(ValueError, match="letters, digits and hyphens"):
             call()
+
+
+def test_an_object_that_is_too_long_is_refused_unread(place, name, monkeypatch):
+    place.put(name, bytes(2000))
+    for module in (folder, s3):
+        monkeypatch.setattr(module, "MOST_BYTES", 1999)
+
+    with pytest.raises(ObjectsAway, match="has more than 1999 bytes"):
+        place.get(name)
