@@ -173,16 +173,20 @@ def _folder(config: Config) -> Path:
 
 def _process_runtime(config: Config, folder: Path) -> ProcessRuntime:
     is_near = config.sandbox_url_host in ("127.0.0.1", "localhost")
-    place = config.archive_place
-    archive = place.path if place and not place.bucket else ""
-    private = [path for path in (config.data_dir, config.sandbox_specs, archive) if path]
     return ProcessRuntime(
         folder,
         ports=config.sandbox_port_range,
         orphan_seconds=config.orphan_seconds,
         address="127.0.0.1" if is_near else "0.0.0.0",
-        private=tuple(map(Path, private)),
+        private=_private(config),
     )
+
+
+def _private(config: Config) -> tuple[Path, ...]:
+    """What no process sandbox may read."""
+    place = config.archive_place
+    archive = place.path if place and not place.bucket else ""
+    return tuple(Path(path) for path in (config.data_dir, config.sandbox_specs, archive) if path)
 
 
 def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:

@@ -105,7 +105,7 @@ def test_files_and_functions_stay_small_and_import_at_the_top(path):
             assert not imported(ast.Module(node.body, [])), f"{node.name} imports"
 
 
-KEY_MODULES = [f"store/{name}.py" for name in ("keys", "approval_keys", "change_keys", "warm_keys")]
+KEY_MODULES = [f"store/{name}.py" for name in ("keys", "approval_keys", "change_keys", "cold_keys", "warm_keys")]
 
 
 def test_key_names_are_joined_in_the_key_modules_alone():

@@ -2,6 +2,7 @@
 fails."""
 
 import logging
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,10 @@ from app import create_app
 from boot.json_lines import JsonLines
 from config import Config
 from objects import open_objects
+from runtimes import RuntimeFailure
+from runtimes.isolation.view import readable
 from store.cold import ObjectsAway
+from supervisor.__main__ import _private
 from supervisor.cold import ColdSweep
 from tests.cold import archiving
 from tests.conftest import SECRET_KEY, as_events, event, message
@@ -293,3 +297,14 @@ def test_without_days_nothing_is_frozen_and_what_is_cold_stays_readable(redis, s
 
     assert cold(redis, was, is_new) == [True, False]
     assert len(store.events.search(was)[0]) == 2
+
+
+def test_no_process_sandbox_may_read_the_folder_of_the_archive(tmp_path):
+    with_folder = Config(data_dir="/data", archive_url=f"file://{tmp_path}/cold")
+    with_bucket = Config(data_dir="/data", archive_url="s3://bucket/tmp")
+
+    assert _private(with_folder) == (Path("/data"), tmp_path / "cold")
+    assert _private(with_bucket) == (Path("/data"),)
+    open_objects(with_folder)
+    with pytest.raises(RuntimeFailure, match="in which the server keeps its own data"):
+        readable([str(tmp_path / "cold")], _private(with_folder))
