@@ -12,7 +12,7 @@ from agents.commands import Commands
 from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
 from agents.link import http_client
-from approval_links import Links
+from approvals.links import Links
 from blueprints import current_store
 from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api

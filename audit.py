@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from approvals.digests import canonical, digest
 from boot.program import run
-from digests import canonical, digest
 from settings import variable
 from wire import InvalidJson, parse_json
 

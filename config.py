@@ -11,13 +11,13 @@ from environs import Env
 
 from api_keys import check_key, read_keys
 from boot.secret_key import kept_key
-from keeping_settings import KeepingSettings
-from log_settings import LogSettings
 from origins import host_pattern, is_loopback, origin
 from settings import ConfigError as ConfigError
 from settings import check_bounds, check_each, check_rate, from_variables, read_ports, read_secret_keys
 from settings import setting as _setting
-from store_settings import StoreSettings
+from settings.keeping import KeepingSettings
+from settings.logs import LogSettings
+from settings.store import StoreSettings
 
 #: the default of that setting
 DATA_DIR = "data"

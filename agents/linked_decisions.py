@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from agents.commands import Commands
-from approval_links import Link
-from digests import action_digest, shown_arguments
+from approvals.digests import action_digest, shown_arguments
+from approvals.links import Link
 from store import Store
 from store.audit import Actor
 from store.confirmations import Approvals

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents.commands import Commands
-from approval_rules import Rule, rule_of
+from approvals.rules import Rule, rule_of
 from store.decisions import Decision, StaleDecision
 from store.errors import EventNotFound, StoreError
 from wire import ConversationId
@@ -24,7 +24,7 @@ def decide_each(
 ) -> list[dict[str, Any]]:
     """Decide single pending actions, all or none, then make the rules.
 
-    always: by action id, what `approval_rules.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail says
+    always: by action id, what `approvals.rules.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail says
     why a rule could not be made, and the decisions hold all the same.
     Raises RuleRefused before anything is decided, and what `Commands.decide_each` raises.
     """

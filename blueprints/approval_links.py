@@ -27,7 +27,7 @@ from agents.linked_decisions import (
     decide,
     show,
 )
-from approval_links import PATH, Link, LinkForged, Links
+from approvals.links import PATH, Link, LinkForged, Links
 from blueprints import current_store
 from blueprints.api import needs
 from blueprints.rates import count_failure

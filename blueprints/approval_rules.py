@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import g, url_for
 
-from approval_rules import Rule
+from approvals.rules import Rule
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from schemas.approval_rules import ApprovalRule, ApprovalRuleRequest

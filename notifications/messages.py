@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from digests import canonical
+from approvals.digests import canonical
 from redaction import redacted, without_secrets_of
 from visible import visible
 

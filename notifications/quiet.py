@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from approval_rules import RISKS
-from approval_settings import ApprovalSettings, names
+from approvals.rules import RISKS
+from settings.approvals import ApprovalSettings, names
 
 
 @dataclass(frozen=True, slots=True)

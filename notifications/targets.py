@@ -5,7 +5,7 @@ from functools import cache
 from hashlib import scrypt
 from urllib.parse import urlsplit
 
-from approval_settings import ApprovalSettings
+from settings.approvals import ApprovalSettings
 
 #: schemes of Apprise whose URLs have a host where those of other services have a token
 _WITH_HOST = ("form", "json", "mailto", "xml")

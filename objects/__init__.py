@@ -5,8 +5,8 @@
 
 from importlib import import_module
 
-from archive_settings import ArchiveSettings
 from objects.folder import Folder
+from settings.archive import ArchiveSettings
 from store.cold import Objects
 
 

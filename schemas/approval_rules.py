@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import RAISE, fields, post_load, validate
 
-from approval_rules import MOST_MATCHED, RISKS, pattern_fault
+from approvals.rules import MOST_MATCHED, RISKS, pattern_fault
 from schemas.fields import BaseSchema, Choice, Id, Instant, StrictInteger, Text, checked_text, refusal
 from wire import MOST_NAME, utc_time
 
@@ -122,7 +122,7 @@ class ApprovalRuleRequest(RuleMembers):
 class Always(fields.Field[Any]):
     """Member `always` of a decision: `true`, or the members of the rule that differ from its defaults.
 
-    Loaded as True, or as a dict for `approval_rules.rule_of`; false counts as absent: None.
+    Loaded as True, or as a dict for `approvals.rules.rule_of`; false counts as absent: None.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from redis import Redis
 
-from digests import canonical
+from approvals.digests import canonical
 from store.approval_keys import ApprovalKeys, audit_key, audit_member
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys

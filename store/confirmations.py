@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from digests import shown_arguments
+from approvals.digests import shown_arguments
 from store import traces
 from store.audit import SERVER, Actor
 from store.bounds import PAGE_BYTES, Bounds

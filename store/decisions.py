@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from digests import action_digest
+from approvals.digests import action_digest
 from store.audit import Actor, said
 from store.errors import StoreError
 from store.stamps import Stamp

@@ -7,7 +7,7 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
-|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (see `digests.py`),    |
+|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (see `approvals/digests.py`),    |
 |              | `size` (bytes of the event), and where it is traced `trace` (W3C traceparent)      |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
@@ -24,7 +24,7 @@ A text that may hold a lone surrogate stays JSON text inside, because cjson refu
 import json
 from typing import Any
 
-from digests import action_digest, canonical, shown_arguments
+from approvals.digests import action_digest, canonical, shown_arguments
 from store import traces
 from store.frames import compressed
 from store.keys import TOLD_FIELD

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from digests import shown_arguments
+from approvals.digests import shown_arguments
 from store.bounds import PAGE_BYTES
 from store.frames import original
 from store.keys import ConversationKeys

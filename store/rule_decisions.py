@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from approval_rules import Action, Conversation, Rule, matching
-from digests import action_digest
+from approvals.digests import action_digest
+from approvals.rules import Action, Conversation, Rule, matching
 from store import attempts
 from store.audit import Actor, Audit
 from store.bounds import Bounds

@@ -1,4 +1,4 @@
-"""Approval rules in Redis, in a slot of their own: made, listed, used and revoked; `approval_rules.py` matches them.
+"""Approval rules in Redis, in a slot of their own: made, listed, used and revoked; `approvals/rules.py` matches them.
 
 A use is counted before the decision, by a claim: a script sees that the rule is neither revoked nor expired, by Redis'
 clock, and has a use left. So an action that was appended after a revocation is never decided by that rule, and a rule
@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from redis import Redis
 
-from approval_rules import Rule
+from approvals.rules import Rule
 from store.approval_keys import RuleKeys
 from store.attempts import minted
 from store.errors import StoreError
@@ -130,7 +130,7 @@ class Rules:
             raise RuleNotFound
 
     def current(self) -> tuple[Rule, ...]:
-        """The rules, for `approval_rules.matching`. One round trip, two after a change."""
+        """The rules, for `approvals.rules.matching`. One round trip, two after a change."""
         version: Any = self._redis.get(RuleKeys.version)
         known, rules = self._remembered
         if (version or b"") != known:

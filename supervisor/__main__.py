@@ -19,7 +19,7 @@ from typing import Any
 from agents.commands import Commands
 from agents.expiry import ExpiryDriver
 from agents.link import http_client
-from approval_links import Links
+from approvals.links import Links
 from boot.backoff import Backoff
 from boot.folder import make_private
 from boot.json_lines import log_to_stderr, say

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from archive_settings import ArchiveSettings
 from boot.backoff import Backoff
+from settings.archive import ArchiveSettings
 from store import Store
 from store.cold import Objects, ObjectsAway
 from store.errors import UNAVAILABLE

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from approval_links import Links
-from digests import action_digest, shown_arguments
+from approvals.digests import action_digest, shown_arguments
+from approvals.links import Links
 from notifications.messages import Subject, body_of
 from notifications.quiet import QuietRules
 from notifications.targets import Target

@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.commands import Commands
 from agents.deletions import delete_unchanged
-from keeping_settings import KeepingSettings
+from settings.keeping import KeepingSettings
 from store import Store
 from store.errors import ConversationNotFound
 from store.listing import Cursor, Filter

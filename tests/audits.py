@@ -2,7 +2,7 @@
 
 from uuid import uuid4
 
-from digests import canonical, digest
+from approvals.digests import canonical, digest
 from store.approval_keys import ApprovalKeys, audit_key, audit_member
 from store.keys import ConversationKeys
 from wire import Micros, utc_time

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from itsdangerous import URLSafeSerializer
 
-from approval_links import Link, LinkForged, Links
+from approvals.links import Link, LinkForged, Links
 from wire import now
 
 OLD, NEW = "an old key of the server", "the new key of the server"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approval_rules import MOST_MATCHED, MOST_STARS, RUN, fits_pattern, pattern_fault
+from approvals.rules import MOST_MATCHED, MOST_STARS, RUN, fits_pattern, pattern_fault
 
 #: a pattern, and texts that try to bring in more than its author meant
 SMUGGLED = [

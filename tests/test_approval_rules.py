@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approval_rules import Action, Conversation, Rule, matches, matching, rule_of
+from approvals.rules import Action, Conversation, Rule, matches, matching, rule_of
 
 HERE = Conversation("5f1c0000-0000-4000-8000-000000000000", {"team": "web", "env": "test"})
 

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
+import archive_settings
 import pytest
 
-import archive_settings
-from archive_settings import Place
 from config import Config, ConfigError
+from settings.archive import Place
 from tests.servers import PROJECT
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from approvals.digests import digest
 from audit import Fault, Head, main, verify
-from digests import digest
 from tests.audits import chain, sealed
 from tests.servers import PROJECT
 

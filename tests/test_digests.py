@@ -8,7 +8,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from digests import canonical, digest
+from approvals.digests import canonical, digest
 
 _NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(

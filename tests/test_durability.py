@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from app import create_app
+from approvals.digests import action_digest, shown_arguments
 from config import Config, ConfigError
-from digests import action_digest, shown_arguments
 from tests.conftest import SECRET_KEY, action, message
 from tests.servers import PROJECT, agent_server, redis_program, redis_server, wait_until
 from tests.sockets import socket

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from redis import Redis
 
-from approval_links import Links
-from digests import action_digest, shown_arguments
+from approvals.digests import action_digest, shown_arguments
+from approvals.links import Links
 from tests.conftest import SECRET_KEY, action
 from tests.servers import agent_server, redis_server, wait_until
 

@@ -10,8 +10,8 @@ import pytest
 from app import create_app
 from config import Config, ConfigError
 from docs import make
+from settings.store import REDIS_SCHEMES
 from store.connection import connect
-from store_settings import REDIS_SCHEMES
 from tests.servers import PROJECT
 
 

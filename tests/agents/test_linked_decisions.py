@@ -3,8 +3,8 @@
 import pytest
 
 from agents.linked_decisions import ActionDecided, LinkExpired, LinkUsed, decide, show
-from approval_links import Links
-from digests import action_digest, shown_arguments
+from approvals.digests import action_digest, shown_arguments
+from approvals.links import Links
 from tests.conftest import SECRET_KEY, action, as_events, status
 from wire import now
 

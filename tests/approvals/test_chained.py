@@ -5,7 +5,7 @@ import json
 import pytest
 from redis import Redis
 
-from approval_links import Links
+from approvals.links import Links
 from audit import Fault, verify
 from tests.approvals import Conversation, decision, digest_of
 from tests.conftest import action, observation

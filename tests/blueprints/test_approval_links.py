@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from app import create_app
-from approval_links import Links
+from approvals.digests import action_digest, shown_arguments
+from approvals.links import Links
 from config import Config
-from digests import action_digest, shown_arguments
 from tests.conftest import SECRET_KEY, action, message
 from tests.servers import wait_until
 from wire import now

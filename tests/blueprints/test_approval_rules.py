@@ -4,7 +4,7 @@ import pytest
 from marshmallow import ValidationError
 
 from app import create_app
-from approval_rules import MOST_MATCHED, MOST_STARS
+from approvals.rules import MOST_MATCHED, MOST_STARS
 from config import Config
 from schemas.approval_rules import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
 from store import rules as rules_module

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from digests import action_digest
+from approvals.digests import action_digest
 from tests.conftest import action
 
 ALWAYS = {"kind": "AlwaysConfirm"}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from approval_settings import EVENT_TYPES
 from config import Config, ConfigError
 from notifications.quiet import QuietRules
 from notifications.targets import targets_of
+from settings.approvals import EVENT_TYPES
 from tests.notifications import SECRET
 
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from approval_rules import Rule
+from approvals.rules import Rule
 from store import attempts
 from store.audit import Actor
 from tests.agents import DUE, running_sandbox

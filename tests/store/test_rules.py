@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 import wire
-from approval_rules import Rule
+from approvals.rules import Rule
 from store import Limits, attempts
 from store import rules as rules_module
 from store.rules import (

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from approval_links import Links
+from approvals.links import Links
 from config import Config
 from notifications.quiet import QuietRules
 from notifications.sending import Sender

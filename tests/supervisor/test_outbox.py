@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from approval_links import Links
+from approvals.digests import action_digest
+from approvals.links import Links
 from config import Config
-from digests import action_digest
 from notifications.quiet import QuietRules
 from notifications.targets import targets_of
 from supervisor.outbox import OutboxMover

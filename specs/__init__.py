@@ -15,11 +15,11 @@ from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_l
 
 from config import ConfigError
 from settings import variable
-from spec_checks import CHECKS
+from specs.checks import CHECKS
 from wire import MOST_CONFIRMATION_SECONDS
 
 #: the specs that come with the server
-BUNDLED = Path(__file__).parent / "specs.toml"
+BUNDLED = Path(__file__).parent.parent / "specs.toml"
 
 
 def unsupported(runtime: str) -> str:

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from approval_settings import ApprovalSettings
 from settings import ConfigError
 from settings import setting as _setting
+from settings.approvals import ApprovalSettings
 
 #: schemes of a REDIS_URL; `store/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")

@@ -24,7 +24,7 @@ from functools import cached_property, lru_cache
 from string import ascii_letters, digits
 from typing import Any, Literal
 
-from digests import canonical, shown_arguments
+from approvals.digests import canonical, shown_arguments
 from wire import ConversationId, Micros
 
 #: the characters that `*` of a pattern stands for

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from archive_settings import ArchiveSettings
 from settings import ConfigError
 from settings import setting as _setting
+from settings.archive import ArchiveSettings
 
 _TERM = re.compile(r"(?P<name>[a-z0-9]+)(=(?P<value>.*))?:(?P<days>[0-9]{1,5}(\.[0-9]{1,6})?)")
 
