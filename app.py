@@ -63,8 +63,8 @@ from notifications.targets import targets_of
 from origins import authority, host_pattern, origin
 from settings import worker_processes
 from specs import Specs
+from store.access.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import UNAVAILABLE
-from store.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from wire import API_VERSION
 from wiring import open_store_of
 

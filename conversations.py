@@ -17,8 +17,8 @@ from schemas.errors import validation_errors
 from schemas.exports import BadLine, event_line, head_line, read_export
 from schemas.fields import canonical_id
 from store import Store
+from store.conversations.exports import RepeatedEvent
 from store.errors import UNAVAILABLE, StoreError
-from store.exports import RepeatedEvent
 from wire import ConversationId
 from wiring import store_here
 

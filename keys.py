@@ -10,7 +10,7 @@ from access import SCOPES
 from boot.program import run
 from config import ConfigError
 from schemas.keys import KeyInfo, KeyRequest
-from store.access_keys import AccessKey
+from store.access.access_keys import AccessKey
 from store.errors import UNAVAILABLE, StoreError
 from wiring import store_here
 

@@ -5,8 +5,8 @@ gunicorn master runs it before the workers. Exit status 1: the data are of a new
 It warns where another SECRET_KEY has sealed the data, and where Redis is not what DURABILITY asks for.
 A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
 
---logs: pack the logs of older releases too, see `store/packing.py`. Servers may run meanwhile; it may be stopped, and
-the next call goes on.
+--logs: pack the logs of older releases too, see `store/conversations/packing.py`. Servers may run meanwhile; it may be
+stopped, and the next call goes on.
 """
 
 import argparse
@@ -15,8 +15,8 @@ import logging
 from boot.json_lines import is_json, log_to_stderr, say
 from boot.program import run
 from config import Config, ConfigError
+from store.conversations.packing import Packing
 from store.errors import UNAVAILABLE, NewerData, SecretsRefused
-from store.packing import Packing
 from wiring import store_here
 
 #: conversations between two lines in the log

@@ -28,7 +28,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from store import traces
+from store.link import traces
 from wire import API_VERSION, ConversationId, Micros, micros
 
 #: the revision of the semantic conventions that the names of attributes are taken from
@@ -90,7 +90,7 @@ class Spans:
 
 
 class SpanTrace:
-    """The trace of one thread's work, as `store/traces.py` describes it: a span of its own, and those within."""
+    """The trace of one thread's work, as `store/link/traces.py` describes it: a span of its own, and those within."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from blueprints.websocket import TakenOver
 from boot.routes import template
 from meter import Meter
 from spans import CONVERSATION, METHOD, Spans, SpanTrace, sent_trace
-from store import traces
+from store.link import traces
 
 ROUTE, STATUS, TRIPS = "http.route", "http.response.status_code", "agent_server.redis.round_trips"
 

@@ -21,14 +21,15 @@ from agents.reach import WAKING, NotReachable, require_none_waits, wake, woken_a
 from agents.requests import restart_request
 from agents.runs import start_run
 from specs import Specs
-from store import Store, attempts
-from store.audit import SERVER, Actor, ActorKind
-from store.claims import message_claim, policy_claim
-from store.confirmations import SUPERSEDED
-from store.decisions import Decision
-from store.deliveries import Claim, Delivery
+from store import Store
+from store.approvals.audit import SERVER, Actor, ActorKind
+from store.approvals.claims import message_claim, policy_claim
+from store.approvals.confirmations import SUPERSEDED
+from store.approvals.decisions import Decision
+from store.approvals.deliveries import Claim, Delivery
 from store.errors import ConversationNotFound
-from store.sandbox_record import SandboxId
+from store.link import attempts
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 

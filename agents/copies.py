@@ -13,10 +13,10 @@ from agents.forwarding import ClientGone
 from agents.link import AgentUnreachable
 from agents.reach import NotReachable
 from agents.verbs import VerbRefused, Verbs
-from store.attempts import is_finished, is_later, minted, note_reach
-from store.claims import reject_claim
+from store.approvals.claims import reject_claim
 from store.errors import IdInUse
-from store.sandbox_record import SandboxId
+from store.link.attempts import is_finished, is_later, minted, note_reach
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 

@@ -12,11 +12,12 @@ import httpx
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.reach import NotReachable, agent_server, ask_to_wake, woken_agent
-from store import Store, attempts
-from store.audit import SERVER
-from store.deliveries import Claim, Delivery
+from store import Store
+from store.approvals.audit import SERVER
+from store.approvals.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, TooManySandboxes
-from store.sandbox_record import SandboxId
+from store.link import attempts
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 #: seconds that a lease is longer than the calls which it covers

@@ -11,7 +11,7 @@ from access import Principal
 from specs import Specs
 from store import Store
 from store.errors import NeedsApproval
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 

@@ -9,7 +9,7 @@ from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import NotReachable
 from store import Store
 from store.errors import ConversationNotFound, SandboxNotFound, SandboxRefuses
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from agents.commands import Commands
 from store import Store
-from store.approval_checks import MOST_DUE
+from store.approvals.approval_checks import MOST_DUE
 from store.errors import UNAVAILABLE, ConversationNotFound, NewerData
 from wire import ConversationId
 

@@ -8,8 +8,8 @@ import json
 from typing import Any, NamedTuple
 
 from store import Store
-from store.app_conversations import app_filter
-from store.sandbox_record import SandboxId
+from store.conversations.app_conversations import app_filter
+from store.sandboxes.sandbox_record import SandboxId
 from wire import InvalidJson, parse_json
 
 #: members of a JSON body that are paths

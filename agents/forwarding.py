@@ -16,9 +16,10 @@ from agents.crossing import head_of, headers_of, query_of
 from agents.link import AgentUnreachable
 from agents.reach import wake
 from agents.transport import Transport, pulse
-from store import Store, traces
+from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
-from store.sandbox_record import SandboxId
+from store.link import traces
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId, one_line
 
 #: seconds in which a byte must come or go: a command may run for that long and say nothing. The SDK waits as long

@@ -14,7 +14,7 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.reach import NotReachable
 from store import Store
 from store.errors import ConversationNotFound
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx
 
 from agents.transport import Transport, deadline
-from store import traces
+from store.link import traces
 from wire import (
     MOST_CALL_BYTES,
     MOST_EVENT_BYTES,

@@ -12,12 +12,12 @@ from agents.commands import Commands
 from approvals.digests import action_digest, shown_arguments
 from approvals.links import Link
 from store import Store
-from store.audit import Actor
-from store.confirmations import Approvals
-from store.decisions import Decision, StaleDecision
+from store.approvals.audit import Actor
+from store.approvals.confirmations import Approvals
+from store.approvals.decisions import Decision, StaleDecision
+from store.approvals.link_uses import Use
+from store.approvals.pending_actions import thought_of
 from store.errors import ConversationNotFound, EventNotFound
-from store.link_uses import Use
-from store.pending_actions import thought_of
 from wire import Micros, parse_json, utc_time
 
 #: entries at the end of an audit among which the decision of an action is sought

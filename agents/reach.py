@@ -9,7 +9,7 @@ from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.room import with_room
 from store import Store
 from store.errors import KeyUnreadable, NeedsApproval, SandboxNotFound, SandboxRefuses
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 from wire import ConversationId
 
 #: seconds between two polls of a sandbox that is waking

@@ -12,7 +12,7 @@ from typing import Any
 
 from specs import Spec
 from store import Store
-from store.sandbox_record import Sandbox
+from store.sandboxes.sandbox_record import Sandbox
 from wire import ConversationId
 
 #: what a client may have changed since the first start, and what a later one takes from the conversation's state

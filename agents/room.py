@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from store import Store
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 from wire import Micros
 
 Reply = TypeVar("Reply")

@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.commands import Commands
 from approvals.rules import Rule, rule_of
-from store.decisions import Decision, StaleDecision
+from store.approvals.decisions import Decision, StaleDecision
 from store.errors import EventNotFound, StoreError
 from wire import ConversationId
 
@@ -24,8 +24,8 @@ def decide_each(
 ) -> list[dict[str, Any]]:
     """Decide single pending actions, all or none, then make the rules.
 
-    always: by action id, what `approvals.rules.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail says
-    why a rule could not be made, and the decisions hold all the same.
+    always: by action id, what `approvals.rules.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail
+    says why a rule could not be made, and the decisions hold all the same.
     Raises RuleRefused before anything is decided, and what `Commands.decide_each` raises.
     """
     rules = _rules_of(commands, conversation_id, decisions, always, created_by)

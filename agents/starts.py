@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from store import Store
-from store.start_tasks import FINISHED, Failure, StartTask
+from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
 from wire import ConversationId
 
 #: seconds between two polls of a start task

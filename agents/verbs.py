@@ -17,10 +17,11 @@ from agents.forwarding import Call, Forwarding
 from agents.link import MOST_BYTES as MOST_REPLY_BYTES
 from agents.link import AgentUnreachable, ResponseTooLong
 from redaction import without_inputs, without_secrets_of
-from store import Store, attempts
-from store.claims import message_claim, reject_claim
+from store import Store
+from store.approvals.claims import message_claim, reject_claim
 from store.errors import IllegalMove
-from store.sandbox_record import SandboxId
+from store.link import attempts
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId, InvalidJson, parse_json
 
 #: statuses of an agent server that are about the request, and so are the client's to see

@@ -78,7 +78,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule; None for what it does not name. Expiry and uses are counted where it is used: `store/rules.py`."""
+    """A rule; None for what it does not name. `store/approvals/rules.py` counts expiry and uses."""
 
     decision: Verdict
     tool_name: str
@@ -118,7 +118,7 @@ def rule_of(
     decision: Verdict,
     created_by: str = "",
 ) -> Rule:
-    """The rule that "always" asks for beside a decision about an ActionEvent; `store/rules.py` gives it an id.
+    """The rule that "always" asks for beside a decision about an ActionEvent, without an id yet.
 
     always: True, or the members of a rule that replace the defaults: all arguments equal, that conversation alone, and
     for an approval at most the risk of the action, where it is known. None there means that the rule names no such.

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from bench import corpus, load, servers
 from bench.measure import Effort, Row, interleaved
-from store.text import fold
+from store.log.text import fold
 from wire import ConversationId, Event
 
 #: needles: in no message, in one of a thousand, in every one

@@ -11,7 +11,7 @@ from bench import corpus, dictionary, servers
 from bench.measure import Effort, Row
 from bench.memory import COPIES, by_part
 from store import Store
-from store.cold import ObjectMissing
+from store.conversations.cold import ObjectMissing
 from wire import ConversationId, Event, read_event
 
 

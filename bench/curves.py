@@ -13,7 +13,7 @@ from redis import Redis
 
 from bench import append, body, corpus, load, memory, servers, sockets
 from bench.measure import Curve, Effort, along
-from store.text import fold
+from store.log.text import fold
 from wire import ConversationId, Event, Micros, event_time
 
 #: events a second that are appended while sockets listen, and how many in all

@@ -1,4 +1,4 @@
-"""Train a dictionary for `store/frames.py`:  python -m bench.dictionary NUMBER
+"""Train a dictionary for `store/log/frames.py`:  python -m bench.dictionary NUMBER
 
 The samples are the recorded conversations, with other ids, times and call ids, in both spacings of JSON. A dictionary
 that a release has shipped is never written again: what was kept with it needs it.
@@ -17,7 +17,7 @@ from uuid import UUID
 from zstandard import train_dictionary
 
 _PROJECT = Path(__file__).parent.parent
-_SHIPPED = _PROJECT / "store" / "dictionaries"
+_SHIPPED = _PROJECT / "store" / "log" / "dictionaries"
 _RECORDED = _PROJECT / "tests" / "recorded"
 
 #: bytes of a dictionary, and how often each recorded event is a sample

@@ -10,9 +10,9 @@ from random import Random
 
 from bench import corpus, servers
 from bench.measure import Effort, Row, interleaved
-from store.audit import Actor
-from store.inbox import Filter
-from store.pending_actions import Cursor, PendingAction
+from store.approvals.audit import Actor
+from store.approvals.inbox import Filter
+from store.approvals.pending_actions import Cursor, PendingAction
 from wire import ConversationId, Event, event_time, micros, now
 
 #: actions that wait in each conversation, and actions of a page

@@ -10,8 +10,8 @@ from redis import Redis
 
 from bench import corpus, dictionary, servers
 from bench.measure import Effort, Row
-from store.frames import originals
 from store.keys import ConversationKeys
+from store.log.frames import originals
 from wire import ConversationId, Event, read_event
 
 #: events that are written at once

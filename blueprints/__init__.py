@@ -18,7 +18,7 @@ from agents.commands import Commands
 from notifications.desk import Desk
 from specs import Specs
 from store import Store
-from store.audit import Actor
+from store.approvals.audit import Actor
 
 #: the store of the running app; valid while a request is handled
 current_store = cast(Store, LocalProxy(lambda: current_app.extensions["store"]))

@@ -19,7 +19,7 @@ from access import Scope
 from blueprints.described import CommonParts
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
-from store.conversation_pages import Form
+from store.conversations.conversation_pages import Form
 from wire import parse_json
 
 View = TypeVar("View", bound=Callable[..., Any])

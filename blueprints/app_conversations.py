@@ -47,10 +47,10 @@ from schemas.events import EventPage, read_some_ids
 from schemas.fields import Fault
 from schemas.histogram import Histogram, HistogramQuery
 from store import Store
-from store.app_conversations import app_filter
+from store.conversations.app_conversations import app_filter
+from store.conversations.histogram import Histogram as EventHistogram
 from store.errors import EventsTooLong
-from store.histogram import Histogram as EventHistogram
-from store.start_tasks import FINISHED, StartTask
+from store.sandboxes.start_tasks import FINISHED, StartTask
 from wire import ConversationId
 
 app_conversations = Blueprint("App Conversations", __name__, url_prefix="/api/v1/app-conversations")

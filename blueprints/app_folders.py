@@ -16,7 +16,7 @@ from blueprints.api import Blueprint, InvalidInput, needs
 from schemas.app_folders import FileQuery, FolderQuery, GitChange, GitDiff, GitQuery, Hooks, Skills
 from schemas.fields import Fault
 from store.errors import ConversationNotFound
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 app_folders = Blueprint(

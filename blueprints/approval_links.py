@@ -31,8 +31,8 @@ from approvals.links import PATH, Link, LinkForged, Links
 from blueprints import current_store
 from blueprints.api import needs
 from blueprints.rates import count_failure
-from store.durability import NotKept
 from store.errors import UNAVAILABLE, ReasonTooLong
+from store.link.durability import NotKept
 from visible import is_seen, visible
 from wire import Micros, utc_time
 

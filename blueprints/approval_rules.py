@@ -9,7 +9,7 @@ from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from schemas.approval_rules import ApprovalRule, ApprovalRuleRequest
 from schemas.confirmations import Success
-from store.rules import UsedRule
+from store.approvals.rules import UsedRule
 
 approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/approval-rules")
 

@@ -8,9 +8,9 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from blueprints import current_store
 from boot.body import body_of
-from store.archives import Outcome, Receiver, Sender
 from store.errors import UNAVAILABLE, NotDoneYet, SandboxNotFound
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.archives import Outcome, Receiver, Sender
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 
 #: the media types of archives: packed as a tar stream, and how that is compressed
 MEDIA_TYPES = {"application/zstd": "zstd", "application/x-tar": "none"}

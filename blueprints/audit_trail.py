@@ -10,7 +10,7 @@ from flask import Response, current_app, g, request
 from blueprints import current_store
 from blueprints.api import Blueprint, json_response, needs
 from schemas.audit import AuditPage, AuditSearch, ConversationAuditSearch, place_id
-from store.audit import AuditFilter, Place
+from store.approvals.audit import AuditFilter, Place
 from wire import ConversationId
 
 audit = Blueprint("Audit", __name__, url_prefix="/api/v1")

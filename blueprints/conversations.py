@@ -41,9 +41,9 @@ from schemas.conversations import (
     with_skills,
 )
 from schemas.cursors import page_id
-from store.attempts import minted
+from store.link.attempts import minted
 from store.listing import Filter
-from store.start_tasks import StartTask
+from store.sandboxes.start_tasks import StartTask
 from wire import ConversationId, parse_json
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")

@@ -8,7 +8,7 @@ from agents.standing_decisions import decide_each
 from blueprints import current_commands, current_store
 from blueprints.api import Blueprint, needs
 from schemas.decisions import DecidedAction, DecisionsRequest, DecisionsResult
-from store.decisions import Decision
+from store.approvals.decisions import Decision
 from wire import ConversationId
 
 decisions = Blueprint("Decisions", __name__, url_prefix="/api/v1/conversation/<conversation_id:conversation_id>")

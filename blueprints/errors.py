@@ -70,11 +70,14 @@ from notifications.desk import NoTargets, UnknownTarget
 from schemas.errors import validation_errors
 from schemas.fields import Fault
 from specs import SpecNotFound
-from store.access_keys import KeyNotFound, KeyWouldBePast, TooManyKeys
-from store.attempts import OutcomeUnknown
-from store.cold import StillCold
-from store.decisions import StaleDecision
-from store.durability import NotKept
+from store.access.access_keys import KeyNotFound, KeyWouldBePast, TooManyKeys
+from store.access.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
+from store.access.quotas import QuotaExceeded
+from store.approvals.decisions import StaleDecision
+from store.approvals.inbox import TooManyToCount
+from store.approvals.rules import RuleNotFound, RuleTooLong, RuleWasRevoked, RuleWouldBePast, TooManyRules
+from store.conversations.cold import StillCold
+from store.conversations.queued_messages import NobodyReceives, StartTaskNotFound, TooManyQueued
 from store.errors import (
     UNAVAILABLE,
     ArchiveFailed,
@@ -106,13 +109,10 @@ from store.errors import (
     TooManyStopped,
     UnknownCursor,
 )
-from store.health import NotReady
-from store.idempotency import IdempotencyKeyBusy, IdempotencyKeyReused, ResponseNotKept, TooManyIdempotencyKeys
-from store.inbox import TooManyToCount
-from store.queued_messages import NobodyReceives, StartTaskNotFound, TooManyQueued
-from store.quotas import QuotaExceeded
-from store.rules import RuleNotFound, RuleTooLong, RuleWasRevoked, RuleWouldBePast, TooManyRules
-from store.sandbox_files import FileNotKept, FileTooLong, FileUnreadable
+from store.link.attempts import OutcomeUnknown
+from store.link.durability import NotKept
+from store.link.health import NotReady
+from store.sandboxes.sandbox_files import FileNotKept, FileTooLong, FileUnreadable
 from wire import InvalidJson
 
 #: seconds after which a client may retry when the store did not answer

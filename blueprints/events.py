@@ -12,8 +12,8 @@ from schemas.confirmations import ConfirmationResponse, ConfirmationResult, Pend
 from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
 from schemas.fields import Fault
 from schemas.histogram import Histogram, HistogramQuery
+from store.conversations.histogram import Histogram as EventHistogram
 from store.errors import EventsTooLong
-from store.histogram import Histogram as EventHistogram
 from wire import ConversationId, parse_json
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")

@@ -15,7 +15,7 @@ from schemas.conversations import ConversationInfo, with_skills
 from schemas.exports import BadLine, event_line, head_line, read_export
 from schemas.fields import Fault
 from store import Store
-from store.exports import RepeatedEvent
+from store.conversations.exports import RepeatedEvent
 from wire import ConversationId
 
 exports = Blueprint("Conversation Exports", __name__, url_prefix="/api/conversations")

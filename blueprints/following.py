@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from flask import request
 
 from access import Principal, is_revocable
-from store.access_keys import AccessKeys
+from store.access.access_keys import AccessKeys
+from store.access.quotas import Quota
 from store.errors import UNAVAILABLE
-from store.quotas import Quota
 
 #: seconds between two checks
 _POLL = 0.4

@@ -22,7 +22,7 @@ from blueprints.api import Blueprint, InvalidInput, needs
 from blueprints.presence import client_required
 from boot.body import body_of
 from schemas.fields import Fault, canonical_id
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId
 
 forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")

@@ -8,9 +8,9 @@ from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from blueprints.event_stream import ended_stream, event_lines, last_event_id, streamed
 from schemas.inbox_stream import ChangeId, InboxStreamQuery
+from store.approvals.inbox import Filter
+from store.approvals.inbox_stream import Sent
 from store.errors import Stopping
-from store.inbox import Filter
-from store.inbox_stream import Sent
 
 inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-actions")
 

@@ -9,7 +9,7 @@ from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from schemas.confirmations import Success
 from schemas.keys import KeyInfo, KeyRequest, NewKey, Ticket, TicketRequest
-from store.access_keys import TICKET_SECONDS, AccessKey
+from store.access.access_keys import TICKET_SECONDS, AccessKey
 
 keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 

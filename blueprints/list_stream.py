@@ -10,8 +10,8 @@ from blueprints.event_stream import ended_stream, event_lines, last_event_id, st
 from schemas.conversation_list import ListedConversation
 from schemas.list_stream import ChangeNumber, ListStreamQuery
 from schemas.sandboxes import SandboxInfo
+from store.conversations.list_stream import ListStream, Show
 from store.errors import Stopping
-from store.list_stream import ListStream, Show
 
 list_stream = Blueprint("List Stream", __name__, url_prefix="/api/v1")
 

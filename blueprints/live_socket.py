@@ -42,7 +42,7 @@ from schemas.conversations import ConversationInfo, with_skills
 from schemas.errors import validation_errors
 from schemas.live import Follow, InboundMessage
 from store import Store
-from store.durability import NotKept
+from store.access.quotas import TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
@@ -53,8 +53,8 @@ from store.errors import (
     TooManyFollowers,
     TooManySandboxes,
 )
-from store.feed import Entry, Follower
-from store.quotas import TooManyFollowersOfKey, TooManySilentSockets
+from store.link.durability import NotKept
+from store.log.feed import Entry, Follower
 from wire import ConversationId, InvalidJson, Micros, Seq, event_time, micros, now, parse_json
 
 sockets = Blueprint("sockets", __name__, url_prefix="/sockets")

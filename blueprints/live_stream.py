@@ -10,8 +10,8 @@ from blueprints.event_stream import ended_stream, event_lines, last_event_id, st
 from schemas.fields import Place
 from schemas.live import Stream
 from store.errors import Stopping
-from store.feed import Entry
-from store.matching import passes
+from store.log.feed import Entry
+from store.log.matching import passes
 from wire import ConversationId
 
 stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")

@@ -8,7 +8,7 @@ from flask import Response
 from blueprints import current_store
 from blueprints.api import Blueprint, json_response, needs
 from schemas.messages import FoundMessagePage, MessageQuery, page_id
-from store.message_search import Cursor, FoundMessage, Query
+from store.conversations.message_search import Cursor, FoundMessage, Query
 
 messages = Blueprint("Messages", __name__, url_prefix="/api/v1/messages")
 

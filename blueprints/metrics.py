@@ -22,8 +22,8 @@ from blueprints.websocket import TakenOver
 from boot.routes import template
 from meter import Meter, ProcessCounts, RouteCounts, Seconds
 from store.errors import UNAVAILABLE
-from store.gauges import Reading
-from store.targets import TargetState
+from store.notifications.targets import TargetState
+from store.sandboxes.gauges import Reading
 from wire import Micros, now
 
 metrics = Blueprint("Metrics", __name__)

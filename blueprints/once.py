@@ -16,9 +16,9 @@ from blueprints import current_store
 from blueprints.api import Replay
 from blueprints.archives import MEDIA_TYPES as ARCHIVES
 from blueprints.exports import MEDIA_TYPES as EXPORTS
-from store.attempts import enter
+from store.access.idempotency import KeptResponse, ResponseNotKept
 from store.errors import UNAVAILABLE
-from store.idempotency import KeptResponse, ResponseNotKept
+from store.link.attempts import enter
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 

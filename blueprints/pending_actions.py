@@ -12,7 +12,7 @@ from schemas.pending_actions import (
     WaitingActionPage,
     page_id,
 )
-from store.inbox import Filter
+from store.approvals.inbox import Filter
 
 pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pending-actions")
 

@@ -23,8 +23,8 @@ from limits.storage import Storage
 from werkzeug.exceptions import TooManyRequests
 
 from access import NOBODY, Principal
+from store.access.rates import Counters
 from store.errors import UNAVAILABLE
-from store.rates import Counters
 
 #: the value of a setting without a limit
 NO_LIMIT = "none"

@@ -22,7 +22,7 @@ from schemas.sandboxes import (
     read_names,
 )
 from store.errors import SandboxNotFound, SandboxRefuses
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 
 sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
 

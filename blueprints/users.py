@@ -18,7 +18,7 @@ from schemas.sandboxes import is_sandbox_id
 from schemas.users import SandboxSecrets, User, UserQuery
 from specs import Spec
 from store.errors import SandboxNotFound
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 
 users = Blueprint("Users", __name__, url_prefix="/api/v1/users")
 sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/sandboxes")

@@ -110,7 +110,7 @@ def main(data_dir: str) -> int:
             command, url = _server(program, folder, str(address)), f"unix://{address}"
         else:
             address = ("127.0.0.1", _free_port())
-            command = [sys.executable, "-m", "store.fake", str(address[1])]
+            command = [sys.executable, "-m", "store.link.fake", str(address[1])]
             url = f"redis://127.0.0.1:{address[1]}"
 
         def start() -> subprocess.Popen[bytes]:

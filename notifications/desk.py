@@ -12,7 +12,7 @@ from notifications.sending import Sender
 from notifications.targets import Target
 from store import Store
 from store.errors import UNAVAILABLE, StoreError
-from store.targets import TargetState
+from store.notifications.targets import TargetState
 
 
 class NoTargets(StoreError):

@@ -1,13 +1,13 @@
 """Where the events of cold conversations lie: a folder, or a bucket of S3, as ARCHIVE_URL says.
 
-`store/cold.py` says what each place does. Source: docs/keeping.md.
+`store/conversations/cold.py` says what each place does. Source: docs/keeping.md.
 """
 
 from importlib import import_module
 
 from objects.folder import Folder
 from settings.archive import ArchiveSettings
-from store.cold import Objects
+from store.conversations.cold import Objects
 
 
 def open_objects(settings: ArchiveSettings) -> Objects | None:

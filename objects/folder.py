@@ -11,7 +11,7 @@ from pathlib import Path
 from boot.folder import make_private
 from objects.bounds import MOST_BYTES, check_name, is_name
 from settings import ConfigError
-from store.cold import ObjectMissing, ObjectsAway
+from store.conversations.cold import ObjectMissing, ObjectsAway
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _KNOWN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

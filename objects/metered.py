@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from meter import Meter
-from store.cold import ObjectMissing, Objects
+from store.conversations.cold import ObjectMissing, Objects
 
 
 class Metered:

@@ -8,7 +8,7 @@ from marshmallow import ValidationError, fields, post_load, validates_schema
 from schemas.cursors import FOREIGN_CURSOR
 from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, Text, canonical_id, refusal
 
-#: kinds of actors, and decisions, that an entry can have; `store/audit.py` has what they mean
+#: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
 ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server")
 DECISIONS = ("approve", "reject", "edit", "deleted", "unapproved")
 

@@ -8,7 +8,7 @@ from settings import ConfigError
 from settings import setting as _setting
 from settings.approvals import ApprovalSettings
 
-#: schemes of a REDIS_URL; `store/connection.py` explains each
+#: schemes of a REDIS_URL; `store/link/connection.py` explains each
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 
 _DURABILITY = re.compile(r"none|fsync|replicas:([1-9][0-9]?)")

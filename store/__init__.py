@@ -6,60 +6,60 @@ from typing import Any
 from redis import Redis
 
 from meter import Meter
-from store.access_keys import AccessKeys, Tickets
-from store.app_conversations import AppConversations
-from store.approval_checks import ApprovalChecks
-from store.archives import Archives
-from store.audit import Audit
+from store.access.access_keys import AccessKeys, Tickets
+from store.access.idempotency import Idempotency
+from store.access.rates import Counters
+from store.approvals.approval_checks import ApprovalChecks
+from store.approvals.audit import Audit
+from store.approvals.confirmations import Confirmations
+from store.approvals.deliveries import Deliveries
+from store.approvals.inbox import Inbox
+from store.approvals.inbox_stream import InboxStream
+from store.approvals.link_uses import LinkUses
+from store.approvals.rule_decisions import RuleDecisions
+from store.approvals.rules import Rules
 from store.bounds import Bounds
-from store.checks import Checks
-from store.cold import Cold, Objects
-from store.confirmations import Confirmations
-from store.connection import connect
-from store.conversation_list import ConversationList
-from store.conversation_pages import ConversationPages
-from store.conversations import Conversations
+from store.conversations.app_conversations import AppConversations
+from store.conversations.cold import Cold, Objects
+from store.conversations.conversation_list import ConversationList
+from store.conversations.conversation_pages import ConversationPages
+from store.conversations.conversations import Conversations
+from store.conversations.events import EventLog
+from store.conversations.exports import Exports
+from store.conversations.forks import Forks
+from store.conversations.histogram import Histograms
+from store.conversations.labels import Labels
+from store.conversations.list_stream import ListStream
+from store.conversations.message_search import MessageSearch
+from store.conversations.packing import Packing
+from store.conversations.queued_messages import QueuedMessages
 from store.data_version import DataVersion
-from store.deliveries import Deliveries
-from store.durability import AS_REDIS, Durability
-from store.echoes import Echoes
-from store.events import EventLog
-from store.exports import Exports
-from store.followers import Followers
-from store.forks import Forks
-from store.gauges import Gauges
-from store.health import Health
-from store.histogram import Histograms
-from store.hosts import Hosts
-from store.idempotency import Idempotency
-from store.inbox import Inbox
-from store.inbox_stream import InboxStream
 from store.keys import ListingKeys, SandboxKeys
-from store.labels import Labels
-from store.link_uses import LinkUses
-from store.list_stream import ListStream
+from store.link.connection import connect
+from store.link.durability import AS_REDIS, Durability
+from store.link.health import Health
+from store.link.round_trips import counted
+from store.link.seal_check import SealCheck
+from store.link.secrets import Sealer
+from store.link.signals import Signals
+from store.link.wakeups import Wakeups
 from store.listing import Listing
-from store.message_search import MessageSearch
-from store.outbox import Outboxes
-from store.packing import Packing
-from store.places import Places
-from store.queued_messages import QueuedMessages
-from store.rates import Counters
-from store.round_trips import counted
-from store.rule_decisions import RuleDecisions
-from store.rules import Rules
-from store.sandbox_files import SandboxFiles
-from store.sandbox_record import Limits
-from store.sandboxes import Sandboxes
+from store.log.followers import Followers
+from store.log.text import MessageText
+from store.notifications.outbox import Outboxes
+from store.notifications.targets import Targets
+from store.sandboxes.archives import Archives
+from store.sandboxes.checks import Checks
+from store.sandboxes.echoes import Echoes
+from store.sandboxes.gauges import Gauges
+from store.sandboxes.hosts import Hosts
+from store.sandboxes.places import Places
+from store.sandboxes.sandbox_files import SandboxFiles
+from store.sandboxes.sandbox_record import Limits
+from store.sandboxes.sandboxes import Sandboxes
+from store.sandboxes.start_tasks import StartTasks
+from store.sandboxes.warm import WarmSandboxes
 from store.scripts import Scripts
-from store.seal_check import SealCheck
-from store.secrets import Sealer
-from store.signals import Signals
-from store.start_tasks import StartTasks
-from store.targets import Targets
-from store.text import MessageText
-from store.wakeups import Wakeups
-from store.warm import WarmSandboxes
 
 __all__ = ["Bounds", "Durability", "Limits", "Objects", "Store", "open_store"]
 
@@ -130,7 +130,7 @@ def open_store(
     objects: Objects | None = None,
     meter: Meter | None = None,
 ) -> Store:
-    """The store in the Redis of a URL (see `store/connection.py`). Its first command connects. Raises ValueError."""
+    """The store in the Redis of a URL: `store/link/connection.py`. Its first command connects. Raises ValueError."""
     meter = meter or Meter()
     connected = connect(url, timeout=timeout, max_connections=max_connections, durability=durability)
     clients = counted(connected, meter)

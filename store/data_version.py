@@ -20,9 +20,9 @@ from redis import Redis
 
 from store.errors import NewerData
 from store.keys import DATA_VERSION, ListingKeys, SandboxKeys, StartKeys
+from store.link.secrets import Sealer
 from store.listing import Listing
 from store.migration import migrate_to_1, migrate_to_3, migrate_to_4, migrate_to_5
-from store.secrets import Sealer
 
 #: of the data that this code reads and writes
 VERSION = 7

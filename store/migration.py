@@ -12,13 +12,13 @@ from typing import Any
 
 from redis.exceptions import RedisClusterException, ResponseError
 
-from store.effects import effect, finish_message
-from store.frames import original
+from store.approvals.effects import effect, finish_message
 from store.keys import APP_FIELD, PEAK_SEQS, ConversationKeys, KeysOfVersion0, SandboxKeys, StartKeys
+from store.link.secrets import Sealer
 from store.listing import Listing
-from store.sandbox_record import MOST_DETAIL
-from store.sandboxes import MOST_LOG_BYTES
-from store.secrets import Sealer
+from store.log.frames import original
+from store.sandboxes.sandbox_record import MOST_DETAIL
+from store.sandboxes.sandboxes import MOST_LOG_BYTES
 from wire import MOST_TITLE, ConversationId, read_event
 
 #: members of a sorted set that are read at once, and conversations between two lines in the log

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from agents.link import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
 from store import Store
-from store.effects import CLOSING_KINDS, is_kept
+from store.approvals.effects import CLOSING_KINDS, is_kept
 from store.errors import TooManyKinds
 from wire import ConversationId, Event, Micros, read_event
 

@@ -1,7 +1,7 @@
 """Packs sandboxes' files for clients, and fills new sandboxes from archives and from other sandboxes.
 
 Each is a job of a thread of its own, so it holds up no other sandbox; a host has two at once. The files come from the
-runtime as a tar stream, which is compressed here; see `store/archives.py` for its way to the worker.
+runtime as a tar stream, which is compressed here; see `store/sandboxes/archives.py` for its way to the worker.
 """
 
 import logging
@@ -16,9 +16,9 @@ from runtimes import Launch, Runtime, RuntimeFailure
 from runtimes.tar_stream import ArchiveTooLarge, ArchiveUnreadable, MemberRefused
 from specs import Specs
 from store import Store
-from store.archives import Outcome, Sender
 from store.errors import UNAVAILABLE, StoreError
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.archives import Outcome, Sender
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 from supervisor.launches import files_of
 from supervisor.zstd import compressed, decompressed
 

@@ -1,8 +1,8 @@
 """Compares conversations with their agents while these live: the log and the status.
 
-A conversation is due soon after every webhook and command (see `store/checks.py`), and again while it is `running` or
-differs from its agent. So no conversation is `running` for ever: not after an end of the run that was never posted, and
-not in a sandbox that stands still, failed or lost its host.
+A conversation is due soon after every webhook and command (see `store/sandboxes/checks.py`), and again while it is
+`running` or differs from its agent. So no conversation is `running` for ever: not after an end of the run that was
+never posted, and not in a sandbox that stands still, failed or lost its host.
 
 Guarantee: a difference counts only when two comparisons have found it, because a webhook may be under way. Where none
 is found, one count of events is asked for while the agent posts, and its status too when it has posted nothing since.
@@ -22,10 +22,10 @@ import wire
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from runtimes import Handle, Runtime, RuntimeFailure
 from store import Store
-from store.checks import Check
 from store.errors import UNAVAILABLE, ConversationNotFound, KeyUnreadable, NotItsSandbox, NotStartedHere
-from store.sandbox_record import Sandbox
-from store.stamps import Stamp
+from store.link.stamps import Stamp
+from store.sandboxes.checks import Check
+from store.sandboxes.sandbox_record import Sandbox
 from supervisor.comparison import Comparison
 from supervisor.settlement import Settlement
 

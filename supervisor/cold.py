@@ -12,7 +12,7 @@ from itertools import islice
 from boot.backoff import Backoff
 from settings.archive import ArchiveSettings
 from store import Store
-from store.cold import Objects, ObjectsAway
+from store.conversations.cold import Objects, ObjectsAway
 from store.errors import UNAVAILABLE
 from wire import ConversationId, Micros, now
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 import wire
 from agents.link import AgentServer
 from store import Store
-from store.checks import Check
+from store.sandboxes.checks import Check
 from supervisor.agent_log import Mark, catch_up, posted_of
 from wire import EXECUTION_STATUSES, own_event
 

@@ -12,9 +12,10 @@ from agents.commands import Commands
 from agents.courier import ACCEPTED_SECONDS, RETRY_SECONDS
 from agents.link import AgentRefused, AgentUnreachable
 from agents.reach import WAKING, NotReachable
-from store import Store, traces
-from store.deliveries import Claim, Delivery
+from store import Store
+from store.approvals.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
+from store.link import traces
 from wire import own_event
 
 log = logging.getLogger("supervisor")

@@ -8,8 +8,9 @@ from typing import Any
 
 from runtimes import Handle, Observation, Runtime, RuntimeFailure
 from specs import Spec
-from store import Store, traces
-from store.sandbox_record import Sandbox
+from store import Store
+from store.link import traces
+from store.sandboxes.sandbox_record import Sandbox
 from supervisor.recovery import Recovery
 from wire import plain
 

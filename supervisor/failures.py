@@ -16,7 +16,7 @@ from typing import Any
 from agents.link import AgentRefused
 from redaction import without_inputs, without_secrets_of
 from store.errors import TooManyConversations, TooManySandboxes, TooManyStopped
-from store.start_tasks import Failure
+from store.sandboxes.start_tasks import Failure
 
 #: refusals of an agent server that are about the body
 _PASSED_ON = (404, 422, 429)

@@ -10,8 +10,8 @@ from contextlib import closing
 from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
 from specs import Specs
 from store import Store
-from store.sandbox_files import MOST_BYTES, MOST_NAMES, Found
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_files import MOST_BYTES, MOST_NAMES, Found
+from store.sandboxes.sandbox_record import SandboxId
 from supervisor.launches import files_of
 
 log = logging.getLogger("supervisor")

@@ -5,7 +5,7 @@ import os
 import uuid
 from pathlib import Path
 
-from store.sandboxes import Sandboxes
+from store.sandboxes.sandboxes import Sandboxes
 
 
 class HostTaken(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runtimes import Launch, RuntimeFailure, filled
 from specs import Spec
-from store.sandbox_record import Sandbox
+from store.sandboxes.sandbox_record import Sandbox
 
 _PROJECT = Path(__file__).parent.parent
 

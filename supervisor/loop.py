@@ -16,9 +16,9 @@ from agents.commands import Commands
 from boot.backoff import Backoff
 from store import Store
 from store.errors import UNAVAILABLE
-from store.sandbox_record import SandboxId
-from store.start_tasks import StartTask
-from store.wakeups import Request
+from store.link.wakeups import Request
+from store.sandboxes.sandbox_record import SandboxId
+from store.sandboxes.start_tasks import StartTask
 from supervisor.archives import Archives
 from supervisor.checks import Checker
 from supervisor.cold import ColdSweep

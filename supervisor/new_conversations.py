@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from agents.requests import asked_dir, conversation_request, own_request, working_folder
 from specs import Spec
 from store import Store
-from store.sandbox_record import Sandbox
-from store.start_tasks import StartTask
+from store.sandboxes.sandbox_record import Sandbox
+from store.sandboxes.start_tasks import StartTask
 
 #: members of the request that an app conversation has from its parent, and those that it keeps
 INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")

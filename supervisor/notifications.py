@@ -16,9 +16,10 @@ from uuid import uuid4
 from notifications.failures import NotDelivered, TargetGone
 from notifications.sending import Sender
 from notifications.targets import Target
-from store import Store, traces
+from store import Store
 from store.errors import UNAVAILABLE, SecretsRefused
-from store.targets import Try
+from store.link import traces
+from store.notifications.targets import Try
 from supervisor.outbox import OutboxMover
 from supervisor.renewal import renewed
 

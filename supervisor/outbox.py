@@ -16,7 +16,7 @@ from notifications.quiet import QuietRules
 from notifications.targets import Target
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, EventsTooLong
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from wire import ConversationId, Micros, micros, parse_json, utc_time
 
 log = logging.getLogger("supervisor")

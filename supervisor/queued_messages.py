@@ -14,11 +14,11 @@ from agents.courier import RETRY_SECONDS
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from agents.reach import WAKING, NotReachable, ask_to_wake
 from store import Store
-from store.audit import Actor
-from store.claims import message_claim
+from store.approvals.audit import Actor
+from store.approvals.claims import message_claim
+from store.conversations.queued_messages import LEASE, QueuedMessage
 from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, NotItsSandbox, TooManySandboxes
-from store.queued_messages import LEASE, QueuedMessage
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from supervisor.renewal import renewed
 from wire import own_event
 

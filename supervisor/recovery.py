@@ -13,10 +13,10 @@ import wire
 from agents.labels import tell
 from agents.link import AgentServer, AgentUnreachable
 from store import Store
-from store.cold import StillCold
+from store.conversations.cold import StillCold
 from store.errors import ConversationNotFound, NotItsSandbox
-from store.sandbox_record import Sandbox
-from store.stamps import Stamp
+from store.link.stamps import Stamp
+from store.sandboxes.sandbox_record import Sandbox
 from supervisor.settlement import Settlement
 from wire import ConversationId
 

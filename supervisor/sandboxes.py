@@ -21,7 +21,7 @@ from runtimes import Handle, Runtime, RuntimeFailure, State
 from specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 from supervisor.archives import Archives
 from supervisor.endings import KEPT, RESUMABLE, Endings, Host, told_start
 from supervisor.launches import files_of, launch

@@ -12,11 +12,11 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 import wire
 from agents.link import AgentRefused, AgentServer, AgentUnreachable
 from store import Store
-from store.claims import reject_claim
-from store.effects import CLOSING_KINDS, closes, finish_message
+from store.approvals.claims import reject_claim
+from store.approvals.effects import CLOSING_KINDS, closes, finish_message
 from store.errors import SecretsRefused
-from store.sandbox_record import Sandbox
-from store.start_tasks import FINISHED
+from store.sandboxes.sandbox_record import Sandbox
+from store.sandboxes.start_tasks import FINISHED
 from supervisor.agent_log import Mark, catch_up, posted_of
 from wire import EXECUTION_STATUSES, ConversationId, Event, own_event, read_event
 

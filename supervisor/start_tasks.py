@@ -16,7 +16,7 @@ from agents.reach import NotReachable
 from agents.room import with_room
 from redaction import without_secrets_of
 from specs import Spec, SpecNotFound, Specs
-from store import Store, traces
+from store import Store
 from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
@@ -25,8 +25,9 @@ from store.errors import (
     SecretsRefused,
     StoreError,
 )
-from store.sandbox_record import Sandbox, SandboxId, random_text
-from store.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
+from store.link import traces
+from store.sandboxes.sandbox_record import Sandbox, SandboxId, random_text
+from store.sandboxes.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
 from supervisor.failures import CannotStart, ParentRefused, failure_of
 from supervisor.new_conversations import INHERITED, new_conversation
 from supervisor.renewal import renewed

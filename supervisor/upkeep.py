@@ -8,7 +8,7 @@ from typing import Any
 from runtimes import Runtime, RuntimeFailure, State
 from store import Store
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 
 log = logging.getLogger("supervisor")
 

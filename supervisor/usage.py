@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from runtimes import Runtime
-from store.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.sandbox_record import Sandbox, SandboxId
 
 #: seconds between two measurements of a sandbox, and after which the sample of one that is gone is forgotten
 _MEASURE, _FORGET = 5.0, 60.0

@@ -8,7 +8,7 @@ import logging
 
 from specs import Spec, Specs
 from store import Store
-from store.warm import Pool
+from store.sandboxes.warm import Pool
 
 log = logging.getLogger("supervisor")
 

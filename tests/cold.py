@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from store import Bounds, Limits, Store, open_store
-from store.cold import ObjectMissing, ObjectsAway
+from store.conversations.cold import ObjectMissing, ObjectsAway
 
 
 class Objects:

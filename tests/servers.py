@@ -116,7 +116,7 @@ def valkey_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 def fakeredis_server(_folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     """fakeredis on a port, as the embedded store serves it."""
     port = free_port()
-    with running([sys.executable, "-m", "store.fake", str(port)]) as process:
+    with running([sys.executable, "-m", "store.link.fake", str(port)]) as process:
         wait_until(Redis(port=port, retry=None).ping, "fakeredis")
         yield f"redis://127.0.0.1:{port}", process
 

@@ -19,9 +19,17 @@ ROOMS = {
     "supervisor": HTTP,
     "notifications": {*HTTP, "marshmallow", "redis", "config", "runtimes", "supervisor", "specs"},
     "objects": {*HTTP, "marshmallow", "redis", "config", "agents", "runtimes", "supervisor", "specs", "notifications"},
+    "approvals": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "runtimes", "supervisor", "specs"},
+    "settings": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "runtimes", "supervisor", "specs"},
+    "specs": {*HTTP, "redis", "store", "agents", "supervisor"},
     "boot": {*HTTP, "marshmallow", "redis", "store", "config", "agents", "runtimes", "supervisor", "specs"},
 }
-FOLDERS = ("boot", "blueprints", "schemas", "store", "agents", "runtimes", "supervisor", "notifications", "objects")
+FOLDERS = (
+    *("agents", "approvals", "blueprints", "boot", "notifications", "objects", "runtimes", "schemas", "settings"),
+    *("specs", "store", "supervisor"),
+)
+#: the wings of the store from the ground up; its modules in no wing are for all of them
+WINGS = ("link", "log", "sandboxes", "approvals", "conversations", "access", "notifications")
 SOURCES = [*PROJECT.glob("*.py"), *(path for folder in FOLDERS for path in PROJECT.glob(f"{folder}/**/*.py"))]
 
 
@@ -43,6 +51,16 @@ def imported(tree: ast.AST) -> set[str]:
 def test_imports_point_one_way(room):
     for path in (PROJECT / room).rglob("*.py"):
         assert not imported(ast.parse(path.read_text())) & ROOMS[room], named(path)
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_a_wing_of_the_store_imports_from_those_below_it(wing):
+    above = {f"store.{one}" for one in WINGS[WINGS.index(wing) + 1 :]}
+    for path in (PROJECT / "store" / wing).rglob("*.py"):
+        modules = {
+            node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+        }
+        assert not {module.rpartition(".")[0] for module in modules} & above, named(path)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
-import archive_settings
 import pytest
 
+import settings.archive as archive_settings
 from config import Config, ConfigError
 from settings.archive import Place
 from tests.servers import PROJECT

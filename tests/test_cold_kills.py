@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from bench import corpus
-from store import cold
+from store.conversations import cold
 from tests.cold import Folder, archiving
 from tests.servers import redis_server
 from wire import ConversationId, read_event

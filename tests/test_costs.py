@@ -21,7 +21,7 @@ from redis.connection import AbstractConnection
 from app import create_app
 from config import Config
 from store import listing
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from tests.conftest import action, event, message
 from tests.servers import PROJECT, redis_server
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from redis import Redis
 
-from store.inbox import Filter
-from store.sandbox_record import Limits
+from store.approvals.inbox import Filter
+from store.sandboxes.sandbox_record import Limits
 from tests.conftest import action, store_of
 from tests.servers import agent_server, redis_server, wait_until
 from tests.supervisor import supervisor

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from store.sandbox_record import Limits
+from store.sandboxes.sandbox_record import Limits
 from tests.conftest import action, message, store_of
 from tests.servers import agent_server, redis_server, wait_until
 

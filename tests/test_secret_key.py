@@ -11,7 +11,7 @@ from redis import Redis
 from app import create_app
 from boot.secret_key import SECRET_KEY_FILE, make_secret_key
 from config import Config, ConfigError
-from store.seal_check import DIFFERS
+from store.link.seal_check import DIFFERS
 from tests.conftest import store_of
 from tests.servers import agent_server, redis_server
 from tests.supervisor.conftest import LIMITS

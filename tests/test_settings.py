@@ -11,7 +11,7 @@ from app import create_app
 from config import Config, ConfigError
 from docs import make
 from settings.store import REDIS_SCHEMES
-from store.connection import connect
+from store.link.connection import connect
 from tests.servers import PROJECT
 
 

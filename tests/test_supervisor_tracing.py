@@ -10,9 +10,10 @@ from uuid import UUID, uuid4
 import pytest
 
 import wire
-from store import Limits, traces
+from store import Limits
 from store.approval_keys import OUTBOXES, outbox_wanted
-from store.audit import SERVER
+from store.approvals.audit import SERVER
+from store.link import traces
 from tests.agents import propose, scripted_agent
 from tests.conftest import action, store_of
 from tests.notifications import receiver as webhook

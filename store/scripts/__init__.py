@@ -1,7 +1,7 @@
 """Loads the Lua scripts beside this file: one verb per file, the stem is its name.
 
-`texts.py` says what Redis receives of each. A script that needs a log which lies in an object (`store/cold.py`) replies
-with the error COLD: its caller here thaws the conversation, and calls again.
+`texts.py` says what Redis receives of each. A script that needs a log which lies in an object replies with the
+error COLD: its caller here thaws the conversation (`store/conversations/cold.py`), and calls again.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from redis import Redis
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
 
-from store.cluster import LazyCluster
-from store.durability import AS_REDIS, Durability
+from store.link.cluster import LazyCluster
+from store.link.durability import AS_REDIS, Durability
 from store.scripts.texts import as_sent, is_proven, sources
 
 #: thaws of one call: a conversation that became cold again each time would be a fault of the sweep

@@ -1,6 +1,6 @@
 -- _audit: the audit of a conversation, and the revision of its approvals. Needs _clock, _log; for an entry _sha256.
 
--- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/audit.py`.
+-- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
 -- actor, reason: canonical JSON. time: UTC text with Z; an entry is never before the one that it follows, though their
 -- workers' clocks may differ. edited: digest of edited arguments, nil where none are.
 local function write_audit(decision, actions, actor, reason, time, edited)

@@ -1,4 +1,4 @@
--- _claims: what a batch of a sandbox claims of people (see `store/claims.py`), and the actions that its agent resumed
+-- _claims: what a batch of a sandbox claims of people (see `store/approvals/claims.py`), and the actions that its agent resumed
 -- without a decision of this server. Needs _log, _audit, _actions, _batch.
 local WAITING = 'waiting_for_confirmation'
 local expected -- nil until an event of the batch claims something; claim → its members of conv:{id}:echoes

@@ -1,4 +1,4 @@
--- _frame: events as the log keeps them: as they came, or as Zstandard frames. See `store/frames.py`.
+-- _frame: events as the log keeps them: as they came, or as Zstandard frames. See `store/log/frames.py`.
 
 -- The bytes of an event as it came; those of a frame stand in its head, by RFC 8878, 3.1.1.1.4.
 local function size_of(kept)

@@ -1,5 +1,5 @@
 -- _index: the index of one conversation's pending actions. Needs `root`, `conversation`, `most` entries of the stream, and
--- _outbox. An item is {seq, since, tool, risk, digest, expires, size, opened}: see `store/inbox.py`.
+-- _outbox. An item is {seq, since, tool, risk, digest, expires, size, opened}: see `store/approvals/inbox.py`.
 local has_changed = false -- whether the stream has got an entry
 
 local function member_of(action) return conversation .. ' ' .. action end

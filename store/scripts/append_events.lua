@@ -12,7 +12,7 @@
 --       9 who posts them, as canonical JSON   10 seconds until a pending action expires, where the conversation says
 --       nothing (0: never)
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
---       text record ("" none), effect: "" or the JSON object that `store/effects.py` describes
+--       text record ("" none), effect: "" or the JSON object that `store/approvals/effects.py` describes
 -- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "unowned", revision,
 --          execution_status, created_at, updated_at, groups, title, whether approvals matter, number appended, last seq, JSON list: the places of
 --          unowned events, from 0, or the ids of actions that the agent resumed; "" none, W3C traceparent that a decision left

@@ -4,14 +4,14 @@ A file whose name begins with an underscore is shared code. A script names it in
 `-- include: _log.lua`, which is replaced by that file's text. Every other script opens with its
 contract: purpose, KEYS, ARGV, Returns, Cost, Idempotent (`tests/store/test_scripts.py` reads them).
 
-A script that names a key of a log is guarded: where the log lies in an object (`store/cold.py`) it writes nothing and
-replies with the error COLD.
+A script that names a key of a log is guarded: where the log lies in an object it writes nothing and replies with the
+error COLD (`store/conversations/cold.py`).
 """
 
 import re
 from importlib.resources import files
 
-from store.durability import Durability
+from store.link.durability import Durability
 
 #: scripts whose writes no response acknowledges: they are not proven, so that reads go on while no write is kept
 UNPROVEN = {

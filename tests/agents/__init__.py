@@ -12,8 +12,8 @@ import wire
 from agents.link import AgentServer, http_client
 from specs import Specs
 from store import Store
-from store.deliveries import Claim
-from store.sandbox_record import Sandbox
+from store.approvals.deliveries import Claim
+from store.sandboxes.sandbox_record import Sandbox
 from tests.conftest import action, as_events, event, status
 
 #: those that come with the server

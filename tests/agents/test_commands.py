@@ -6,7 +6,7 @@ from agents.commands import NotReachable
 from agents.deletions import delete
 from agents.link import AgentRefused, AgentUnreachable
 from store.errors import ConversationNotFound
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 
 
 def test_a_message_is_forwarded_with_the_key_and_only_the_agent_writes_it(

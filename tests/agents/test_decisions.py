@@ -8,7 +8,7 @@ import pytest
 
 from agents.commands import Commands, NotReachable
 from agents.link import AgentRefused, AgentUnreachable, http_client
-from store.audit import SERVER
+from store.approvals.audit import SERVER
 from supervisor.deliveries import deliver
 from tests.agents import DUE, SPECS, claimed, end_leases, lease_key, propose
 from tests.conftest import action, as_events, status

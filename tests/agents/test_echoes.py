@@ -6,7 +6,7 @@ import pytest
 
 from agents.commands import Commands
 from agents.link import AgentRefused, AgentUnreachable, http_client
-from store.claims import message_claim, policy_claim
+from store.approvals.claims import message_claim, policy_claim
 from tests.agents import SPECS, propose
 
 CONTENT = [{"type": "text", "text": "hello"}]

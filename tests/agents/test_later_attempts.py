@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from agents.link import AgentUnreachable
-from store.attempts import Attempt, OutcomeUnknown, enter
+from store.link.attempts import Attempt, OutcomeUnknown, enter
 
 TEXT = [{"type": "text", "text": "hello"}]
 

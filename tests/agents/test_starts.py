@@ -8,8 +8,8 @@ import pytest
 
 from agents.starts import StartFailed, StartNotDone, started
 from store.errors import SecretsRefused, TooManyStarts
-from store.sandbox_record import Limits
-from store.start_tasks import Failure
+from store.sandboxes.sandbox_record import Limits
+from store.sandboxes.start_tasks import Failure
 from tests.conftest import SECRET_KEY, store_of
 from tests.servers import wait_until
 

@@ -2,7 +2,7 @@
 
 import json
 
-from store.secrets import fernet_for
+from store.link.secrets import fernet_for
 from tests.conftest import message
 
 API = "/api/conversations"

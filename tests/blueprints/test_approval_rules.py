@@ -7,7 +7,7 @@ from app import create_app
 from approvals.rules import MOST_MATCHED, MOST_STARS
 from config import Config
 from schemas.approval_rules import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
-from store import rules as rules_module
+from store.approvals import rules as rules_module
 from tests.conftest import action
 from wire import MOST_NAME
 

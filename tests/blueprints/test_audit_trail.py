@@ -9,9 +9,9 @@ from redis import Redis
 
 from audit import main, verify
 from schemas import audit as schema
-from store import audit as stored
 from store.approval_keys import audit_member
-from store.audit import SCAN_CHUNK, AuditFilter
+from store.approvals import audit as stored
+from store.approvals.audit import SCAN_CHUNK, AuditFilter
 from tests.audits import KEY, START, chain, keep
 from tests.blueprints import NOT_FOUND
 from tests.servers import agent_server, redis_server

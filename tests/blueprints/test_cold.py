@@ -149,7 +149,7 @@ def test_the_table_has_every_operation_that_reads_a_conversation(keeper):
         get = operations.get("get")
         parameters = [*operations.get("parameters", []), *(get or {}).get("parameters", [])]
         is_about = names & {one["name"] for one in parameters} or "conversations" in path or "messages" in path
-        if get and is_about and not path.endswith("/stream"):  # those: tests/store/test_cold.py
+        if get and is_about and not path.endswith("/stream"):  # those: tests/store/conversations/test_cold.py
             found.add(path)
 
     assert found - set(READS) - {"/api/v1/app-conversations/start-tasks"} == set()

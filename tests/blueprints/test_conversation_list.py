@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from store import conversation_list
+from store.conversations import conversation_list
 from tests.conftest import action, message, status
 from tests.round_trips import counted
 

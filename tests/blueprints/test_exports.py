@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from schemas import exports
-from store.copies import PAGE
+from store.conversations.copies import PAGE
 from tests.blueprints import API, at, log, said
 from tests.blueprints.test_forks import assert_same_log
 from tests.conftest import action, event, message, observation, recorded

@@ -10,8 +10,8 @@ from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 from access import Principal
 from app import create_app
 from config import Config
-from store import idempotency
-from store.sandboxes import Sandboxes
+from store.access import idempotency
+from store.sandboxes.sandboxes import Sandboxes
 from tests.conftest import action, message
 from tests.test_error_shape import BODIES, RULES, address, assert_error
 

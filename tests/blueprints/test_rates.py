@@ -10,8 +10,8 @@ from access import Principal
 from app import create_app
 from blueprints.rates import count_failure
 from config import Config, ConfigError
-from store.sandboxes import Sandboxes
-from store.start_tasks import StartTasks
+from store.sandboxes.sandboxes import Sandboxes
+from store.sandboxes.start_tasks import StartTasks
 from tests.round_trips import counted
 from tests.test_error_shape import assert_error
 

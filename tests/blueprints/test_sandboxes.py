@@ -48,7 +48,7 @@ def test_a_pause_of_a_sandbox_that_ends_meanwhile_is_409(client, store, sandbox,
     def end(self, *_):
         store.sandboxes.report(sandbox.id, "idle-host", "supervisor", status)
 
-    monkeypatch.setattr("store.sandboxes.time.sleep", end)
+    monkeypatch.setattr("store.sandboxes.sandboxes.time.sleep", end)
     response = client.post(f"/api/v1/sandboxes/{sandbox.id}/pause")
 
     assert response.status_code == 409

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from cryptography.fernet import InvalidToken
 
-from store.secrets import fernet_for
+from store.link.secrets import fernet_for
 from tests.blueprints import API, NOT_FOUND, SECRET_KEY, log, opened, refused, sealed, stored
 
 MASK = "**********"

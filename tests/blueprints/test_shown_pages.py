@@ -9,8 +9,8 @@ import pytest
 import wire
 from app import create_app
 from config import Config
-from store.conversation_pages import ConversationPages, Form
-from store.stamps import Stamp
+from store.conversations.conversation_pages import ConversationPages, Form
+from store.link.stamps import Stamp
 from tests.conftest import SECRET_KEY, action, as_events, event, message, observation, status
 from tests.round_trips import counted
 

@@ -22,7 +22,7 @@ STARTED = {
 
 #: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
-DATA += (PROJECT / "store/dictionaries").glob("*.zdict")
+DATA += (PROJECT / "store/log/dictionaries").glob("*.zdict")
 DATA += [path for path in (PROJECT / "blueprints/pages").iterdir() if path.is_file()]
 DATA += [path for folder in ("assets", "console") for path in (PROJECT / folder).rglob("*") if path.is_file()]
 
@@ -74,7 +74,7 @@ def test_the_walk_reaches_modules_that_are_started_by_name_and_imported_modules(
     names = {str(file.relative_to(PROJECT)) for file in needed()}
 
     assert names >= {
-        "store/fake.py",
+        "store/link/fake.py",
         "store/keys.py",
         "boot/lifeline.py",
         "agents/reference/conversation.py",

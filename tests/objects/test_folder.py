@@ -12,7 +12,7 @@ import pytest
 
 from config import Config, ConfigError
 from objects import open_objects
-from store.cold import ObjectMissing, ObjectsAway
+from store.conversations.cold import ObjectMissing, ObjectsAway
 from tests.servers import PROJECT
 
 PUT_FOR_EVER = """

@@ -1,4 +1,4 @@
-"""What every place of objects does, as `store/cold.py` says it."""
+"""What every place of objects does, as `store/conversations/cold.py` says it."""
 
 import os
 from uuid import uuid4
@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from objects import folder, s3
-from store.cold import ObjectMissing, ObjectsAway
+from store.conversations.cold import ObjectMissing, ObjectsAway
 
 
 @pytest.fixture

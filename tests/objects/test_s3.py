@@ -10,7 +10,7 @@ import pytest
 from config import Config, ConfigError
 from objects import open_objects
 from objects import s3 as module
-from store.cold import ObjectsAway
+from store.conversations.cold import ObjectsAway
 from tests.s3 import BUCKET, s3_server
 from tests.servers import TIMEOUT, free_port, running
 

@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from store import Limits
-from store.inbox import Filter
+from store.approvals.inbox import Filter
 from tests.conftest import as_events, store_of
 
 ALWAYS = {"kind": "AlwaysConfirm"}

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from store.audit import SERVER
+from store.approvals.audit import SERVER
 from tests.agents import DUE, lease_key, propose, running_sandbox
 from tests.conftest import action, as_events, status
 

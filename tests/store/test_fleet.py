@@ -2,7 +2,7 @@
 
 from redis import Redis
 
-from store.sandbox_record import Limits, SandboxId
+from store.sandboxes.sandbox_record import Limits, SandboxId
 from tests.conftest import store_of
 from tests.servers import redis_server
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from store.errors import ConversationNotFound
 from tests.conftest import as_events, event
-from tests.store.test_histogram import INSTANTS, edges_of, questions, window
+from tests.store.conversations.test_histogram import INSTANTS, edges_of, questions, window
 from wire import event_time
 
 TEXTS = ["The Straße", "strasse", "of the other", "none"]

@@ -7,9 +7,9 @@ import pytest
 from redis import Redis
 
 from store import Limits
-from store.audit import Actor
+from store.approvals.audit import Actor
+from store.approvals.inbox import MOST_CHUNKS, Filter, TooManyToCount
 from store.bounds import PAGE_BYTES
-from store.inbox import MOST_CHUNKS, Filter, TooManyToCount
 from tests.conftest import action, as_events, store_of
 from tests.round_trips import counted
 from tests.servers import redis_server
@@ -119,7 +119,7 @@ def test_pages_of_a_tool_end_after_the_whole_index(worlds):
 
 
 def test_a_count_by_text_reads_a_bounded_number_and_says_which(tmp_path, monkeypatch):
-    monkeypatch.setattr("store.inbox.MOST_COUNTED", 100)
+    monkeypatch.setattr("store.approvals.inbox.MOST_COUNTED", 100)
     with redis_server(tmp_path) as (url, _):
         world = World(url, 0)
         assert world.store.inbox.count(Filter(text="LS")) == 10

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from store.audit import Actor
-from store.decisions import Decision
-from store.inbox import Filter
+from store.approvals.audit import Actor
+from store.approvals.decisions import Decision
+from store.approvals.inbox import Filter
 from tests.conftest import action
 
 ALICE = Actor("key", "alice")

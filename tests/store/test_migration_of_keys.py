@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from tests.conftest import RECORDED, SECRET_KEY, event, store_of
 from tests.planted import found_in
 from tests.servers import redis_server, supervised_server, wait_until

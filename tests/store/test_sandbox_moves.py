@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.sandboxes import STATUSES
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from tests.store.conftest import fresh_sandboxes, in_status
 
 #: the status after a client's request, by the status before; None: refused

@@ -3,9 +3,9 @@
 from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
 
-from store import start_tasks
-from store.start_tasks import FINISHED, MOST_ATTEMPTS
-from tests.store.test_start_tasks import LEASE, fresh
+from store.sandboxes import start_tasks
+from store.sandboxes.start_tasks import FINISHED, MOST_ATTEMPTS
+from tests.store.sandboxes.test_start_tasks import LEASE, fresh
 
 
 class Machine(stateful.RuleBasedStateMachine):

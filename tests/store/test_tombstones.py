@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from store import conversations as module
+from store.conversations import conversations as module
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, SandboxKeys
 from tests.conftest import as_events, event

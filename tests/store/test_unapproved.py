@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from store.audit import SERVER
+from store.approvals.audit import SERVER
 from tests.conftest import action, as_events, event, observation, status
 
 BOX = "a-sandbox"

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from agents.link import http_client
-from store.checks import Check
+from store.sandboxes.checks import Check
 from supervisor.checks import SILENT, Checker
 from tests.conftest import action, as_events, observation, status
 from tests.conftest import message as say

@@ -15,7 +15,7 @@ from config import Config
 from objects import open_objects
 from runtimes import RuntimeFailure
 from runtimes.isolation.view import readable
-from store.cold import ObjectsAway
+from store.conversations.cold import ObjectsAway
 from supervisor.__main__ import _private
 from supervisor.cold import ColdSweep
 from tests.cold import archiving

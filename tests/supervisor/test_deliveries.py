@@ -9,7 +9,7 @@ import pytest
 
 from agents.commands import Commands
 from agents.link import http_client
-from store.audit import SERVER
+from store.approvals.audit import SERVER
 from store.keys import ConversationKeys, SandboxKeys
 from supervisor.deliveries import DeliveryDriver, deliver
 from tests.agents import SPECS, claimed, end_leases, propose, running_sandbox, scripted_agent

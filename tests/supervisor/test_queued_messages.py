@@ -8,8 +8,8 @@ import pytest
 from agents.commands import Commands
 from agents.deletions import delete
 from agents.link import http_client
-from store.audit import Actor
-from store.queued_messages import QueuedMessage
+from store.approvals.audit import Actor
+from store.conversations.queued_messages import QueuedMessage
 from supervisor import queued_messages
 from supervisor.queued_messages import deliver
 from tests.agents import SPECS, propose, running_sandbox, scripted_agent

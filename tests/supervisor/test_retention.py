@@ -12,7 +12,7 @@ import wire
 from agents.commands import Commands
 from agents.link import http_client
 from config import Config, ConfigError
-from store.audit import Actor
+from store.approvals.audit import Actor
 from supervisor.retention import Retention
 from tests.agents import SPECS, running_sandbox, scripted_agent
 from tests.conftest import action, as_events, event

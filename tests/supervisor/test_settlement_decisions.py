@@ -9,7 +9,7 @@ import pytest
 
 from agents.commands import Commands
 from agents.link import http_client
-from store.decisions import Decision, StaleDecision
+from store.approvals.decisions import Decision, StaleDecision
 from store.keys import ConversationKeys
 from supervisor.deliveries import deliver
 from supervisor.settlement import IN_FLIGHT

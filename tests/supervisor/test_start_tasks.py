@@ -10,10 +10,11 @@ import pytest
 from agents.commands import Commands
 from agents.link import http_client
 from specs import Specs
-from store import Limits, start_tasks
+from store import Limits
 from store.errors import StoreError
-from store.sandbox_record import SandboxId
-from store.start_tasks import MOST_ATTEMPTS
+from store.sandboxes import start_tasks
+from store.sandboxes.sandbox_record import SandboxId
+from store.sandboxes.start_tasks import MOST_ATTEMPTS
 from supervisor.start_tasks import StartDriver
 from tests.conftest import store_of
 from tests.servers import wait_until

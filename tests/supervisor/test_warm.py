@@ -8,7 +8,7 @@ from agents.commands import Commands
 from agents.link import http_client
 from runtimes import RuntimeFailure, State
 from specs import Specs
-from store.warm import Pool
+from store.sandboxes.warm import Pool
 from supervisor.start_tasks import StartDriver
 from supervisor.warm import WarmPools, pool_of
 from tests.conftest import store_of

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from store import Limits
-from store.sandbox_record import SandboxId
+from store.sandboxes.sandbox_record import SandboxId
 from tests.conftest import store_of
 from tests.planted import found_in
 from tests.servers import supervised_server, wait_until

@@ -1,0 +1,1 @@
+"""Keys of access, and what one client may use."""

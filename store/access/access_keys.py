@@ -1,0 +1,154 @@
+"""The keys that admins make, and tickets: Redis has the SHA-256 of each, and never the key.
+
+A worker remembers a key, and that a key is unknown, for half a second: a request costs no round trip for its key, and
+a revoked one opens nothing half a second later.
+"""
+
+import json
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from hashlib import sha256
+from uuid import uuid4
+
+from access import Principal
+from store.errors import StoreError
+from store.keys import AccessRoot
+from store.sandboxes.sandbox_record import random_text
+from store.scripts import Scripts
+from wire import ConversationId, Micros
+
+#: most keys that are kept
+MOST_KEYS = 1000
+
+#: seconds for which a worker remembers what it found, and most keys that it remembers
+REMEMBERED, _MOST_REMEMBERED = 0.5, 10_000
+
+#: seconds that a ticket is good for
+TICKET_SECONDS = 30
+
+#: letters and digits of a key, of 256 random bits, and what a key and a ticket begin with
+_LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
+
+
+class KeyNotFound(StoreError):
+    """There is no key of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Key not found")
+
+
+class KeyWouldBePast(StoreError):
+    """A key would have expired before it was made."""
+
+    def __init__(self) -> None:
+        super().__init__("Must lie in the future")
+
+
+class TooManyKeys(StoreError):
+    """There are as many keys as may be."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"There are {most} keys, which is the most: revoke one first")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A key as it is listed; times in µs, None for never."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: Micros
+    expires_at: Micros | None
+    used_at: Micros | None
+
+
+class AccessKeys:
+    """All keys. Their expiry is measured by Redis' clock."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        #: SHA-256 → until when it is remembered, in seconds of the monotonic clock, and whose it is
+        self._remembered: dict[str, tuple[float, Principal | None]] = {}
+
+    def make(self, name: str, scopes: Collection[str], expires_at: Micros | None) -> tuple[AccessKey, str]:
+        """Make a key; nothing but this response has it. Raises TooManyKeys, KeyWouldBePast."""
+        identity, key = uuid4().hex, _KEY + random_text(_LENGTH)
+        ordered = tuple(sorted(scopes))
+        args = [identity, _digest(key), name, ",".join(ordered), "" if expires_at is None else expires_at, MOST_KEYS]
+        match self._scripts.make_access_key([AccessRoot.root], args):
+            case ("full",):
+                raise TooManyKeys(MOST_KEYS)
+            case ("past",):
+                raise KeyWouldBePast
+            case (_, created):
+                return AccessKey(identity, name, ordered, Micros(int(created)), expires_at, None), key
+        raise AssertionError("make_access_key has no other outcome")
+
+    def all(self) -> list[AccessKey]:
+        """The keys, the newest first, expired ones too."""
+        return [_listed(*map(bytes.decode, found)) for found in self._scripts.list_access_keys([AccessRoot.root], [])]
+
+    def revoke(self, key_id: str) -> None:
+        """Forget a key. Raises KeyNotFound."""
+        if not self._scripts.revoke_access_key([AccessRoot.root], [key_id, uuid4().hex]):
+            raise KeyNotFound
+        self._remembered = {}
+
+    def live(self, key_ids: Collection[str]) -> set[str]:
+        """Those of the ids whose keys were neither revoked nor have expired. One round trip."""
+        found = self._scripts.live_access_keys([AccessRoot.root], [*key_ids]) if key_ids else []
+        return {one.decode() for one in found}
+
+    def find(self, key: str) -> Principal | None:
+        """The one whose key this is; None for an unknown, revoked or expired key. At most one round trip."""
+        digest, now = _digest(key), time.monotonic()
+        until, known = self._remembered.get(digest, (0.0, None))
+        if now < until:
+            return known
+        found = self._scripts.find_access_key([AccessRoot.root], [digest])
+        until, principal = now + REMEMBERED, None
+        if found:
+            identity, name, scopes, left = map(bytes.decode, found)
+            principal = Principal(name, identity, frozenset(scopes.split(",")))
+            until = min(until, now + int(left) / 1e6) if left else until
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered = {}
+        self._remembered[digest] = until, principal
+        return principal
+
+
+class Tickets:
+    """Tickets: each is good for one request about one conversation, or about all, within TICKET_SECONDS."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def make(self, principal: Principal, conversation_id: ConversationId | None, scopes: Collection[str]) -> str:
+        """A ticket by which its bearer is that principal, with these scopes, for one request.
+
+        conversation_id: that the request is about; None for the inbox and the lists.
+        """
+        ticket = _TICKET + random_text(_LENGTH)
+        content = [principal.name, principal.key_id, sorted(scopes), conversation_id]
+        args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000]
+        self._scripts.make_ticket([AccessRoot.root], args)
+        return ticket
+
+    def take(self, ticket: str) -> Principal | None:
+        """The one whose ticket this is; None for one that is unknown, too old, or was taken before. One round trip."""
+        content = self._scripts.take_ticket([AccessRoot.root], [_digest(ticket), uuid4().hex])
+        if not content:
+            return None
+        name, key_id, scopes, conversation_id = json.loads(content)
+        return Principal(name, key_id, frozenset(scopes), conversation_id=conversation_id)
+
+
+def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:
+    times = (Micros(int(created)), Micros(int(expires)) if expires else None, Micros(int(used)) if used else None)
+    return AccessKey(identity, name, tuple(scopes.split(",")), *times)
+
+
+def _digest(secret: str) -> str:
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,133 @@
+"""Idempotency-Keys: one record per key of a client, which remembers the request and its response. Source: docs/wire.md.
+
+A request claims its record before it does anything. The claim has a lease: a repeat during the lease is refused, and a
+repeat after the lease, when a worker was killed, is a new attempt with the same seed (`attempts.py`). A lease that ends
+while its request still runs does no harm: what both attempts create has the same ids. An end that Redis does not
+take at once is sent again, see `late_ends.py`.
+
+Fields of the record of an Idempotency-Key: `fingerprint` (digest of the request), `seed` (of the ids that its attempts
+mint), `token` and `lease` (µs; `0`: released) of the attempt that claimed it last, `later` (`1`: an attempt may have
+reached an agent), and once finished `status`, `content_type` and `body` of the response (empty: it is not kept).
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from uuid import UUID, uuid4
+
+from store.access.late_ends import LateEnds
+from store.errors import UNAVAILABLE, StoreError
+from store.keys import IdempotencyKeys
+from store.link.attempts import Attempt
+from store.scripts import Scripts
+
+#: seconds that a record is kept, and that the claim of an attempt keeps repeats away
+KEPT, LEASE = 86_400, 60.0
+
+#: most bytes of a response that a record keeps
+MOST_KEPT_BYTES = 8 * 1024
+
+
+class IdempotencyKeyBusy(StoreError):
+    """An earlier attempt at the request of an Idempotency-Key has not ended."""
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is in progress: repeat it shortly for its response")
+
+
+class IdempotencyKeyReused(StoreError):
+    """Another request had the same Idempotency-Key."""
+
+    def __init__(self) -> None:
+        super().__init__("Another request had this Idempotency-Key: a new request needs a new key")
+
+
+class TooManyIdempotencyKeys(StoreError):
+    """A client has as many records of Idempotency-Keys as the settings allow."""
+
+    def __init__(self, number: int, most: int) -> None:
+        super().__init__(
+            f"{number} Idempotency-Keys of the last 24 hours are remembered for this client, and {most} may be "
+            "(MAX_IDEMPOTENCY_KEYS): this request did nothing"
+        )
+
+
+class ResponseNotKept(StoreError):
+    """A request with an Idempotency-Key succeeded, and its response is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
+            "long, so it cannot be repeated"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """The response to an earlier attempt."""
+
+    status: int
+    content_type: str
+    body: str
+
+
+class Idempotency:
+    """The records of all clients. A client's records lie in one slot; only digests of its keys are stored."""
+
+    def __init__(self, scripts: Scripts, *, most: int) -> None:
+        """most: records of one client."""
+        self._scripts = scripts
+        self._most = most
+        self._late = LateEnds(scripts, most_seconds=LEASE)
+
+    def begin(self, client: str, key: str, fingerprint: str) -> Attempt | KeptResponse:
+        """Claim the record of a key for one attempt, or return the response that the record has. One round trip.
+
+        Raises IdempotencyKeyBusy, IdempotencyKeyReused, TooManyIdempotencyKeys.
+        """
+        token = uuid4().hex
+        args = [_digest(key), fingerprint, token, str(uuid4()), round(LEASE * 1e6), KEPT * 1_000_000, self._most]
+        match reply := self._scripts.claim_idempotency_key([_root(client)], args):
+            case "claimed", seed, is_later:
+                return Attempt(UUID(seed), token, is_later=bool(is_later))
+            case "finished", seed, "", _, _:
+                return Attempt(UUID(seed), is_finished=True)
+            case "finished", _, status, content_type, body:
+                return KeptResponse(int(status), content_type, body)
+            case "busy", _:
+                raise IdempotencyKeyBusy
+            case "reused", _:
+                raise IdempotencyKeyReused
+            case "full", number:
+                raise TooManyIdempotencyKeys(number, self._most)
+        raise AssertionError(f"claim_idempotency_key replied {reply!r}")
+
+    def finish(self, client: str, key: str, attempt: Attempt, response: KeptResponse | None) -> None:
+        """Note that an attempt succeeded. response: None is not kept, nor is one of more than MOST_KEPT_BYTES."""
+        kept = response if response and len(response.body.encode()) <= MOST_KEPT_BYTES else None
+        words = [kept.status, kept.content_type, kept.body] if kept else ["", "", ""]
+        self._end(client, key, attempt, "finished", *words)
+
+    def release(self, client: str, key: str, attempt: Attempt) -> None:
+        """Note that an attempt failed, and may have had effects: a repeat at once is a new attempt."""
+        is_later = attempt.is_later or attempt.reached_agent
+        self._end(client, key, attempt, "released", "1" if is_later else "", "", "")
+
+    def forget(self, client: str, key: str, attempt: Attempt) -> None:
+        """Note that an attempt was refused and did nothing: the key is free again, also for another request."""
+        self._end(client, key, attempt, "forgotten", "", "", "")
+
+    def _end(self, client: str, key: str, attempt: Attempt, outcome: str, *words: str | int) -> None:
+        args = [_digest(key), attempt.token, KEPT * 1_000_000, outcome, *words]
+        try:
+            self._scripts.end_idempotency_claim([_root(client)], args)
+        except UNAVAILABLE:
+            self._late.add(_root(client), args)
+            raise
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _root(client: str) -> str:
+    return IdempotencyKeys.root(_digest(client)[:32])

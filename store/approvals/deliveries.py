@@ -1,0 +1,196 @@
+"""Deliveries: the decisions of people that the agent of a sandbox may not have received yet.
+
+A worker opens a delivery (an entry of the due index, and the lease of the agent), decides in the conversation's slot,
+calls the agent, and closes. Each step leaves all that the next one needs: after a kill of the worker the delivery
+is due when its lease ends, and a supervisor claims it, calls the agent, and closes. An entry without a decision is
+forgotten when it is claimed; a decision is never taken after the lease of its entry has ended.
+
+An agent (the agent server of a sandbox) receives one delivery at a time: its lease is a key that expires.
+All times are those of Redis' clock.
+"""
+
+import json
+import time
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from redis.exceptions import TimeoutError
+
+import wire
+from store.approvals.audit import Actor
+from store.approvals.decisions import StaleDecision, decision_args
+from store.bounds import Bounds
+from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
+from store.keys import ConversationKeys, SandboxKeys
+from store.link import traces
+from store.link.secrets import Sealer
+from store.link.stamps import Stamp
+from store.listing import Listing
+from store.sandboxes.checks import CHECK_SPAN
+from store.sandboxes.sandbox_record import Limits
+from store.scripts import Scripts
+from wire import ConversationId, Micros
+
+#: seconds before the end of a lease after which no decision is taken: the nodes of a cluster have a clock each
+_MARGIN = 3.0
+
+
+class Delivery(NamedTuple):
+    """A decision that must reach the agent. id is that of the request that decided; actions are the ids decided."""
+
+    id: str
+    accept: bool
+    reason: str
+    actions: list[str]
+    decisions: list[dict[str, Any]]  #: of each action, for an agent that takes them singly; empty: all alike
+    age: float  #: seconds since the decision
+    awaited: bool  #: whether the conversation waits for a decision, as far as its log says
+    trace: str  #: W3C traceparent of the batch that proposed the actions; empty where it was not traced
+
+
+class Claim(NamedTuple):
+    """One attempt to deliver, and its sandbox as it was when the attempt began."""
+
+    delivery_id: str
+    conversation_id: ConversationId
+    sandbox_id: str
+    token: str
+    seconds: float  #: length of the lease
+    has_lease: bool  #: False: another delivery has the lease of the agent
+    lease_end: Micros
+    status: str
+    agent_url: str
+    agent_key: str  #: sealed
+    status_seconds: float  #: for how long the sandbox has had its status
+    asked_at: float  #: `time.monotonic` before the lease was asked for
+
+    @property
+    def entry(self) -> str:
+        """Its member of the due index."""
+        return f"{self.delivery_id} {self.conversation_id} {self.sandbox_id}"
+
+    def is_of(self, delivery: Delivery | None) -> bool:
+        """Whether this claim was opened for this delivery; the outstanding delivery may be an earlier one."""
+        return delivery is not None and delivery.id == self.delivery_id
+
+
+class Deliveries:
+    """All deliveries."""
+
+    def __init__(self, scripts: Scripts, listing: Listing, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
+        self._scripts = scripts
+        self._settle = listing.settle
+        self._sealer = sealer
+        self._bounds = bounds
+        self._spans = limits.spans
+
+    def session_api_key(self, claim: Claim) -> str:
+        """The key of the agent server that a claim is about. Raises KeyUnreadable."""
+        return self._sealer.open_key(claim.sandbox_id, claim.agent_key)
+
+    def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
+        """Begin a delivery before its decision, with a lease of so many seconds unless another delivery has it."""
+        identity = (Stamp.now().id_prefix, conversation_id, sandbox_id, uuid4().hex)
+        return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0, 0))
+
+    def reopen(self, claim: Claim) -> Claim:
+        """Try again to take the lease that another delivery had."""
+        args = [claim.entry, claim.token, round(claim.seconds * 1000), *self._spans, CHECK_SPAN]
+        asked_at = time.monotonic()
+        taken, *rest = self._scripts.open_delivery([SandboxKeys.root], args)
+        return claim._replace(has_lease=bool(taken), asked_at=asked_at, **_agent(rest))
+
+    def decide(
+        self,
+        claim: Claim,
+        verb: str,
+        *,
+        actor: Actor,
+        reason: str = "",
+        decisions: str = "",
+        echo: str = "",
+    ) -> tuple[bool, Delivery | None]:
+        """Decide pending actions, as `decide_pending.lua` has the verbs. Returns whether this decision took effect, and
+        the outstanding delivery: `claim.is_of` it if all is decided by this call.
+
+        decisions: of single actions, as `Confirmations.words` makes them.
+        echo: what the agent is expected to claim after it (see `claims.py`), whether or not anything was pending, until
+        `Echoes.forget` with the token of this claim.
+        The listing does not change: status and observations come from the agent.
+        Raises ReasonTooLong, ConversationNotFound, NeedsApproval of an actor who may not decide, StaleDecision, and
+        TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
+        """
+        try:
+            self._bounds.check_reason(reason)
+        except ReasonTooLong:
+            self.close(claim)
+            raise
+        stamp = Stamp(wire.now(), claim.delivery_id)
+        latest = claim.lease_end - round(_MARGIN * 1e6)
+        words = {"reason": reason, "decisions": decisions, "echo": echo and f"{echo} {claim.token}"}
+        args = decision_args(stamp, verb, actor, sandbox_id=claim.sandbox_id, latest=latest, **words)
+        reply = self._scripts.decide_pending([ConversationKeys(claim.conversation_id).root], args)
+        if reply is None:
+            self.close(claim)
+            raise ConversationNotFound
+        outcome, _, status, _, _, _, _, is_noted, problems, decided, *outstanding = reply
+        if outcome in ("late", "forbidden", "stale"):
+            self.close(claim)
+            if outcome == "stale":
+                raise StaleDecision(json.loads(problems))
+            raise NeedsApproval if outcome == "forbidden" else TimeoutError("The lease ended before the decision")
+        traces.note_decided(claim.conversation_id, decided)
+        if is_noted:
+            self._settle(claim.conversation_id)
+        return outcome == "won", _delivery(status, outstanding) if outstanding else None
+
+    def get(self, conversation_id: ConversationId) -> Delivery | None:
+        """The decision that a conversation's agent may not have received."""
+        reply = self._scripts.read_delivery([ConversationKeys(conversation_id).root], [])
+        return _delivery(reply[0], list(reply[1:])) if reply else None
+
+    def claim(self, seconds: float) -> Claim | None:
+        """Take the delivery that has been due for longest, among those whose agent has no other delivery."""
+        token = uuid4().hex
+        args = [token, round(seconds * 1000), *self._spans]
+        asked_at = time.monotonic()
+        reply = self._scripts.claim_delivery([SandboxKeys.root], args)
+        if reply is None:
+            return None
+        delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
+        identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
+        return Claim(*identity, seconds, has_lease=True, asked_at=asked_at, **_agent(reply[1:]))
+
+    def renew(self, claim: Claim) -> bool:
+        """Renew the lease; False if it has ended."""
+        args = [claim.entry, claim.token, round(claim.seconds * 1000)]
+        return bool(self._scripts.renew_delivery([SandboxKeys.root], args))
+
+    def settle(self, conversation_id: ConversationId, delivery: Delivery) -> None:
+        """Forget a decision that the agent has received, or never will."""
+        self._scripts.settle_delivery([ConversationKeys(conversation_id).root], [delivery.id])
+
+    def close(self, claim: Claim, *, again_in: float | None = None) -> None:
+        """End an attempt; the delivery is due again in so many seconds, or (None) never."""
+        again = "" if again_in is None else round(again_in * 1000)
+        self._scripts.close_delivery([SandboxKeys.root], [claim.entry, claim.token, again])
+
+
+def _agent(words: list[Any]) -> dict[str, Any]:
+    """The fields of a claim about the sandbox."""
+    lease_end, status, url, agent_key, micros = (word.decode() for word in words)
+    return {
+        "lease_end": Micros(int(lease_end)),
+        "status": status,
+        "agent_url": url,
+        "agent_key": agent_key,
+        "status_seconds": int(micros) / 1e6,
+    }
+
+
+def _delivery(status: str, words: list[str]) -> Delivery:
+    identity, verb, reason, actions, each, age, trace = words
+    awaited, decisions = status == "waiting_for_confirmation", json.loads(each or "[]")
+    return Delivery(
+        identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, int(age) / 1e6, awaited, trace
+    )

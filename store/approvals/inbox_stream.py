@@ -1,0 +1,263 @@
+"""The inbox as it changes: a snapshot of what waits, then each change once, resumed after any of them.
+
+All streams of a process share one reader of the changes (`ApprovalKeys.stream`), which loads the item of an opened
+action for all. A stream remembers its place in the changes before it reads the snapshot. An action of the snapshot
+bears the id of the change that opened it: that change, and those of the same action before it, are not sent. `ready`
+follows when the stream has passed all such changes, and is the first event with an id: a client that lost its
+connection before it has no id to resume after, and gets another snapshot.
+
+| event      | data                                                                                    |
+|------------|-----------------------------------------------------------------------------------------|
+| `reset`    | {reason}: a snapshot follows, and what the client knew before is void. `new`: it asked  |
+|            | for no change; `dropped`: changes after the one that it asked for are no longer held    |
+| `snapshot` | {items}: some of what waits                                                             |
+| `ready`    | {}: the client knows all that waits                                                     |
+| `opened`   | the item; of an action that waits no longer {conversation_id, action_id, since}         |
+| `decided`  | {conversation_id, action_id, decision, actor, reason, time}                             |
+| `expired`  | the same                                                                                |
+| `closed`   | {conversation_id, action_id}: it waits no longer, and no decision was taken             |
+
+The id "MS-N" of a change is the number MS * 2^64 + N here: so changes are followed as the log of a conversation is.
+"""
+
+import json
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from redis import Redis
+
+from store.approval_keys import ApprovalKeys
+from store.approvals.inbox import MOST_CHANGES, Filter, Inbox
+from store.approvals.pending_actions import Cursor, PendingAction, load
+from store.approvals.pending_actions import Entry as Indexed
+from store.errors import FellBehind
+from store.log.feed import PAGE, Entry, Feed, Follower
+from store.log.followers import Followers
+from store.scripts import Scripts
+from wire import ConversationId, Seq, micros
+
+#: bytes that end a page of changes, and bytes of the events whose items one page loads
+_PAGE_BYTES, _ITEM_BYTES = 256 * 1024, 1024 * 1024
+
+#: most items of one `snapshot`
+_SNAPSHOT = 100
+
+#: members of a pending action that are not shown
+_INTERNAL = {"tags", "seq", "opened"}
+
+#: a conversation and an action of it
+Key = tuple[ConversationId, str]
+
+
+def place_of(change_id: str) -> Seq:
+    """The place of a change, by its id "MS-N"."""
+    milliseconds, number = change_id.split("-")
+    return Seq(int(milliseconds) << 64 | int(number))
+
+
+def id_of(place: Seq) -> str:
+    """The reverse of `place_of`."""
+    return f"{place >> 64}-{place & (1 << 64) - 1}"
+
+
+class Change(Entry):
+    """A change of the inbox. action: the one that was opened, None of another change or where it waits no longer."""
+
+    __slots__ = ("action", "key", "name", "risk", "tool")
+
+    def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
+        super().__init__(place, json.dumps(_shown(action) if action else _members(found)).encode())
+        self.key = _key(found)
+        self.name = found["kind"]
+        self.tool, self.risk = found["tool"], found["risk"]
+        self.action = action
+
+    def passes(self, filters: Filter) -> bool:
+        """Whether a client wants it. By tag, an end passes always: the tags may have changed since the opening."""
+        return (
+            filters.conversation_id in (None, self.key[0])
+            and filters.tool in (None, self.tool)
+            and filters.risk in (None, self.risk)
+            and (
+                filters.tag is None
+                or self.name != "opened"
+                or (self.action is not None and filters.passes(self.action))
+            )
+        )
+
+
+def _shown(action: PendingAction) -> dict[str, Any]:
+    """An item, as `GET /api/v1/pending-actions` shows it."""
+    return {name: value for name, value in asdict(action).items() if name not in _INTERNAL}
+
+
+def _members(found: dict[str, str]) -> dict[str, Any]:
+    members: dict[str, Any] = {name: found[name] for name in ("conversation_id", "action_id")}
+    if found["kind"] == "opened":
+        return {**members, "since": found["since"]}
+    if found["kind"] == "closed":
+        return members
+    entry = json.loads(found["entry"])
+    actor = {name: entry["actor"][name] for name in ("kind", "name")}
+    return {**members, "actor": actor, **{name: entry[name] for name in ("decision", "reason", "time")}}
+
+
+def _key(found: dict[str, str]) -> Key:
+    return ConversationId(found["conversation_id"]), found["action_id"]
+
+
+class _Held(NamedTuple):
+    """What the stream in Redis holds: the number of its changes, the places of the first and the last one."""
+
+    size: int
+    first: Seq
+    last: Seq
+
+    def continues(self, after: Seq) -> bool:
+        """Whether every change after a place is held. The place before the first change ever is 0."""
+        return self.first <= after <= self.last or (after == 0 and self.size < MOST_CHANGES)
+
+
+def _read(scripts: Scripts, after: Seq, most: int) -> tuple[_Held, list[tuple[Seq, dict[str, str]]]]:
+    """What is held, and the changes after a place, as many as fit. One round trip."""
+    size, first, last, *changes = scripts.read_changes([ApprovalKeys.root], [id_of(after), most, _PAGE_BYTES])
+    held = _Held(size, *(place_of(one.decode()) if one else Seq(0) for one in (first, last)))
+    return held, [(place_of(identity.decode()), _fields(words)) for identity, words in changes]
+
+
+def _fields(words: list[bytes]) -> dict[str, str]:
+    texts = [word.decode() for word in words]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+class InboxFeed(Feed):
+    """The one reader of the changes in this process."""
+
+    def __init__(self, last: Seq, redis: "Redis", scripts: Scripts, ring_bytes: int) -> None:
+        super().__init__(ApprovalKeys.signal, b"", last, ring_bytes)
+        self._redis = redis
+        self._scripts = scripts
+
+    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+        """The place of the last change, and the next changes. Raises FellBehind where some are no longer held.
+
+        It settles no conversation, unlike other readers: what fails for one would end the streams of all.
+        """
+        held, found = _read(self._scripts, after, PAGE)
+        if not held.continues(after):
+            raise FellBehind
+        size = 0
+        fitting: list[tuple[Seq, dict[str, str]]] = []
+        for place, one in found:
+            size += int(one["size"]) if one["kind"] == "opened" else 0
+            if fitting and size > _ITEM_BYTES:
+                break
+            fitting.append((place, one))
+        entries = [_indexed(place, one) for place, one in fitting if one["kind"] == "opened"]
+        opened = {action.opened: action for action in load(self._redis, entries) if action is not None}
+        return held.last, [Change(place, one, opened.get(id_of(place))) for place, one in fitting]
+
+
+def _indexed(place: Seq, found: dict[str, str]) -> Indexed:
+    """The entry of the index by which an opened action is read."""
+    item = {"seq": int(found["seq"]), "since": found["since"], "size": int(found["size"]), "opened": id_of(place)}
+    return Indexed(*_key(found), micros(found["since"]), item)
+
+
+class Sent(NamedTuple):
+    """An event for a client; the id is "" where no client may resume after it."""
+
+    name: str
+    raw: bytes
+    id: str = ""
+
+
+class InboxFollower:
+    """A snapshot of what waits where the client needs one, then every change once. Close it."""
+
+    def __init__(self, follower: Follower, inbox: Inbox, filters: Filter, reset: str) -> None:
+        """reset: why the client gets a snapshot, "" where it gets none."""
+        self._follower = follower
+        self._inbox = inbox
+        self._filters = filters
+        self._reset = reset
+        self._in_snapshot = self._is_catching_up = bool(reset)
+        self._cursor: Cursor | None = None  #: of the snapshot's next page
+        self._shown: dict[Key, Seq] = {}  #: what the snapshot showed: the changes that opened it, if they are to come
+
+    @property
+    def seq(self) -> str:
+        """The id of the last change that was taken."""
+        return id_of(self._follower.seq)
+
+    @property
+    def closed(self) -> bool:
+        return self._follower.closed
+
+    def close(self) -> None:
+        """Stop following; a thread that waits in `next` returns."""
+        self._follower.close()
+
+    def pause(self) -> None:
+        """Wait before a store that did not answer is asked again."""
+        self._follower.pause()
+
+    def next(self, timeout: float) -> list[Sent]:
+        """The next part of the snapshot, or the next changes as soon as there are any; none at the timeout.
+
+        timeout is in seconds. Raises FellBehind, Stopping, or one of UNAVAILABLE: after one of UNAVAILABLE it may be
+        called again.
+        """
+        sent = self._next_page() if self._in_snapshot else self._next_changes(timeout)
+        if self._is_catching_up and not self._in_snapshot:
+            self._is_catching_up = self._follower.seq < max(self._shown.values(), default=0)
+            if not self._is_catching_up:
+                self._shown = {}
+                sent.append(Sent("ready", b"{}", self.seq))
+        return sent
+
+    def _next_page(self) -> list[Sent]:
+        if (ended := self._follower.feed.ended) is not None:
+            raise ended
+        reset, start = Sent("reset", json.dumps({"reason": self._reset}).encode()), self._cursor
+        actions, self._cursor = self._inbox.page(self._filters, descending=False, limit=_SNAPSHOT, start=start)
+        self._in_snapshot = self._cursor is not None
+        for action in actions:
+            if (opened := place_of(action.opened)) > self._follower.seq:
+                self._shown[action.conversation_id, action.action_id] = opened
+        items = Sent("snapshot", json.dumps({"items": [_shown(action) for action in actions]}).encode())
+        return [*([] if start else [reset]), *([items] if actions else [])]
+
+    def _next_changes(self, timeout: float) -> list[Sent]:
+        changes = [change for change in self._follower.next(timeout) if isinstance(change, Change)]
+        return [
+            Sent(change.name, change.raw, "" if self._is_catching_up else id_of(change.seq))
+            for change in changes
+            if change.seq > self._shown.get(change.key, 0) and change.passes(self._filters)
+        ]
+
+
+class InboxStream:
+    """The streams of this process."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, followers: Followers, inbox: Inbox) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._followers = followers
+        self._inbox = inbox
+
+    def follow(self, after: str | None, filters: Filter) -> InboxFollower:
+        """Follow the inbox after the change of an id; None: from a snapshot. Raises TooManyFollowers, Stopping.
+
+        A filter's `since`, `until` and `text` must be absent.
+        """
+        place, reset = None if after is None else place_of(after), ""
+
+        def begin() -> tuple[Feed, Seq]:
+            nonlocal reset
+            held, _ = _read(self._scripts, Seq(0), 0)
+            reset = "new" if place is None else "" if held.continues(place) else "dropped"
+            feed = InboxFeed(held.last, self._redis, self._scripts, self._followers.ring_bytes)
+            return feed, held.last if place is None or reset else place
+
+        return InboxFollower(self._followers.join(begin), self._inbox, filters, reset)

@@ -1,0 +1,1 @@
+"""Conversations: their state, their events, their lists and copies."""

@@ -1,0 +1,292 @@
+"""Conversations: create once, read, list, change, run and pause, delete. Round trips are those to Redis."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from redis import Redis
+
+from store.approvals.audit import SERVER, Actor
+from store.approvals.claims import message_claim
+from store.approvals.effects import encodable
+from store.conversations.conversation_record import app_fields, optional_fields, read_state
+from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
+from store.keys import TOLD_FIELD, ConversationKeys, SandboxKeys, pair
+from store.link.attempts import is_finished, minted
+from store.link.secrets import Sealer
+from store.link.stamps import Stamp
+from store.listing import Cursor, Filter, Listing
+from store.log.text import record
+from store.policies import held_risks
+from store.sandboxes.places import Places
+from store.scripts import Scripts
+from wire import MOST_TITLE, ConversationId, user_message
+
+#: changes that agents know by name: they are events of the log. Source: the agent-server wire
+_ANNOUNCED = ("tags", "security_analyzer")
+
+#: most tombstones of one sandbox, 100 bytes each; beyond it the oldest are forgotten
+MOST_TOMBSTONES = 10_000
+
+
+class Conversations:
+    """The state of all conversations."""
+
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer, places: Places, audit_days: int
+    ) -> None:
+        self._redis = redis
+        self._audit_seconds = audit_days * 86_400
+        self._scripts = scripts
+        self._listing = listing
+        self._sealer = sealer
+        self._places = places
+
+    def create(
+        self,
+        conversation_id: ConversationId,
+        *,
+        confirmation_policy: dict[str, Any] | None = None,
+        title: str | None = None,
+        tags: dict[str, str] | None = None,
+        security_analyzer: dict[str, Any] | None = None,
+        initial_message: list[dict[str, Any]] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        sandbox_id: str | None = None,
+        app: dict[str, Any] | None = None,
+        confirmation_seconds: int | None = None,
+        start_body: bytes = b"",
+        **info: Any,
+    ) -> bool:
+        """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
+
+        confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
+        starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
+        A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
+        start_body: see `start_bodies.py`. Two round trips, in a sandbox three. Raises SecretsRefused,
+        TooManyConversations.
+        """
+        incarnation = str(minted("incarnation"))
+        if is_finished():
+            return bool(self.get(conversation_id)["incarnation"] == incarnation)
+        policy = confirmation_policy or {"kind": "NeverConfirm"}
+        stamp = Stamp.now()
+        fields: dict[str, str | int] = {
+            "id": conversation_id,
+            "seq": 0,
+            "revision": stamp.at,
+            "execution_status": "idle",
+            "confirmation_policy": json.dumps(policy),
+            "held": held_risks(policy),
+            "title": json.dumps(title),
+            "tags": json.dumps(tags or {}),
+            "stats": "{}",
+            "security_analyzer": json.dumps(security_analyzer),
+            "info": json.dumps(info),
+            "created_at": stamp.utc_time,
+            "updated_at": stamp.utc_time,
+            "text_chunk": 0,
+            "groups": "",
+        }
+        fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
+        sealed = self._sealer.seal(conversation_id, secrets or {})
+        first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
+        args: list[Any] = [*stamp.args, incarnation, *first, start_body, 2 * len(sealed), *_words(sealed)]
+        return self._create(conversation_id, sandbox_id, [*args, *_words(fields)])
+
+    def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True)
+        [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+        if took and sandbox_id and outcome == "exists":  # the id is that of another sandbox's conversation, or of none
+            self._places.leave(sandbox_id, conversation_id, made=True)
+        return bool(outcome == "created")
+
+    def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
+        """Create a child that the agent of its parent has started by itself, unless it exists.
+
+        Raises NotStartedHere of what is no child of a conversation in that sandbox, and where the sandbox has a
+        tombstone of it: a late webhook creates nothing that was deleted. Raises TooManyConversations.
+        """
+        is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
+        [parent] = [None] if parent_id is None else self.get_many([parent_id])
+        if is_gone or parent is None or parent.get("sandbox_id") != sandbox_id:
+            raise NotStartedHere
+        inherited = {"sandbox_id": sandbox_id, "confirmation_seconds": parent["confirmation_seconds"]}
+        self.create(conversation_id, app={"parent_conversation_id": parent_id}, **inherited)
+
+    def get(self, conversation_id: ConversationId) -> dict[str, Any]:
+        """The state of a conversation. Raises ConversationNotFound."""
+        [state] = self.get_many([conversation_id])
+        if state is None:
+            raise ConversationNotFound
+        return state
+
+    def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+        """States in the order of the ids, None for an id that is unknown. One round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for conversation_id in conversation_ids:
+                keys = ConversationKeys(conversation_id)
+                pipe.hgetall(keys.root)
+                pipe.hkeys(keys.secrets)
+            replies: list[Any] = pipe.execute() if conversation_ids else []
+        return [
+            read_state(stored, names) if stored else None for stored, names in zip(*[iter(replies)] * 2, strict=True)
+        ]
+
+    def page(
+        self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[dict[str, Any]], Cursor | None]:
+        """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
+
+        Each wrong entry of the listing that the page meets is corrected, by one round trip.
+        """
+        entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
+        found = []
+        for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
+            self._listing.correct(entry, state)
+            if state is not None and filters.passes(state):
+                found.append(state)
+        return found, following
+
+    def count(self, *, status: str | None = None) -> int:
+        """The number of conversations, of a status or in all. One round trip."""
+        return self._listing.count(Filter(statuses=_one(status)))
+
+    def sandbox_of(self, conversation_id: ConversationId) -> str | None:
+        """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
+        stored: Any = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
+        if stored[0] is None:
+            raise ConversationNotFound
+        return stored[1].decode() if stored[1] else None
+
+    def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> bool:
+        """Set a title, tags, a security analyzer, confirmation_seconds, or `app` members; others stay as they are.
+
+        True if its agent must be told a title or tags. Two round trips. Raises ConversationNotFound.
+        """
+        args: list[Any] = [*Stamp.now().args, "-"]
+        for name, value in fields.items():
+            text = "" if value is None and name == "confirmation_seconds" else json.dumps(value)
+            args += (name, text, int(name in _ANNOUNCED))
+        for name, value in app_fields(app or {}).items():
+            args += (name, value, 0)
+        [outcome] = self._listing.write(self._scripts.set_fields, conversation_id, args)
+        return bool(outcome == "due")
+
+    def report(
+        self,
+        conversation_id: ConversationId,
+        sandbox_id: str,
+        *,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        app: Mapping[str, Any] | None = None,
+        told: Mapping[str, Any] | None = None,
+        parent_id: ConversationId | None = None,
+        **fields: Any,
+    ) -> None:
+        """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
+        lacks stay.
+
+        A title is kept where there is none; tags are merged. Two round trips.
+        Raises NotItsSandbox, NotStartedHere, TooManyConversations.
+        """
+        kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
+        words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
+        fields |= {TOLD_FIELD + name: value for name, value in (told or {}).items()}
+        stored = {name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {})
+        args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
+        try:
+            [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
+        except ConversationNotFound:
+            self._adopt_child(conversation_id, sandbox_id, parent_id)
+            [outcome] = self._listing.write(self._scripts.report_conversation, conversation_id, args)
+        if outcome == "foreign":
+            raise NotItsSandbox
+
+    def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
+        """Run, pause or interrupt, as `_status.lua` has it.
+
+        actor: who may or may not approve what waits. Raises ConversationNotFound, IllegalMove, NeedsApproval.
+        """
+        args = [*Stamp.now().args, verb, int(actor.may_decide), actor.by("run").json]
+        [outcome] = self._listing.write(self._scripts.change_status, conversation_id, args)
+        if outcome == "forbidden":
+            raise NeedsApproval
+        if outcome != "done":
+            raise IllegalMove(verb, outcome)
+
+    def put_secrets(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> None:
+        """Keep secrets, sealed; no response contains them. Raises ConversationNotFound, SecretsRefused."""
+        if sealed := self._sealer.seal(conversation_id, secrets):
+            args = [Stamp.now().utc_time, *_words(sealed)]
+            self._listing.write(self._scripts.put_secrets, conversation_id, args)
+        else:
+            self.get(conversation_id)
+
+    def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
+        """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
+        sealed: Any = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
+        return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
+
+    def interrupt(self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: dict[str, str]) -> None:
+        """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
+
+        stamp: its id prefix is that of this end, so that a repeat appends nothing. error: code and detail of a
+        ConversationErrorEvent; empty: no such event. Two round trips. Raises ConversationNotFound, NotItsSandbox.
+        """
+        args = [*stamp.args, sandbox_id, json.dumps(error)[1:-1]]
+        [outcome] = self._listing.write(self._scripts.interrupt_conversation, conversation_id, args)
+        if outcome == "foreign":
+            raise NotItsSandbox
+
+    def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[Any], *, interrupted: bool) -> None:
+        """Keep what the recovery knows; see `store/keys.py`. Of an unknown conversation nothing is kept."""
+        args = [json.dumps(agent_log), json.dumps(interrupted)]
+        self._scripts.note_recovery([ConversationKeys(conversation_id).root], args)
+
+    def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
+        """Remove a conversation with its events and secrets. Three round trips, in a sandbox four. Its audit is kept.
+
+        The tombstone is written first: after a kill in between the conversation still exists. revision: that which it
+        must have; of another one nothing changes, and this is False. Raises ConversationNotFound.
+        """
+        sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
+        if sandbox_id and not revision:
+            self._bury(conversation_id, sandbox_id.decode())
+        args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds, revision]
+        reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], args)
+        if reply is None:
+            raise ConversationNotFound
+        outcome, last, is_audited = reply
+        if outcome == "changed":
+            return False
+        if sandbox_id and revision:  # only now: one that stays needs its place in the sandbox
+            self._bury(conversation_id, sandbox_id.decode())
+        self._listing.forget(conversation_id, int(last))
+        if is_audited:
+            self._listing.settle(conversation_id)
+        if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
+            raise ConversationNotFound
+        return True
+
+    def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
+        self._scripts.bury_conversation([SandboxKeys.root], args)
+
+
+def _first_message(content: list[dict[str, Any]] | None, stamp: Stamp, *, in_sandbox: bool) -> tuple[str | bytes, ...]:
+    """A first user message as `create_conversation.lua` takes it: an event, or the expected echo of one."""
+    if content is None or in_sandbox:
+        return ("", "", "", "", "" if content is None else f"{message_claim(content)} {uuid4().hex}")
+    event = user_message(content, stamp.at, minted("message"))
+    return (event.id, pair(event.kind, event.source), event.raw, record(event), "")
+
+
+def _one(status: str | None) -> tuple[str, ...]:
+    return () if status is None else (status,)
+
+
+def _words(pairs: Mapping[str, Any]) -> list[Any]:
+    return [word for name_and_value in pairs.items() for word in name_and_value]

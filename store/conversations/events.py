@@ -1,0 +1,294 @@
+"""The event log of a conversation: append, count, search, get."""
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from redis import Redis
+
+from store.approvals.audit import SERVER, Actor
+from store.approvals.claims import claim, disowned, disowned_code, log_unapproved
+from store.approvals.confirmations import SUPERSEDED
+from store.approvals.effects import effect, finish_message, stored_bytes, written
+from store.bounds import PAGE_BYTES, Bounds
+from store.conversations.conversations import Conversations
+from store.errors import (
+    ConversationNotFound,
+    EventNotFound,
+    EventsTooLong,
+    NeedsApproval,
+    NotItsSandbox,
+    NotStartedHere,
+    TooManyKinds,
+    TooManyPending,
+    UnknownCursor,
+)
+from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
+from store.link import traces
+from store.link.attempts import minted
+from store.link.stamps import Stamp
+from store.listing import Listing
+from store.log.frames import compressed, original, originals
+from store.log.text import MessageText, Position, fold, matches, record, texts
+from store.log.text import count as count_text
+from store.scripts import Scripts
+from wire import ConversationId, Event, Micros, Seq, event_time, user_message
+
+
+class EventLog:
+    """The events of all conversations."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        listing: Listing,
+        conversations: Conversations,
+        text: MessageText,
+        bounds: Bounds,
+    ) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._listing = listing
+        self._conversations = conversations
+        self._text = text
+        self._bounds = bounds
+
+    def append(
+        self,
+        conversation_id: ConversationId,
+        events: Sequence[Event],
+        *,
+        sandbox_id: str | None = None,
+        made_here: bool = False,
+        fetched: bool = False,
+        actor: Actor = SERVER,
+    ) -> tuple[int, Seq]:
+        """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
+
+        sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `claims.py`.
+        made_here: the server made these events about a conversation there, and the agent's own log does not have them.
+        fetched: they come from that log: later ones may have been posted before, whose state stays. actor: who posts.
+        Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
+        TooManyPending, TooManyKinds, and NotStartedHere of a conversation that its sandbox does not have.
+        """
+        head: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
+        head += ["1" if made_here else "", actor.by("agent").json, self._bounds.confirmation_seconds]
+        is_checked, batch = sandbox_id is not None and not made_here, list(events)
+        while True:
+            args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
+            try:
+                outcome, appended, last, told, trace = self._listing.write(
+                    self._scripts.append_events, conversation_id, args
+                )
+            except ConversationNotFound:
+                if sandbox_id is not None:
+                    raise NotStartedHere from None
+                self._conversations.create(conversation_id)
+                continue
+            if outcome != "unowned":
+                break
+            for place in json.loads(told):
+                log_unapproved(conversation_id, sandbox_id, disowned_code(batch[place]), [batch[place].id])
+                batch[place] = disowned(batch[place])
+        if outcome == "appended" and told:
+            log_unapproved(conversation_id, sandbox_id, "unapproved_resume", json.loads(told))
+        traces.note_next(conversation_id, trace)
+        match outcome:
+            case "foreign":
+                raise NotItsSandbox
+            case "too_many_pending":
+                raise TooManyPending(self._bounds.pending_actions)
+            case "too_many_pairs":
+                raise TooManyKinds(self._bounds.event_kinds)
+        return appended, Seq(last)
+
+    def send(
+        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, actor: Actor = SERVER
+    ) -> None:
+        """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
+
+        actor: the sender, who may or may not reject them. Raises ConversationNotFound, and NeedsApproval.
+        """
+        stamp = Stamp.now()
+        at = stamp.at
+        sender = int(actor.may_decide), actor.by("message").json
+        while True:
+            event = user_message(content, at, minted("message"))
+            written = (event.id, pair(event.kind, event.source), compressed(event.raw), record(event))
+            begins = (stamp.id_prefix, event_time(at), at, stamp.utc_time)
+            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender]
+            outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
+            if outcome == "sent":
+                return
+            if outcome == "forbidden":
+                raise NeedsApproval
+            at = Micros(int(float(earliest)))
+
+    def count(
+        self,
+        conversation_id: ConversationId,
+        *,
+        kind: str | None = None,
+        source: str | None = None,
+        body: str | None = None,
+        since: Micros | None = None,
+        until: Micros | None = None,
+    ) -> int:
+        """The number of events that pass the filters given. Raises ConversationNotFound."""
+        if body is not None:
+            if body and kind in (None, "MessageEvent"):
+                if (source, since, until) == (None, None, None):
+                    return sum(count_text(chunk, fold(body)) for chunk in self._text.chunks(conversation_id))
+                return len(self._matches(conversation_id, body, source, since, until))
+            kind = _with_body(kind)
+        reply = self._scripts.count_events(
+            [ConversationKeys(conversation_id).root], _filter(kind, source, since, until)
+        )
+        if reply is None:
+            raise ConversationNotFound
+        return int(reply)
+
+    def search(
+        self,
+        conversation_id: ConversationId,
+        *,
+        kind: str | None = None,
+        source: str | None = None,
+        body: str | None = None,
+        since: Micros | None = None,
+        until: Micros | None = None,
+        descending: bool = False,
+        limit: int = 100,
+        page_id: str | None = None,
+    ) -> tuple[list[bytes], str | None]:
+        """One page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
+
+        The page ends early at the first event that does not fit into PAGE_BYTES. page_id is the inclusive cursor and
+        need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
+        """
+        cursor = self._locate(conversation_id, page_id) if page_id else None
+        root = [ConversationKeys(conversation_id).root]
+        if body and kind in (None, "MessageEvent"):
+            found = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
+            if cursor is not None:
+                found = [position for position in found if (position <= cursor if descending else position >= cursor)]
+            seqs = [position.seq for position in found[: limit + 1]]
+            events = self._scripts.read_events(root, [PAGE_BYTES, *seqs]) if seqs else []
+        else:
+            kind = kind if body is None else _with_body(kind)
+            position = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
+            order = "desc" if descending else "asc"
+            args = [*_filter(kind, source, since, until), order, limit + 1, *position, PAGE_BYTES]
+            events = self._scripts.page_events(root, args)
+        if events is None:
+            raise ConversationNotFound
+        events = originals(events)
+        size = min(limit, _fitting(events))
+        following = json.loads(events[size])["id"] if len(events) > size else None
+        return events[:size], following
+
+    def get(self, conversation_id: ConversationId, event_id: str) -> bytes:
+        """One event. Raises ConversationNotFound, EventNotFound."""
+        [event] = self.get_many(conversation_id, [event_id])
+        if event is None:
+            raise EventNotFound
+        return event
+
+    def get_many(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> list[bytes | None]:
+        """Events in the order of the ids, None for an id that is unknown.
+
+        Raises ConversationNotFound, and EventsTooLong when they have more than PAGE_BYTES together.
+        """
+        reply = self._scripts.get_events([ConversationKeys(conversation_id).root], [PAGE_BYTES, *event_ids])
+        if reply is None:
+            raise ConversationNotFound
+        if isinstance(reply, int):
+            raise EventsTooLong(PAGE_BYTES)
+        return [kept and original(kept) for kept in reply]
+
+    def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
+        """Those of the ids that the log does not have. One round trip, without the events' bytes."""
+        root = [ConversationKeys(conversation_id).root]
+        seqs = (self._scripts.find_events(root, list(event_ids)) if event_ids else None) or []
+        return set(event_ids) - {one for one, seq in zip(event_ids, seqs, strict=False) if seq is not None}
+
+    def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
+        """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
+
+        At most 999 earlier events follow the cursor before the first such event.
+        """
+        block = self._scripts.cursor_before([ConversationKeys(conversation_id).root], [since])
+        return None if block is None else Seq(int(block) * PEAK_SEQS)
+
+    def final_response(self, conversation_id: ConversationId) -> str:
+        """The message that the agent finished with, or its last message, whichever is later; empty if there is none.
+
+        Raises ConversationNotFound. Source: docs/wire.md, 8.
+        """
+        reply = self._scripts.get_final_event([ConversationKeys(conversation_id).root], [])
+        if reply is None:
+            raise ConversationNotFound
+        fields = json.loads(original(reply[0])) if reply else {}
+        finished = finish_message(fields)
+        if finished is not None:
+            return finished
+        spoken = fields.get("llm_message")
+        return "".join(texts(spoken.get("content"))) if isinstance(spoken, dict) else ""
+
+    def _locate(self, conversation_id: ConversationId, event_id: str) -> Position:
+        reply = self._scripts.locate_event([ConversationKeys(conversation_id).root], [event_id])
+        if reply is None:
+            raise ConversationNotFound
+        outcome, *position = reply
+        if outcome == "unknown":
+            raise UnknownCursor
+        at, seq = position
+        return Position(float(at), Seq(int(seq)))
+
+    def _matches(
+        self,
+        conversation_id: ConversationId,
+        body: str,
+        source: str | None,
+        since: Micros | None,
+        until: Micros | None,
+    ) -> list[Position]:
+        needle = fold(body)
+        return [
+            position
+            for chunk in self._text.chunks(conversation_id)
+            for position in matches(chunk, needle, source)
+            if (since is None or position.at >= float(since)) and (until is None or position.at < float(until))
+        ]
+
+
+def _fitting(events: Sequence[bytes]) -> int:
+    """How many of the first events fit into PAGE_BYTES."""
+    if sum(map(len, events)) <= PAGE_BYTES:
+        return len(events)
+    return sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events)))
+
+
+def _words(event: Event, is_checked: bool, fetched: bool) -> tuple[Any, ...]:
+    """An event as `append_events.lua` takes it."""
+    claimed = claim(event) if is_checked else None
+    effects = effect(event) | ({"claim": claimed} if claimed else {}) | ({"fetched": True} if fetched else {})
+    place = (event.id, pair(event.kind, event.source), event.at)
+    return (*place, stored_bytes(event), record(event), written(effects))
+
+
+def _filter(kind: str | None, source: str | None, since: Micros | None, until: Micros | None) -> list[str]:
+    """Filters as the scripts take them: kind, source, lowest and highest score."""
+    return [
+        ANY if kind is None else escaped(kind),
+        ANY if source is None else escaped(source),
+        "-inf" if since is None else str(since),
+        "+inf" if until is None else f"({until}",
+    ]
+
+
+def _with_body(kind: str | None) -> str:
+    """The kind that remains when only messages have a body."""
+    return "MessageEvent" if kind in (None, "MessageEvent") else ""

@@ -1,0 +1,168 @@
+"""Messages that wait until their conversation can receive them: while it starts, and while its sandbox wakes.
+
+A supervisor delivers them in their order, once each. A driver has the lease of a queue; it notes a message as `sent`
+before an agent receives it, so the next driver asks the agent for it instead of sending it twice. The queue of a start
+that fails is dropped, and so is that of a conversation that is deleted. A message that waits is kept as it came, as an
+initial message is.
+"""
+
+import json
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from store.approvals.audit import Actor
+from store.conversations.conversations import Conversations
+from store.errors import ConversationNotFound, StoreError
+from store.keys import StartKeys
+from store.link.attempts import minted
+from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks
+from store.scripts import Scripts
+from wire import ConversationId
+
+#: most messages of one queue. Source: the app-server wire
+MOST_QUEUED = 10
+
+#: seconds after which another driver may take a queue, and between two looks at an unfinished start task
+LEASE, _POLL = 5.0, 0.2
+
+#: seconds for which a repeat of a request is recognised
+_KEPT = 60
+
+
+class StartTaskNotFound(StoreError):
+    """There is no start task of that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Start task not found")
+
+
+class NobodyReceives(StoreError):
+    """The start task of a message has failed, so no conversation will receive it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"The start of the conversation has failed: {detail or 'no reason known'}")
+
+
+class TooManyQueued(StoreError):
+    """As many messages wait for a conversation as may."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{number} messages wait for this conversation, and {MOST_QUEUED} may: try again later")
+
+
+class QueuedMessage(NamedTuple):
+    """The first message of a queue, for the driver that has the queue's lease."""
+
+    id: str
+    conversation_id: ConversationId
+    content: list[dict[str, Any]]
+    sender: str  #: name of their key
+    may_decide: bool  #: whether its sender may decide the actions that wait when it is delivered
+    age: float  #: seconds since its delivery was tried first
+    was_sent: bool  #: an agent may have received it
+    after: str  #: the last event of the agent's log before it was sent; empty: none
+    lease: str
+
+
+class QueuedMessages:
+    """The queues of all conversations."""
+
+    def __init__(self, scripts: Scripts, start_tasks: StartTasks, conversations: Conversations) -> None:
+        self._scripts = scripts
+        self._start_tasks = start_tasks
+        self._conversations = conversations
+
+    def put(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+        """Queue a message for a conversation in a sandbox, or for one that starts. Returns its id and its position.
+
+        Raises ConversationNotFound, NobodyReceives, TooManyQueued.
+        """
+        try:
+            is_app = self._conversations.sandbox_of(conversation_id) is not None
+        except ConversationNotFound:
+            found, _ = self._start_tasks.search(by="created", descending=True, limit=1, conversation_id=conversation_id)
+            if not found:
+                raise
+            return self._put_for_start(found[0], content, actor)
+        if not is_app:
+            raise ConversationNotFound
+        return self._put(conversation_id, "", content, actor)
+
+    def put_for_start(self, start_id: str, *, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+        """Queue a message for the conversation of a start task. Returns its id and its position.
+
+        Raises StartTaskNotFound, NobodyReceives, TooManyQueued.
+        """
+        [start] = self._start_tasks.get_many([start_id])
+        if start is None:
+            raise StartTaskNotFound
+        return self._put_for_start(start, content, actor)
+
+    def _put_for_start(self, start: StartTask, content: list[dict[str, Any]], actor: Actor) -> tuple[UUID, int]:
+        if start.status == "ERROR":
+            raise NobodyReceives(start.detail)
+        return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, actor)
+
+    def _put(
+        self, conversation_id: ConversationId, start_id: str, content: list[dict[str, Any]], actor: Actor
+    ) -> tuple[UUID, int]:
+        identity = minted("message")
+        message = json.dumps({"content": content, "may_decide": actor.may_decide, "sender": actor.name})
+        args = [conversation_id, start_id, str(identity), message, MOST_QUEUED, _KEPT]
+        match self._scripts.queue_message([StartKeys.root], args):
+            case ("full", number):
+                raise TooManyQueued(number)
+            case (_, position):
+                return identity, position
+        raise AssertionError("queue_message replies")
+
+    def drop(self, conversation_id: ConversationId) -> None:
+        """Remove the messages that wait for a conversation, which is gone."""
+        self._scripts.drop_queue([StartKeys.root], [conversation_id])
+
+    def waiting_for(self, conversation_id: ConversationId) -> int:
+        """The number of messages that wait for a conversation. One round trip."""
+        return int(self._scripts.count_queue([StartKeys.root], [conversation_id]))
+
+    # what drivers do
+
+    def claim(self) -> QueuedMessage | None:
+        """Take the first message of a queue that is due, with the queue's lease; None if there is none."""
+        lease = str(uuid4())
+        reply = self._scripts.claim_queue([StartKeys.root], [lease, _micros(LEASE), _micros(_POLL)])
+        if not reply:
+            return None
+        conversation_id, entry, age, sent, after = reply
+        identity, _, message = entry.decode().partition(" ")
+        return QueuedMessage(
+            id=identity,
+            conversation_id=ConversationId(conversation_id.decode()),
+            **{"sender": "queue", **json.loads(message)},  # an earlier release kept no sender
+            age=age / 1e6,
+            was_sent=sent.decode() == identity,
+            after=after.decode(),
+            lease=lease,
+        )
+
+    def renew(self, queued: QueuedMessage) -> bool:
+        """Renew the lease of a queue; False when it is another driver's, or the queue is gone."""
+        return self.postpone(queued, LEASE)
+
+    def postpone(self, queued: QueuedMessage, seconds: float) -> bool:
+        """Make a queue due again after so many seconds; False as `renew`."""
+        args = [queued.conversation_id, queued.lease, _micros(seconds)]
+        return bool(self._scripts.postpone_queue([StartKeys.root], args))
+
+    def note_sent(self, queued: QueuedMessage, after: str) -> bool:
+        """Note that an agent may have a message from now on, and the last event of its log before; False as `renew`."""
+        noted = ["sent", queued.id, "after", after]
+        args = [queued.conversation_id, queued.lease, _micros(LEASE), *noted]
+        return bool(self._scripts.postpone_queue([StartKeys.root], args))
+
+    def settle(self, queued: QueuedMessage) -> bool:
+        """Take a message off its queue: it was delivered, or is given up. False as `renew`."""
+        return bool(self._scripts.settle_message([StartKeys.root], [queued.conversation_id, queued.lease, queued.id]))
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1e6)

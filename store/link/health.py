@@ -1,0 +1,140 @@
+"""The state of the Redis that we use: whether it answers, of which kind it is, whether its data survive it, and what it
+lacks of the settings that the server relies on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis, RedisCluster
+from redis.exceptions import RedisError, ResponseError
+
+from store.errors import UNAVAILABLE, StoreError
+from store.link.cluster import LazyCluster
+from store.link.durability import SYNCED, Durability, unsynced
+
+#: seconds since its last word after which a replica does not count; each speaks once a second
+_SILENT = 5
+
+
+class NotReady(StoreError):
+    """Redis answers, and is not what the settings ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """kind is `redis`, `valkey` or `fakeredis`; durable is true when an append-only file is known to be kept.
+
+    durability is the setting. faults are sentences that say what Redis lacks of it; with one, no server is ready.
+    The other members are None where that Redis does not tell them.
+    """
+
+    kind: str
+    durable: bool
+    durability: str
+    faults: tuple[str, ...] = ()
+    version: str | None = None
+    used_memory_bytes: int | None = None
+    max_memory_bytes: int | None = None  #: 0: it has no limit of its own
+    policy: str | None = None  #: maxmemory-policy: what it does at that limit
+    fsync: str | None = None  #: appendfsync: how often a durable Redis writes its file through
+
+
+class Health:
+    """Probes with their own client, which waits half a second. In a cluster every primary is asked."""
+
+    def __init__(self, redis: "Redis", durability: Durability) -> None:
+        self._redis = redis
+        self._durability = durability
+
+    def probe(self) -> StoreState:
+        """Ask Redis for its state. Two round trips. Raises one of UNAVAILABLE."""
+        try:
+            nodes = self._of_primaries(self._redis.info)
+        except UNAVAILABLE:
+            raise
+        except ResponseError as refusal:
+            # fakeredis has no INFO; a managed Redis may forbid it. Neither shows whether it keeps a file.
+            kind = "fakeredis" if "unknown command" in str(refusal).lower() else "redis"
+            unknown = (f"DURABILITY={self._durability} cannot be known to hold: {kind} does not show its state (INFO)",)
+            return StoreState(kind, False, str(self._durability), unknown if self._durability.is_proven else ())
+        durable = all(str(node.get("aof_enabled")) == "1" for node in nodes)
+        settings = self._settings() if durable or self._durability.fsync else []
+        info = nodes[0]
+        kind = "valkey" if "valkey_version" in info else "redis"
+        faults = [fault for node in nodes for fault in (_evicting(node), self._too_few_replicas(node)) if fault]
+        if self._durability.fsync:
+            faults += [_NOT_SYNCED.format(wrong) for one in settings or [{}] if (wrong := unsynced(one))]
+        return StoreState(
+            kind,
+            durable,
+            str(self._durability),
+            tuple(dict.fromkeys(faults)),
+            version=_text(info.get(f"{kind}_version")),
+            used_memory_bytes=info.get("used_memory"),
+            max_memory_bytes=info.get("maxmemory"),
+            policy=_text(info.get("maxmemory_policy")),
+            fsync=settings[0].get("appendfsync") if durable and settings else None,
+        )
+
+    def ready(self) -> StoreState:
+        """As `probe`. Raises NotReady where Redis lacks something, or one of UNAVAILABLE."""
+        state = self.probe()
+        if state.faults:
+            raise NotReady(" ".join(state.faults))
+        return state
+
+    def state(self) -> StoreState | None:
+        """As `probe`; None when Redis does not answer."""
+        try:
+            return self.probe()
+        except UNAVAILABLE:
+            return None
+
+    def _too_few_replicas(self, info: dict[str, Any]) -> str | None:
+        found = (info.get(f"slave{number}") for number in range(int(info.get("connected_slaves") or 0)))
+        number = sum(
+            isinstance(one, dict) and one.get("state") == "online" and int(one.get("lag", _SILENT)) < _SILENT
+            for one in found
+        )
+        if number >= self._durability.replicas:
+            return None
+        return (
+            f"DURABILITY={self._durability} does not hold: {number} replicas are connected and up to date. "
+            "Writes are refused until there are more."
+        )
+
+    def _settings(self) -> list[dict[str, str]]:
+        """How each primary writes its file; empty where one does not tell."""
+        try:
+            return self._of_primaries(self._redis.config_get, *SYNCED)
+        except UNAVAILABLE:
+            raise
+        except RedisError:  # a managed Redis may forbid it
+            return []
+
+    def _of_primaries(self, ask: Callable[..., Any], *words: str) -> list[dict[str, Any]]:
+        if not isinstance(self._redis, LazyCluster):
+            return [ask(*words)]
+        found = ask(*words, target_nodes=RedisCluster.PRIMARIES)
+        return list(found.values()) if all(isinstance(one, dict) for one in found.values()) else [found]
+
+
+_NOT_SYNCED = (
+    "DURABILITY=fsync does not hold: {}. Writes are refused until appendonly is yes, appendfsync is always and "
+    "no-appendfsync-on-rewrite is no."
+)
+
+
+def _evicting(info: dict[str, Any]) -> str | None:
+    policy, most = _text(info.get("maxmemory_policy")), info.get("maxmemory")
+    if not most or policy in (None, "noeviction"):
+        return None
+    return (
+        f"Redis deletes acknowledged data when its memory is full: maxmemory is {most}, maxmemory-policy is {policy}. "
+        "Set maxmemory-policy to noeviction, or maxmemory to 0."
+    )
+
+
+def _text(value: Any) -> str | None:
+    """redis-py reads a version such as 7.2 as a number."""
+    return None if value is None else str(value)

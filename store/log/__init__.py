@@ -1,0 +1,1 @@
+"""The log of a conversation: how events are kept, matched and followed."""

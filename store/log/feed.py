@@ -1,0 +1,296 @@
+"""The feed of one log in this process, and its followers: each gets every event once, in seq order.
+
+A follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new events
+from a ring that all followers of the log share, and that one of them fills from Redis for all. The ring
+holds the events that the slowest follower has not taken, within a bound. A follower is ended when the ring
+no longer reaches back to its cursor; its client resumes from the log.
+
+There are two kinds of logs: the events of a conversation, and the changes of the inbox (`inbox_stream.py`).
+"""
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from types import TracebackType
+from typing import Any, TypeVar
+
+from store.errors import ConversationNotFound, FellBehind, StoreError
+from store.keys import ConversationKeys
+from store.link.signals import MAYBE_MISSED
+from store.log.frames import originals
+from store.scripts import Scripts
+from wire import ConversationId, Seq
+
+#: most events, and most bytes, of one page
+PAGE, _PAGE_BYTES = 100, 256 * 1024
+
+#: followers that are woken at once; each wakes the next, so that requests have a turn between them
+_WOKEN_AT_ONCE = 16
+
+#: seconds before a store that did not answer is asked again
+_RETRY_SECONDS = 0.5
+
+Shared = TypeVar("Shared")
+
+
+class Entry:
+    """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when a run has ended without
+    an event."""
+
+    __slots__ = ("_fields", "raw", "seq")
+
+    def __init__(self, seq: Seq, raw: bytes) -> None:
+        self.seq = seq
+        self.raw = raw
+        self._fields: dict[str, Any] | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The event's members, parsed once for all followers."""
+        if self._fields is None:
+            self._fields = json.loads(self.raw)
+        return self._fields
+
+
+class Feed(ABC):
+    """One log's ring, shared by its followers in this process."""
+
+    def __init__(self, channel: str, incarnation: bytes, last: Seq, ring_bytes: int) -> None:
+        """channel: of the log's signals. incarnation: which life of the log it is. last: the seq of its last event."""
+        self.channel = channel
+        self.incarnation = incarnation
+        self.changed = threading.Condition()
+        self.ended: StoreError | None = None
+        self.followers: set[Follower] = set()
+        self.ring: deque[Entry] = deque()
+        self.first = 0  #: index of the ring's first entry; the feed's first entry had 0
+        self.dropped = last  #: the ring has every event after this seq, up to `last`
+        self.last = last
+        self.stale = False
+        self._reading = False
+        self._received = 0
+        self._waiting = self._to_wake = 0
+        self._size = 0
+        self._ring_bytes = ring_bytes
+        self._shared: tuple[int, Any] = (-1, None)
+        self._sharing = threading.Lock()
+
+    @abstractmethod
+    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+        """The seq of the log's last event, and the next events after a seq.
+
+        Raises a StoreError where the log does not continue from that seq, or one of UNAVAILABLE.
+        """
+
+    def receive(self, _signal: bytes) -> None:
+        """Take a published message: wake a follower to read."""
+        with self.changed:
+            self.stale = True
+            self._received += 1
+            self.changed.notify()
+
+    def end(self, reason: StoreError) -> None:
+        """End every follower."""
+        with self.changed:
+            self.ended = reason
+            self.changed.notify_all()
+
+    def take_reading(self) -> bool:
+        """Whether the caller, which holds `changed`, must read the log for all followers."""
+        if not self.stale or self._reading:
+            return False
+        self._reading = True
+        return True
+
+    def read(self) -> None:
+        """Fill the ring from the log. Raises one of UNAVAILABLE."""
+        with self.changed:
+            received = self._received
+        try:
+            end, entries = self.page(self.last)
+        except StoreError as reason:
+            return self.end(reason)
+        except BaseException:
+            with self.changed:
+                self._reading = False
+            raise
+        with self.changed:
+            self._reading = False
+            self.last = entries[-1].seq if entries else self.last
+            self.stale = self.last < end or self._received != received
+            self._enter(entries)
+
+    def _enter(self, entries: list[Entry]) -> None:
+        lowest = min((one.index for one in self.followers if one.index is not None), default=self.first)
+        self.ring.extend(entries)
+        self._size += sum(len(entry.raw) for entry in entries)
+        while len(self.ring) > len(entries) and (self.first < lowest or self._size > self._ring_bytes):
+            gone = self.ring.popleft()
+            self.first += 1
+            self._size -= len(gone.raw)
+            self.dropped = gone.seq or self.dropped
+        self.changed.notify(_WOKEN_AT_ONCE)
+        self._to_wake = self._waiting - _WOKEN_AT_ONCE
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a change, as one that holds `changed`; False at the timeout, which is in seconds.
+
+        Who returns wakes one of those that waited before the last entries came: they wait in a queue.
+        """
+        self._waiting += 1
+        try:
+            return self.changed.wait(timeout)
+        finally:
+            self._waiting -= 1
+            if self._to_wake > 0:
+                self._to_wake -= 1
+                self.changed.notify()
+
+    def index_after(self, seq: Seq) -> int | None:
+        """Index of the first entry after a seq; None while the ring does not reach back to that seq."""
+        if seq < self.dropped:
+            return None
+        return next((index for index, entry in enumerate(self.ring, self.first) if entry.seq > seq), self.end_index)
+
+    @property
+    def end_index(self) -> int:
+        return self.first + len(self.ring)
+
+    def share(self, index: int, load: Callable[[], Shared]) -> Shared:
+        """The result of `load`, called once for all followers at this index of the ring."""
+        with self._sharing:
+            if self._shared[0] != index:
+                self._shared = (index, load())
+            shared: Shared = self._shared[1]
+            return shared
+
+
+class ConversationFeed(Feed):
+    """The feed of one conversation's log."""
+
+    def __init__(
+        self, conversation_id: ConversationId, incarnation: bytes, last: Seq, scripts: Scripts, ring_bytes: int
+    ) -> None:
+        super().__init__(ConversationKeys(conversation_id).signal, incarnation, last, ring_bytes)
+        self._id = conversation_id
+        self._scripts = scripts
+
+    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+        """The last seq, and the next events. Raises ConversationNotFound."""
+        incarnation, last, events = read_log(self._scripts, self._id, after, PAGE)
+        if incarnation != self.incarnation:
+            raise ConversationNotFound
+        return last, [Entry(Seq(seq), raw) for seq, raw in enumerate(events, after + 1)]
+
+    def receive(self, signal: bytes) -> None:
+        """Take a published message: wake a follower to read, or enter an event that the log does not keep."""
+        if signal.startswith(b"{") or signal == b"state":
+            with self.changed:
+                self._enter([Entry(Seq(0), b"" if signal == b"state" else signal)])
+        elif signal in (MAYBE_MISSED, b"0") or int(signal) > self.last:
+            super().receive(signal)
+
+
+class Follower:
+    """A cursor in one log that advances as it is read. Close it, or use it in a `with`."""
+
+    def __init__(
+        self, feed: Feed, after: Seq, closed: Callable[["Follower"], None], fell_behind: Callable[[], None]
+    ) -> None:
+        self.seq = after  #: of the last event that was taken
+        self.index: int | None = None  #: of the ring's entry to take next; None until the follower has caught up
+        self.feed = feed
+        self._closed = closed
+        self._fell_behind = fell_behind
+
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self not in self.feed.followers
+
+    def close(self) -> None:
+        """Stop following; a thread that waits in `next` returns."""
+        self._closed(self)
+
+    def next(self, timeout: float) -> list[Entry]:
+        """The next events, in order, as soon as there are any; none after `close` or at the timeout.
+
+        timeout is in seconds. Raises FellBehind, Stopping, what the feed's `page` raises, or one of UNAVAILABLE:
+        after one of UNAVAILABLE it may be called again.
+        """
+        deadline = time.monotonic() + timeout
+        feed = self.feed
+        while True:
+            with feed.changed:
+                while True:
+                    if feed.ended is not None:
+                        raise feed.ended
+                    if self.closed:
+                        return []
+                    if self.index is None:
+                        self.index = feed.index_after(self.seq)
+                    if self.index is None:
+                        break
+                    if taken := self._take(self.index):
+                        return taken
+                    if feed.take_reading():
+                        break
+                    if not feed.wait(max(0.0, deadline - time.monotonic())):
+                        return []
+            if self.index is None:
+                return self._replay()
+            feed.read()
+
+    def pause(self) -> None:
+        """Wait before a store that did not answer is asked again."""
+        time.sleep(_RETRY_SECONDS)
+
+    def share(self, load: Callable[[], Shared]) -> Shared:
+        """The result of `load`, called once for all followers at this index."""
+        return load() if self.index is None else self.feed.share(self.index, load)
+
+    def _take(self, index: int) -> list[Entry]:
+        taken: list[Entry] = []
+        size = 0
+        if index < self.feed.first:
+            self._fell_behind()
+            raise FellBehind
+        for entry in islice(self.feed.ring, index - self.feed.first, None):
+            if len(taken) == PAGE or size >= _PAGE_BYTES:
+                break
+            index += 1
+            if 0 < entry.seq <= self.seq:
+                continue  # read from the log already: the ring lagged
+            taken.append(entry)
+            size += len(entry.raw)
+            self.seq = entry.seq or self.seq
+        self.index = index
+        return taken
+
+    def _replay(self) -> list[Entry]:
+        _, entries = self.feed.page(self.seq)
+        self.seq = entries[-1].seq if entries else self.seq
+        return entries
+
+
+def read_log(
+    scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int
+) -> tuple[bytes, Seq, list[bytes]]:
+    """A conversation's incarnation, the seq of its last event, and the events after a seq, as many as fit.
+
+    Raises ConversationNotFound.
+    """
+    reply = scripts.read_log([ConversationKeys(conversation_id).root], [after, most, _PAGE_BYTES])
+    if reply is None:
+        raise ConversationNotFound
+    incarnation, last, *events = reply
+    return incarnation, Seq(last), originals(events)

@@ -1,0 +1,179 @@
+"""The `body` filter: case-folded text of messages, fetched once, cached, and scanned with `bytes.find`.
+
+A record in `conv:{ID}:text:N` is
+
+    0xF7  seq (11 digits)  time (21 digits)  source (3 digits a byte)  0xF6  text, UTF-8
+
+with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches text
+alone, and never across two records. Only the last chunk grows, at its end: the bytes that a worker has cached stay
+true, and the worker fetches only the tail next time. Of a cold conversation a chunk is a
+Zstandard frame.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from redis import Redis
+from zstandard import ZstdCompressor, ZstdDecompressor
+
+from store.errors import ConversationNotFound
+from store.keys import ConversationKeys
+from wire import ConversationId, Event, Seq
+
+_RECORD = b"\xf7"
+_TEXT = b"\xf6"
+_SEQ_DIGITS, _TIME_DIGITS = 11, 21
+_LEVEL = 9  #: of Zstandard: a chunk is compressed once, and read often
+_TIME_OFFSET = 1 << 62  # keeps times before 1970 positive
+_TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
+_TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
+
+
+class Position(NamedTuple):
+    """The position of an event in the order of pages: time, then seq. The time is µs as Redis compares scores."""
+
+    at: float
+    seq: Seq
+
+
+def fold(text: str) -> bytes:
+    """Text as it is stored and searched: `str.casefold`, UTF-8. Lone surrogates are kept."""
+    return text.casefold().encode("utf-8", "surrogatepass")
+
+
+def record(event: Event) -> bytes:
+    """The part of an event's record after the seq; empty if the event is no message."""
+    if event.kind != "MessageEvent":
+        return b""
+    time = f"{event.at + _TIME_OFFSET:0{_TIME_DIGITS}o}".encode().translate(_TO_BYTES)
+    return time + _source(event.source) + _TEXT + fold(body_of(event.fields))
+
+
+def _source(source: str) -> bytes:
+    return "".join(f"{byte:03o}" for byte in source.encode()).encode().translate(_TO_BYTES)
+
+
+def body_of(fields: dict[str, Any]) -> str:
+    """The searchable text of a MessageEvent. Source: the agent-server wire."""
+    message = fields.get("llm_message")
+    message = message if isinstance(message, dict) else {}
+    parts = [*texts(message.get("content")), *texts(fields.get("extended_content"))]
+    reasoning = message.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        parts.append(reasoning)
+    return " ".join(parts)
+
+
+def texts(content: Any) -> list[str]:
+    """The text parts of a message's content, which is a list of parts or one text."""
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return []
+    return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+
+def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Position]:
+    """The positions of a chunk's messages whose text contains the needle, in log order.
+
+    The needle is `fold`ed text, and not empty.
+    """
+    wanted = None if source is None else _source(source)
+    for start, name in _records(chunk, needle):
+        if wanted is None or chunk[name : chunk.index(_TEXT, name)] == wanted:
+            digits = chunk[start:name].translate(_TO_DIGITS)
+            at = int(digits[_SEQ_DIGITS:], 8) - _TIME_OFFSET
+            yield Position(float(at), Seq(int(digits[:_SEQ_DIGITS], 8)))
+
+
+def times(chunk: bytes, needle: bytes) -> Iterator[tuple[float, str]]:
+    """The time, as in a Position, and the source of each message of a chunk whose text contains the needle."""
+    for start, name in _records(chunk, needle):
+        digits = chunk[start + _SEQ_DIGITS : chunk.index(_TEXT, name)].translate(_TO_DIGITS)
+        source = bytes(int(digits[i : i + 3], 8) for i in range(_TIME_DIGITS, len(digits), 3))
+        yield float(int(digits[:_TIME_DIGITS], 8) - _TIME_OFFSET), source.decode()
+
+
+def _records(chunk: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
+    """Where the record of each message that contains the needle begins, and where its source does."""
+    hit = chunk.find(needle)
+    while hit >= 0:
+        start = chunk.rfind(_RECORD, 0, hit) + 1
+        yield start, start + _SEQ_DIGITS + _TIME_DIGITS
+        following = chunk.find(_RECORD, hit)
+        if following < 0:
+            return
+        hit = chunk.find(needle, following)
+
+
+def count(chunk: bytes, needle: bytes) -> int:
+    """The number of messages of a chunk that contain the needle: `matches` without reading their records."""
+    found = 0
+    hit = chunk.find(needle)
+    while hit >= 0:
+        found += 1
+        following = chunk.find(_RECORD, hit)
+        hit = chunk.find(needle, following) if following >= 0 else -1
+    return found
+
+
+def as_frame(chunk: bytes) -> bytes:
+    """A chunk as a cold conversation has it; empty where there is none."""
+    return ZstdCompressor(level=_LEVEL).compress(chunk) if chunk else b""
+
+
+def _whole(frame: bytes) -> bytes:
+    return ZstdDecompressor().decompress(frame)
+
+
+class MessageText:
+    """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
+
+    def __init__(self, redis: "Redis", cache_bytes: int) -> None:
+        self._redis = redis
+        self._cache_bytes = cache_bytes
+        self._cached: OrderedDict[tuple[ConversationId, int], tuple[bytes, bytes]] = OrderedDict()
+        self._size = 0
+
+    def chunks(self, conversation_id: ConversationId) -> Iterator[bytes]:
+        """The present text of a conversation, a chunk at a time. Raises ConversationNotFound."""
+        number = last = 0
+        while number <= last:
+            chunk, last = self.chunk(conversation_id, number)
+            yield chunk
+            number += 1
+
+    def chunk(self, conversation_id: ConversationId, number: int) -> tuple[bytes, int]:
+        """One chunk, empty beyond the last, and the number of the last one. Raises ConversationNotFound."""
+        known, kept = self._cached.get((conversation_id, number), (b"", b""))
+        incarnation, last, tail = self._read(conversation_id, number, len(kept))
+        if incarnation != known:  # nothing cached, or another conversation has the id now
+            if kept:
+                incarnation, last, tail = self._read(conversation_id, number, 0)
+            kept = b""
+        chunk = kept + tail if tail else kept
+        self._keep((conversation_id, number), incarnation, chunk)
+        return chunk, last
+
+    def _read(self, conversation_id: ConversationId, number: int, offset: int) -> tuple[bytes, int, bytes]:
+        """The conversation's incarnation, the number of its last chunk, and the bytes of a chunk from an offset on."""
+        keys = ConversationKeys(conversation_id)
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hmget(keys.root, "incarnation", "text_chunk", "cold")
+            pipe.getrange(keys.text(number), offset, -1)
+            (incarnation, last, cold), tail = pipe.execute()
+        if incarnation is None:
+            raise ConversationNotFound
+        if cold is not None and offset:  # these are bytes of the frame: the whole of it is needed
+            incarnation, last, chunk = self._read(conversation_id, number, 0)
+            return incarnation, last, chunk[offset:]
+        return incarnation, int(last), tail if cold is None or not tail else _whole(tail)
+
+    def _keep(self, key: tuple[ConversationId, int], incarnation: bytes, chunk: bytes) -> None:
+        _, dropped = self._cached.pop(key, (b"", b""))
+        self._cached[key] = (incarnation, chunk)
+        self._size += len(chunk) - len(dropped)
+        while self._size > self._cache_bytes:
+            _, (_, dropped) = self._cached.popitem(last=False)
+            self._size -= len(dropped)

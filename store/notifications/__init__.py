@@ -1,0 +1,1 @@
+"""Notifications that are to be sent, and their targets."""

@@ -1,0 +1,1 @@
+"""Sandboxes and starts: what is desired of each, what its host has observed."""

@@ -1,0 +1,68 @@
+"""When conversations are compared with their agents: soon after each webhook, message, run and decision.
+
+A webhook makes its conversation due before its body is read, in the script that opens its key: so also one that is
+refused, or whose worker is killed. Everything that makes a conversation run goes that way, so every conversation of a
+sandbox that is `running` is due at some time. A supervisor claims what is due, compares, and closes; what a killed
+supervisor had claimed is due again when the lease ends. All times are those of Redis' clock.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from store.keys import ConversationKeys, SandboxKeys
+from store.sandboxes.sandbox_record import Limits, SandboxId
+from store.scripts import Scripts
+from wire import ConversationId
+
+#: µs between a webhook, or a command to the agent, and the comparison
+CHECK_SPAN = 3_000_000
+
+
+class Check(NamedTuple):
+    """A conversation that is due to be compared, and the lease on it."""
+
+    conversation_id: ConversationId
+    sandbox_id: SandboxId
+    lease_end: str
+
+    @property
+    def entry(self) -> str:
+        """Its member of the due index."""
+        return f"{self.conversation_id} {self.sandbox_id}"
+
+
+class Checks:
+    """The comparisons that are due."""
+
+    def __init__(self, scripts: Scripts, limits: Limits) -> None:
+        self._scripts = scripts
+        self._spans = limits.spans
+
+    def require(self, sandbox_id: SandboxId) -> None:
+        """Have every conversation of a sandbox compared at once."""
+        self._scripts.check_sandbox([SandboxKeys.root], [sandbox_id])
+
+    def claim(self, host: str, seconds: float, most: int) -> list[Check]:
+        """Take so many that are due, of a host's sandboxes and of those whose host is lost, for so many seconds."""
+        reply = self._scripts.claim_checks([SandboxKeys.root], [host, round(seconds * 1000), most, *self._spans])
+        if reply is None:
+            return []
+        lease_end, *entries = (word.decode() for word in reply)
+        pairs = [entry.split(" ") for entry in entries]
+        return [Check(ConversationId(one), SandboxId(sandbox), lease_end) for one, sandbox in pairs]
+
+    def close(self, check: Check, *, again_in: float | None) -> None:
+        """End a comparison: the conversation is due again in so many seconds, or (None) once something happens."""
+        again = "" if again_in is None else round(again_in * 1000)
+        self._scripts.close_check([SandboxKeys.root], [check.entry, check.lease_end, again])
+
+    def note(
+        self, conversation_id: ConversationId, before: Sequence[Any], after: Sequence[Any], *, ended: bool
+    ) -> None:
+        """Keep how far the logs were compared, unless another comparison has kept its own since `before` was read.
+
+        ended: no run of the conversation is interrupted any more.
+        """
+        args = [json.dumps(before) if before else "", json.dumps(after), "1" if ended else ""]
+        self._scripts.note_comparison([ConversationKeys(conversation_id).root], args)

@@ -1,0 +1,281 @@
+"""Start tasks of app conversations: they outlive their request, and a driver with a lease brings each to its end.
+
+Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
+`agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
+only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
+one), `attempts` (how often it was claimed), `trace` (W3C traceparent of its request), `created_at`, `updated_at` (µs).
+A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while
+it is unfinished: `start_bodies.py`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from redis import Redis
+
+from meter import Meter
+from store.errors import ConversationNotFound, SecretsRefused, TooManyStarts
+from store.keys import StartKeys
+from store.link import traces
+from store.link.attempts import is_finished, minted
+from store.link.secrets import Sealer
+from store.sandboxes.places import Places
+from store.sandboxes.sandboxes import Sandboxes
+from store.sandboxes.start_bodies import StartBodies
+from store.scripts import Scripts
+from wire import ConversationId, Micros
+
+#: the statuses in which a start task is finished, for good. Source: the app-server wire
+FINISHED = ("READY", "ERROR")
+
+#: seconds after which another driver may claim a start task: an unfinished one (its lease), a failed one to clear away
+LEASE, CLEARING = 5.0, 30.0
+
+#: how often a start task is claimed before it fails
+MOST_ATTEMPTS = 3
+
+_NEVER_ENDED = f"An unforeseen error ended each of {MOST_ATTEMPTS} attempts: see the supervisor's log"
+_FORGOTTEN = "No supervisor runs that could go on with it"
+
+
+class Failure(NamedTuple):
+    """What a request gets that waited for a start task: an HTTP status, and a detail of JSON."""
+
+    status: int
+    detail: Any
+
+
+class StartTask(NamedTuple):
+    """One start task. conversation_id is the one that its conversation will have. Times in µs by Redis' clock."""
+
+    id: str
+    status: str
+    detail: str
+    conversation_id: ConversationId
+    sandbox_id: str
+    own_sandbox: bool  #: whether the sandbox was started for this, and ends with its failure
+    agent_server_url: str
+    request: dict[str, Any]
+    attempts: int  #: how often it was claimed
+    created_at: Micros
+    updated_at: Micros
+    failure: Failure | None = None  #: of one that has ended as ERROR
+    trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
+
+    @property
+    def app_conversation_id(self) -> ConversationId | None:
+        """The conversation that has come to be; None before READY."""
+        return self.conversation_id if self.status == "READY" else None
+
+
+class StartTasks:
+    """All start tasks. Leases and due times are decided by Redis' clock, never by the callers' clocks."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        sealer: Sealer,
+        sandboxes: Sandboxes,
+        places: Places,
+        meter: Meter,
+    ) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._sealer = sealer
+        self._sandboxes = sandboxes
+        self._places = places
+        self._meter = meter
+        self.bodies = StartBodies(redis, sealer)
+        #: arguments of the reading scripts, which fail the start tasks without a supervisor
+        self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
+
+    def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> StartTask:
+        """Create a start task; a driver claims it. echo is the part of the request that clients see.
+
+        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations. Two round trips, in a sandbox three.
+        """
+        identity = minted("start").hex
+        conversation_id = ConversationId(request.get("conversation_id") or str(minted("conversation")))
+        if is_finished():
+            return self._again(identity)
+        self._sandboxes.require_host()
+        sandbox_id: str | None = request.get("sandbox_id")
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
+        try:
+            return self._create(identity, conversation_id, request, echo)
+        except (TooManyStarts, SecretsRefused):
+            if took and sandbox_id:
+                self._places.leave(sandbox_id, conversation_id)
+            raise
+
+    def create_once(
+        self, conversation_id: ConversationId, request: dict[str, Any], body: Mapping[str, Any], *, echo: dict[str, Any]
+    ) -> tuple[StartTask, bool]:
+        """Create the start task of a conversation, or find the one under way; and whether this call created it.
+
+        body: what the agent server gets, kept sealed. One that has failed does not count. Raises as `create`.
+        """
+        self._sandboxes.require_host()
+        sealed = self._sealer.seal_body(conversation_id, body)
+        start = self._create(identity := uuid4().hex, conversation_id, request, echo, body=sealed, once="once")
+        return start, start.id == identity
+
+    def _create(
+        self,
+        identity: str,
+        conversation_id: ConversationId,
+        request: dict[str, Any],
+        echo: dict[str, Any],
+        *,
+        body: bytes = b"",
+        once: str = "",
+    ) -> StartTask:
+        sealed = self._sealer.seal(conversation_id, request.pop("secrets", None) or {})
+        fields = {
+            "request": json.dumps(request),
+            "echo": json.dumps(echo),
+            "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
+            **traces.kept(),
+        }
+        words = [word for name_and_value in fields.items() for word in name_and_value]
+        most = self._sandboxes.limits.most_starts
+        args = [identity, conversation_id, most, once, body, *words]
+        match self._scripts.create_start_task([StartKeys.root], args):
+            case ("full", number):
+                raise TooManyStarts(number, most)
+            case (_, fields):
+                return _start_task(fields, "echo")
+        raise AssertionError("create_start_task replies")
+
+    def _again(self, start_id: str) -> StartTask:
+        """The start task of an earlier attempt. Raises ConversationNotFound where it went with its conversation."""
+        [start] = self.get_many([start_id])
+        if start is None:
+            raise ConversationNotFound
+        return start
+
+    def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
+        """Start tasks as clients see them, in the order of the ids, None for an id that is unknown. One round trip."""
+        found = self._scripts.read_start_tasks([StartKeys.root], [*self._forgotten, *ids])
+        return [_start_task(fields, "echo") if fields else None for fields in found]
+
+    def search(
+        self,
+        *,
+        by: str,
+        descending: bool,
+        limit: int,
+        conversation_id: ConversationId | None = None,
+        since: Micros | None = None,
+        start: tuple[Micros, str] | None = None,
+    ) -> tuple[list[StartTask], tuple[Micros, str] | None]:
+        """One page by time of creation or last change, and the cursor of the next one: time and id of its first.
+
+        One round trip, whatever the number of start tasks.
+        """
+        order = [by, conversation_id or "", "desc" if descending else "asc", "" if since is None else since]
+        args = [*self._forgotten, *order, limit + 1, *(start or ("", ""))]
+        found = self._scripts.page_start_tasks([StartKeys.root], args)
+        page = [_start_task(fields, "echo") for fields in found]
+        if len(page) <= limit:
+            return page, None
+        following = page[limit]
+        return page[:limit], (following.created_at if by == "created" else following.updated_at, following.id)
+
+    def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
+        """The number of start tasks. One round trip, whatever their number."""
+        return int(self._redis.zcount(StartKeys.created(conversation_id), "-inf" if since is None else since, "+inf"))
+
+    def forget(self, start_id: str) -> None:
+        """Remove a start task."""
+        self._scripts.forget_start_task([StartKeys.root], [start_id])
+
+    # what drivers do
+
+    def claim(self) -> tuple[StartTask, str] | None:
+        """Take an unfinished start task without a driver, and its new lease; None if there is none.
+
+        A start task that was claimed MOST_ATTEMPTS times fails instead. Each call also forgets a few old finished ones.
+        """
+        lease = str(uuid4())
+        kept = _micros(self._sandboxes.limits.start_task_days * 86400)
+        args = [lease, _micros(LEASE), MOST_ATTEMPTS, _NEVER_ENDED, kept]
+        fields = self._scripts.claim_start_task([StartKeys.root], args)
+        return (_start_task(fields, "request"), lease) if fields else None
+
+    def claim_failed(self) -> StartTask | None:
+        """Take a failed start task that may have left a sandbox or a conversation; None if there is none."""
+        fields = self._scripts.claim_failed_start_task([StartKeys.root], [_micros(CLEARING)])
+        return _start_task(fields, "request") if fields else None
+
+    def cleared(self, start_id: str) -> None:
+        """Note that a driver has removed all that a failed start task had created."""
+        self._redis.zrem(StartKeys.failed, start_id)
+
+    def renew(self, start_id: str, lease: str) -> bool:
+        """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
+        return self.postpone(start_id, lease, LEASE)
+
+    def postpone(self, start_id: str, lease: str, seconds: float) -> bool:
+        """Make an unfinished start task due again after so many seconds; False as `renew`."""
+        return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, _micros(seconds)]))
+
+    def advance(self, start_id: str, lease: str, **fields: str) -> bool:
+        """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
+        words = [word for name_and_value in fields.items() for word in name_and_value]
+        args = [start_id, lease, _micros(LEASE), *words]
+        return bool(self._scripts.advance_start_task([StartKeys.root], args))
+
+    def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
+        """End a start task as ERROR, with what the requests get that wait for it; otherwise as `finish`."""
+        self.advance(start.id, lease, failure=json.dumps(failure))
+        return self.finish(start.id, lease, "ERROR", detail)
+
+    def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
+        """End a start task as READY or ERROR, for good; False as `renew`. A repeat is True and changes nothing."""
+        args = [start_id, lease, status, detail]
+        is_mine = bool(self._scripts.finish_start_task([StartKeys.root], args))
+        if is_mine:
+            self._meter.count_start(status)
+        return is_mine
+
+    def secrets_of(self, start: StartTask) -> dict[str, Any]:
+        """The secrets that came with the request; none once the start task is finished."""
+        stored: Any = self._redis.hget(StartKeys.task(start.id), "secrets")
+        return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
+
+    def body_of(self, start: StartTask) -> dict[str, Any] | None:
+        """The body that came with the request; None of an app conversation's, and once the start task is finished."""
+        sealed: Any = self._redis.get(StartKeys.body(start.id))
+        return self._sealer.open_body(start.conversation_id, sealed) if sealed else None
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _start_task(fields: list[bytes], request: str) -> StartTask:
+    """request: the field to read, the driver's `request` or the clients' `echo`."""
+    words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    texts = ("id", "status", "detail", "sandbox_id", "agent_server_url")
+    return StartTask(
+        **{name: words[name] for name in texts},
+        conversation_id=ConversationId(words["conversation_id"]),
+        own_sandbox=bool(words["own_sandbox"]),
+        request=json.loads(words[request]),
+        attempts=int(words.get("attempts", 0)),
+        created_at=Micros(int(words["created_at"])),
+        updated_at=Micros(int(words["updated_at"])),
+        failure=_failure(words) if words["status"] == "ERROR" else None,
+        trace=words.get("trace", ""),
+    )
+
+
+def _failure(words: Mapping[str, str]) -> Failure:
+    """Of an ERROR: as its driver has it, else by what ended it."""
+    if "failure" in words:
+        return Failure(*json.loads(words["failure"]))
+    return Failure(503 if words["detail"] == _FORGOTTEN else 502, words["detail"])

@@ -1,0 +1,98 @@
+"""Entries as the deciding scripts write them: canonical, chained, and in the order of their times."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from audit import verify
+from store.approvals.audit import Actor
+from store.approvals.decisions import Decision
+from store.link.stamps import Stamp
+from tests.conftest import action, as_events
+
+ADA = Actor("key", "ada", "127.0.0.1")
+
+
+@pytest.fixture
+def waits(store, conversation):
+    """Append an action that waits."""
+    store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
+
+    def waits(**members):
+        one = action(**members)
+        store.events.append(conversation, as_events([one]))
+        return one["id"]
+
+    return waits
+
+
+@pytest.fixture
+def entries(store, conversation):
+    """The entries of the conversation, once they verify."""
+
+    def read() -> list[dict]:
+        lines, _ = store.audit.page(conversation, limit=100)
+        assert verify(line + b"\n" for line in lines)[1] == len(lines)
+        return [json.loads(line) for line in lines]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '"',
+        "\\",
+        "\x00\x1f\x7f",
+        "ü",
+        "\u2028\u2029",
+        "😀",
+        "\ufeff",
+        "}{[],",
+        '","hash":"00"',
+        '","time":"9"}',
+        "%d %s",
+    ],
+)
+def test_an_entry_is_canonical_whatever_people_and_agents_write(store, conversation, waits, entries, text):
+    identifier = waits(id=text + "id", tool_name=text)
+    actor = Actor("key", text, text)
+    store.confirmations.decide_each(conversation, [Decision(identifier, "reject", text)], actor)
+    store.confirmations.decide_each(conversation, [Decision(waits(), "approve")], ADA)
+
+    first, second = entries()
+    assert first["action_ids"] == [text + "id"]
+    assert (first["actor"], first["reason"]) == ({"kind": "key", "name": text, "address": text}, text)
+    assert second["previous"] == first["hash"]
+
+
+def test_an_entry_is_never_before_the_one_that_it_follows(store, conversation, waits, entries, monkeypatch):
+    store.confirmations.decide_each(conversation, [Decision(waits(), "approve")], ADA)
+    late, hour = Stamp.now, 3_600_000_000
+    monkeypatch.setattr(Stamp, "now", classmethod(lambda _: behind(late(), hour)))
+    store.confirmations.decide_each(conversation, [Decision(waits(), "reject")], ADA)
+
+    first, second = entries()
+    assert second["time"] >= first["time"]
+
+
+def behind(stamp, by):
+    """A stamp of a worker whose clock is late."""
+    return replace(stamp, at=stamp.at - by)
+
+
+def test_the_audit_of_a_deleted_conversation_goes_on_with_the_next_of_its_id(store, conversation, waits, entries):
+    waits()
+    store.conversations.delete(conversation)
+    redis, key = store.conversations._redis, f"conv:{{{conversation}}}:audit"
+    assert redis.ttl(key) > 0
+
+    store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
+    one = action()
+    store.events.append(conversation, as_events([one]))
+    store.confirmations.decide_each(conversation, [Decision(one["id"], "approve")], ADA)
+
+    assert [entry["decision"] for entry in entries()] == ["deleted", "approve"]
+    assert redis.ttl(key) == -1

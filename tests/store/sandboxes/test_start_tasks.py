@@ -1,0 +1,341 @@
+"""Start tasks in the store: one driver at a time, final ends, pages of flat cost, and none that stays for ever."""
+
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+import wire
+from store.errors import SecretsRefused
+from store.sandboxes import start_tasks
+from store.sandboxes.sandbox_record import Limits
+from store.sandboxes.start_tasks import MOST_ATTEMPTS
+from tests.conftest import store_of
+from tests.store.conftest import hashes_read, round_trips
+
+LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=120, start_task_days=7)
+DAY = 86_400
+
+#: seconds of a lease here: none ends by itself while a test runs on a busy machine
+LEASE = 3600.0
+
+
+@pytest.fixture
+def store(redis_url, monkeypatch):
+    """A store without start tasks, with one living host."""
+    monkeypatch.setattr(start_tasks, "LEASE", LEASE)
+    return fresh(redis_url)
+
+
+def fresh(url, secret_key="a key for tests only"):
+    store = store_of(url, LIMITS, secret_key)
+    for key in store.start_tasks._redis.scan_iter("{starts}*"):
+        store.start_tasks._redis.delete(key)
+    store.sandboxes.beat("h", "supervisor")
+    return store
+
+
+def made(store, **request):
+    return store.start_tasks.create(request, echo={"shown": True})
+
+
+def let_pass(store, start, seconds=LEASE + 1, queue="due"):
+    """Make a start task older, in its queue or in its last change, by so much time."""
+    store.start_tasks._redis.zincrby(f"{{starts}}:{queue}", -round(seconds * 1e6), start.id)
+
+
+def finished(store, end="READY", detail="why", **request):
+    """A start task that its driver has finished, and the lease of that driver."""
+    start = made(store, **request)
+    claimed, lease = store.start_tasks.claim()
+    assert claimed.id == start.id
+    assert store.start_tasks.finish(start.id, lease, end, detail)
+    return store.start_tasks.get_many([start.id])[0], lease
+
+
+def due(store):
+    return [identity.decode() for identity in store.start_tasks._redis.zrange("{starts}:due", 0, -1)]
+
+
+def test_a_new_start_task_is_readable_at_once_and_shows_its_echo(store):
+    start = made(store, title="x")
+
+    assert store.start_tasks.get_many([start.id, "unknown"]) == [start, None]
+    assert (start.status, start.request, start.app_conversation_id) == ("WORKING", {"shown": True}, None)
+    claimed, _ = store.start_tasks.claim()
+    assert claimed.request == {"title": "x"}
+
+
+def test_concurrent_claims_give_each_start_task_to_one_driver(store):
+    for _ in range(4):
+        made(store)
+    with ThreadPoolExecutor(8) as pool:
+        claimed = [one for one in pool.map(lambda _: store.start_tasks.claim(), range(12)) if one]
+    assert len({start.id for start, _ in claimed}) == len(claimed) == 4
+
+
+def test_a_driver_whose_lease_has_ended_writes_nothing_after_the_next_claim(store):
+    start = made(store)
+    _, first = store.start_tasks.claim()
+    assert store.start_tasks.claim() is None
+    assert store.start_tasks.advance(start.id, first, status="WAITING_FOR_SANDBOX", sandbox_id="box", own_sandbox="1")
+    let_pass(store, start)
+
+    again, second = store.start_tasks.claim()
+
+    assert (again.status, again.sandbox_id, again.own_sandbox) == ("WAITING_FOR_SANDBOX", "box", True)
+    assert not store.start_tasks.advance(start.id, first, status="STARTING_CONVERSATION")
+    assert not store.start_tasks.renew(start.id, first)
+    assert not store.start_tasks.finish(start.id, first, "ERROR", "late")
+    assert store.start_tasks.finish(start.id, second, "READY")
+    assert store.start_tasks.get_many([start.id])[0].status == "READY"
+
+
+def test_a_renewal_keeps_a_start_task_from_other_drivers(store):
+    start = made(store)
+    _, lease = store.start_tasks.claim()
+    let_pass(store, start)
+    assert store.start_tasks.renew(start.id, lease)
+    assert store.start_tasks.claim() is None
+
+
+@pytest.mark.parametrize("end", ["READY", "ERROR"])
+def test_a_late_renewal_or_advance_of_a_finished_start_task_changes_nothing(store, end):
+    start, lease = finished(store, end)
+
+    assert not store.start_tasks.renew(start.id, lease)
+    assert not store.start_tasks.advance(start.id, lease, status="STARTING_CONVERSATION")
+    assert not store.start_tasks.finish(start.id, lease, "READY" if end == "ERROR" else "ERROR", "late")
+
+    assert due(store) == []
+    assert store.start_tasks.claim() is None
+    assert store.start_tasks.get_many([start.id]) == [start]
+
+
+@pytest.mark.parametrize("end", ["READY", "ERROR"])
+def test_a_repeated_finish_returns_success_and_changes_nothing(store, end):
+    start, lease = finished(store, end)
+    assert store.start_tasks.finish(start.id, lease, end, "another reason")
+    assert store.start_tasks.get_many([start.id]) == [start]
+
+
+@pytest.mark.parametrize("end", ["READY", "ERROR"])
+def test_a_claim_removes_the_id_of_a_finished_start_task_from_the_queue(store, end):
+    start, _ = finished(store, end)
+    store.start_tasks._redis.zadd("{starts}:due", {start.id: 0})
+
+    assert store.start_tasks.claim() is None
+
+    assert due(store) == []
+    assert store.start_tasks.get_many([start.id]) == [start]
+
+
+def test_a_claim_skips_ids_without_a_start_task_and_removes_them_from_the_queue(store):
+    store.start_tasks._redis.zadd("{starts}:due", {"nothing": 0, "a ghost": 1})
+    store.start_tasks._redis.hset("{starts}:task:a ghost", "lease", "old")
+    start = made(store)
+
+    claimed, _ = store.start_tasks.claim()
+
+    assert claimed.id == start.id
+    assert due(store) == [start.id]
+
+
+def test_ids_without_a_start_task_harm_no_reader(store):
+    start = made(store)
+    for queue in ("due", "created", "updated", "failed"):
+        store.start_tasks._redis.zadd(f"{{starts}}:{queue}", {"nothing": 0})
+
+    assert store.start_tasks.get_many(["nothing"]) == [None]
+    assert store.start_tasks.search(by="updated", descending=False, limit=5) == ([start], None)
+    assert store.start_tasks.claim_failed() is None
+    assert not store.start_tasks.renew("nothing", "lease")
+    assert not store.start_tasks._redis.exists("{starts}:task:nothing")
+
+
+def test_a_start_task_that_is_claimed_too_often_fails(store):
+    start = made(store)
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        claimed, _ = store.start_tasks.claim()
+        assert claimed.attempts == attempt
+        let_pass(store, start)
+
+    assert store.start_tasks.claim() is None
+
+    [failed] = store.start_tasks.get_many([start.id])
+    assert failed.status == "ERROR"
+    assert "unforeseen error" in failed.detail
+    assert store.start_tasks.claim_failed().id == start.id
+
+
+@pytest.mark.parametrize("read", ["get_many", "search"])
+def test_a_start_task_without_a_supervisor_fails_for_every_reader(store, read):
+    start, other = made(store), made(store)
+    let_pass(store, start, 121)
+
+    if read == "search":
+        store.start_tasks.search(by="created", descending=True, limit=1)
+    failed, untouched = store.start_tasks.get_many([start.id, other.id])
+
+    assert (failed.status, untouched.status) == ("ERROR", "WORKING")
+    assert "No supervisor" in failed.detail
+    claimed, _ = store.start_tasks.claim()
+    assert claimed.id == other.id
+    assert store.start_tasks.claim_failed().id == start.id
+
+
+def test_a_failed_start_task_is_cleared_by_a_single_driver_at_a_time_until_it_succeeds(store):
+    finished(store, "READY")
+    start, _ = finished(store, "ERROR")
+
+    assert store.start_tasks.claim_failed().id == start.id
+    assert store.start_tasks.claim_failed() is None
+    let_pass(store, start, 60, "failed")
+    assert store.start_tasks.claim_failed().id == start.id
+    store.start_tasks.cleared(start.id)
+    let_pass(store, start, 0, "created")
+    assert store.start_tasks.claim_failed() is None
+
+
+def test_secrets_are_sealed_and_read_by_the_driver_alone(store):
+    start = made(store, secrets={"TOKEN": "hidden"})
+    stored = store.start_tasks._redis.hgetall(f"{{starts}}:task:{start.id}")
+    assert b"hidden" not in b"".join(stored.values())
+    claimed, _ = store.start_tasks.claim()
+    assert store.start_tasks.secrets_of(claimed) == {"TOKEN": "hidden"}
+
+
+@pytest.mark.parametrize("end", ["READY", "ERROR", "forgotten"])
+def test_secrets_are_removed_when_their_start_task_is_finished(store, end):
+    if end == "forgotten":
+        start = made(store, secrets={"TOKEN": "hidden"})
+        let_pass(store, start, 121)
+        store.start_tasks.get_many([start.id])
+    else:
+        start, _ = finished(store, end, secrets={"TOKEN": "hidden"})
+    assert not store.start_tasks._redis.hexists(f"{{starts}}:task:{start.id}", "secrets")
+    assert store.start_tasks.secrets_of(start) == {}
+
+
+def test_secrets_without_a_key_are_refused_and_leave_nothing(redis_url):
+    store = fresh(redis_url, secret_key="")
+    with pytest.raises(SecretsRefused):
+        made(store, secrets={"TOKEN": "hidden"})
+    assert store.start_tasks.count() == 0
+
+
+def test_finished_start_tasks_are_forgotten_after_their_days_and_unfinished_ones_stay(store):
+    old, recent, failed = (finished(store, end)[0] for end in ("READY", "READY", "ERROR"))
+    unfinished = made(store)
+    for start, seconds in ((old, 7 * DAY + 60), (failed, 7 * DAY + 60), (unfinished, 7 * DAY + 60), (recent, 6 * DAY)):
+        let_pass(store, start, seconds, "updated")
+
+    assert store.start_tasks.claim()[0].id == unfinished.id
+
+    found = store.start_tasks.get_many([old.id, failed.id, recent.id, unfinished.id])
+    assert [one and one.id for one in found] == [None, None, recent.id, unfinished.id]
+    assert store.start_tasks.count() == 2
+    left = b" ".join(key for key in store.start_tasks._redis.scan_iter("{starts}*")).decode()
+    for gone in (old, failed):
+        assert gone.id not in left
+        assert gone.conversation_id not in left
+    assert store.start_tasks.claim_failed() is None
+
+
+def test_a_claim_forgets_a_bounded_number_of_start_tasks(store):
+    for start, _ in [finished(store) for _ in range(25)]:
+        let_pass(store, start, 8 * DAY, "updated")
+    counts = []
+    for _ in range(4):
+        store.start_tasks.claim()
+        counts.append(store.start_tasks.count())
+    assert counts == [15, 5, 0, 0]
+
+
+@pytest.mark.parametrize("by", ["created", "updated"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("equal_times", [False, True])
+def test_pages_reach_each_start_task_once(store, by, descending, equal_times):
+    conversation = str(uuid4())
+    starts = [made(store, **({"conversation_id": conversation} if number % 2 else {})) for number in range(9)]
+    if equal_times:
+        for start in starts:
+            store.start_tasks._redis.hset(
+                f"{{starts}}:task:{start.id}", mapping={"created_at": 1_000_000, "updated_at": 1_000_000}
+            )
+            for index in (f"{by}", f"{by}:{start.conversation_id}"):
+                store.start_tasks._redis.zadd(f"{{starts}}:{index}", {start.id: 1_000_000}, xx=True)
+    store.start_tasks._redis.delete("{starts}:due")
+
+    for mine, expected in ((None, starts), (conversation, starts[1::2])):
+        seen, cursor = [], None
+        while True:
+            page, cursor = store.start_tasks.search(
+                by=by, descending=descending, limit=2, conversation_id=mine, start=cursor
+            )
+            seen += [start.id for start in page]
+            if cursor is None:
+                break
+        times = {start.id: (1 if equal_times else start.created_at, start.id) for start in expected}
+        assert seen == sorted(times, key=times.get, reverse=descending)
+
+
+def test_a_search_filters_start_tasks(store):
+    conversation = str(uuid4())
+    mine, other = made(store, conversation_id=conversation), made(store)
+    _, lease = store.start_tasks.claim()
+    assert store.start_tasks.finish(mine.id, lease, "READY")
+    assert store.start_tasks.count() == 2
+    assert store.start_tasks.count(conversation_id=conversation) == 1
+    assert store.start_tasks.count(since=other.created_at) == 1
+    assert store.start_tasks.count(since=other.created_at, conversation_id=conversation) == 0
+
+    def found(**filters):
+        return [one.id for one in store.start_tasks.search(limit=9, **filters)[0]]
+
+    assert found(by="created", descending=True, conversation_id=conversation) == [mine.id]
+    for descending in (True, False):  # the start task has changed since then, but was created before
+        assert found(by="updated", descending=descending, since=other.created_at) == [other.id]
+    assert found(by="updated", descending=True, since=mine.created_at) == [mine.id, other.id]
+
+
+def test_a_forgotten_start_task_leaves_no_key(store):
+    start = made(store)
+    store.start_tasks.forget(start.id)
+    assert store.start_tasks.get_many([start.id]) == [None]
+    assert list(store.start_tasks._redis.scan_iter("{starts}*")) == []
+
+
+def test_the_starts_of_one_conversation_are_read_in_one_round_trip_whatever_the_number_of_others(store, monkeypatch):
+    for _ in range(30):
+        made(store)
+    mine = made(store)
+    for read in (
+        lambda: store.start_tasks.search(by="updated", descending=True, limit=5, conversation_id=mine.conversation_id),
+        lambda: store.start_tasks.count(conversation_id=mine.conversation_id),
+    ):
+        read()  # Redis knows the script
+        before = hashes_read(store.start_tasks._redis)
+        with round_trips(store.start_tasks._redis, monkeypatch) as trips:
+            read()
+        assert len(trips) == 1
+        if before is not None:
+            assert hashes_read(store.start_tasks._redis) - before <= 1
+
+
+@pytest.mark.parametrize("seconds", [11, -11, 7200, -7200])
+def test_a_driver_whose_clock_is_wrong_neither_loses_nor_takes_a_lease(store, monkeypatch, seconds):
+    clock = wire.now
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "now", lambda: clock() + seconds * 1_000_000)
+        start = made(store)
+        _, lease = store.start_tasks.claim()
+        assert store.start_tasks.renew(start.id, lease)
+        assert store.start_tasks.get_many([start.id])[0].status == "WORKING"
+    assert store.start_tasks.claim() is None
+    assert abs(start.created_at - clock()) < abs(seconds) * 1_000_000 / 2
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "now", lambda: clock() + seconds * 1_000_000)
+        assert store.start_tasks.claim() is None
+        let_pass(store, start)
+        assert store.start_tasks.claim()[0].id == start.id
