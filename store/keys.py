@@ -1,4 +1,4 @@
-"""The data in Redis: every key with its type, content and bound. See also `approval_keys.py`, `warm_keys.py`.
+"""The data in Redis: every key with its type, content and bound. See also `{approval,warm,cold}_keys.py`.
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|

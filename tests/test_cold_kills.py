@@ -69,7 +69,9 @@ def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothi
         every = list(corpus.agent_events(chance, EVENTS + 100 * KILLS * BATCH))
         corpus.fill(url, conversation_id, every[:EVENTS])
         batches = [every[at : at + BATCH] for at in range(EVENTS, len(every), BATCH)]
-        killed, frozen, acknowledged = 0, fork.Value("i", 0), fork.Value("i", 0)
+        killed = 0
+        # without locks, which a killed child would keep: each has one writer
+        frozen, acknowledged = fork.Value("i", 0, lock=False), fork.Value("i", 0, lock=False)
 
         while killed < KILLS or frozen.value < KILLS:
             told = (url, folder, conversation_id)

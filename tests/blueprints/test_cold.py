@@ -232,3 +232,22 @@ def test_an_append_to_a_cold_conversation_appends_once(keeper, known, freeze):
     after = keeper.get(f"{url}/export").get_data().splitlines()
     assert after[1:-1] == before.splitlines()[1:]
     assert json.loads(after[-1]) == new
+
+
+def test_a_stream_of_a_cold_conversation_waits_for_its_place_and_has_every_event(keeper, known, freeze, objects):
+    url = C.format(conversation_id=known["conversation"])
+    expected = [json.loads(line)["id"] for line in keeper.get(f"{url}/export").get_data().splitlines()[1:]]
+    freeze()
+    objects.is_away = True
+
+    stream = keeper.get(f"{url}/events/stream", headers={"Last-Event-ID": "0"})
+    assert stream.status_code == 200
+    chunks = stream.iter_encoded()
+    next(chunks)  # the interval of retries
+    objects.is_away = False
+    found = b""
+    while found.count(b"\ndata: ") < len(expected):
+        found += next(chunks)
+    stream.close()
+
+    assert [json.loads(line[6:])["id"] for line in found.splitlines() if line.startswith(b"data: ")] == expected
