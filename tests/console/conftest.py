@@ -11,9 +11,15 @@ from tests.servers import supervised_server
 
 
 @pytest.fixture(scope="package")
-def server(tmp_path_factory):
+def folder(tmp_path_factory):
+    """The folder of the server, which has its Redis and its archive."""
+    return tmp_path_factory.mktemp("console")
+
+
+@pytest.fixture(scope="package")
+def server(folder):
     """A client of the whole server, with two workers and a supervisor; it needs no key."""
-    with supervised_server(tmp_path_factory.mktemp("console")) as (client, _):
+    with supervised_server(folder, ARCHIVE_URL=f"file://{folder}/archive") as (client, _):
         yield client
 
 

@@ -85,8 +85,8 @@ def test_a_conversation_becomes_cold_and_is_read_appended_to_and_deleted(archive
         calls = scrape(client)
         name = "agent_server_archive_calls_total"
         assert calls.value(name, verb="put", outcome="ok") >= 3
-        assert calls.value(name, verb="get", outcome="ok") == 3
-        assert calls.value(name, verb="get", outcome="failed") == 3
+        assert calls.value(name, verb="get", outcome="ok") >= 3
+        assert calls.value(name, verb="get", outcome="failed") >= 3
         assert calls.value("agent_server_archive_objects") >= 3
 
         assert client.delete(path).status_code == 200
