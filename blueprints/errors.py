@@ -260,7 +260,8 @@ def _start_failed(error: StartFailed) -> Response:
 
 
 def _unavailable(error: Exception) -> Response:
-    current_app.logger.warning("store unavailable: %s: %s", type(error).__name__, error)
+    cause = f" ({error.__cause__})" if error.__cause__ else ""
+    current_app.logger.warning("store unavailable: %s: %s%s", type(error).__name__, error, cause)
     is_told = isinstance(error, NotKept | StillCold)
     return _retry_later(str(error) if is_told else "The store does not answer: try again shortly")
 

@@ -25,7 +25,7 @@ def drain_before_stopping(arbiter: Any, seconds: int) -> None:
 
     def handle_term() -> None:
         if not seconds or is_draining():
-            stop()
+            stop()  # raises StopIteration, as gunicorn's main loop expects
         _is_draining[0] = 1
         # A timer of the system: the master goes on to look after its workers, and a fork inherits no thread.
         signal.setitimer(signal.ITIMER_REAL, seconds)

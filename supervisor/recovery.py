@@ -77,6 +77,6 @@ def _one_of_several() -> Iterator[None]:
     try:
         yield
     except StillCold as error:
-        log.warning("%s", error)
+        log.warning("%s (%s)", error, error.__cause__)
     except (ConversationNotFound, NotItsSandbox):
         pass

@@ -43,7 +43,7 @@ class Objects:
 
 def archiving(url: str, objects, **bounds: int) -> Store:
     """A store whose conversations may become cold."""
-    return open_store(
+    store = open_store(
         url,
         timeout=10,
         max_connections=16,
@@ -55,6 +55,8 @@ def archiving(url: str, objects, **bounds: int) -> Store:
         bounds=Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048, **bounds),
         objects=objects,
     )
+    store.data_version.ensure()  # a later server of the same Redis would take the data for old ones
+    return store
 
 
 class Folder:

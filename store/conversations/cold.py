@@ -52,7 +52,10 @@ class ObjectMissing(Exception):
 
 
 class StillCold(TemporaryRefusal):
-    """A cold conversation cannot be brought back now. The request gets 503, and a supervisor retries."""
+    """A cold conversation cannot be brought back now. The request gets 503, and a supervisor retries.
+
+    Its cause names places and addresses: it is for the log, and not for clients.
+    """
 
     def __init__(self, conversation_id: ConversationId, why: str) -> None:
         super().__init__(f"The events of the conversation {conversation_id} are in the archive (ARCHIVE_URL): {why}")
@@ -162,7 +165,7 @@ class Cold:
             except UNAVAILABLE:
                 raise
             except ResponseError as error:  # a DUMP of a newer server
-                raise StillCold(conversation_id, f"this Redis does not read its object {name} ({error})") from None
+                raise StillCold(conversation_id, f"this Redis does not read its object {name}") from error
             self._note(_LEFT, [name])
 
     def unneeded(self, limit: int) -> list[str]:
@@ -234,11 +237,11 @@ class Cold:
         try:
             return thawed(name, self._objects.get(name))
         except ObjectMissing:
-            raise StillCold(conversation_id, f"there is no object {name}") from None
+            raise StillCold(conversation_id, f"its object {name} is missing") from None
         except ObjectsAway as error:
-            raise StillCold(conversation_id, str(error)) from error
+            raise StillCold(conversation_id, "the place of its object cannot be reached, or refuses") from error
         except Unreadable as error:
-            raise StillCold(conversation_id, f"the object {name} cannot be used: {error}") from None
+            raise StillCold(conversation_id, f"its object {name} cannot be used") from error
 
 
 _STATE = ["execution_status", "cold", "warm_until", "delivery_id", "imported_at"]

@@ -205,7 +205,7 @@ def test_a_count_of_all_events_needs_no_log(keeper, known, freeze, objects):
     assert objects.gets == gets
 
 
-def test_a_place_of_objects_that_is_away_is_503_and_named(keeper, known, freeze, objects):
+def test_a_place_of_objects_that_is_away_is_503_and_named_in_the_log_alone(keeper, known, freeze, objects, caplog):
     freeze()
     objects.is_away = True
     try:
@@ -217,7 +217,8 @@ def test_a_place_of_objects_that_is_away_is_503_and_named(keeper, known, freeze,
     assert response.headers["Retry-After"] == "1"
     detail = response.get_json()["detail"]
     assert f"{known['conversation']} are in the archive (ARCHIVE_URL)" in detail
-    assert detail.endswith("the place of the tests is away")
+    assert detail.endswith("the place of its object cannot be reached, or refuses")
+    assert "the place of the tests is away" in caplog.text
 
 
 def test_an_append_to_a_cold_conversation_appends_once(keeper, known, freeze):

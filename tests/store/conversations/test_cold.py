@@ -183,21 +183,22 @@ def test_threads_that_meet_a_cold_conversation_thaw_it_once(store, cold, objects
 def test_a_conversation_in_an_object_that_is_missing_damaged_or_away_is_unavailable(store, redis_url, cold, objects):
     [(name, content)] = objects.kept.items()
 
-    def refused(why: str, store=store):
+    def refused(why: str, cause: str = "None", store=store):
         with pytest.raises(StillCold, match=why) as refusal:
             log(store, cold)
         assert isinstance(refusal.value, UNAVAILABLE)
         assert cold in str(refusal.value)
+        assert cause in str(refusal.value.__cause__)
 
-    refused("ARCHIVE_URL is not set", archiving(redis_url, None))
+    refused("ARCHIVE_URL is not set", store=archiving(redis_url, None))
     objects.is_away = True
-    refused("the place of the tests is away")
+    refused("cannot be reached, or refuses$", "the place of the tests is away")
     objects.is_away = False
     objects.kept.clear()
-    refused(f"no object {name}")
+    refused(f"object {name} is missing$")
     for wrong in (b"", content[:-9], content.replace(b'"format": 1', b'"format": 2'), content[:60]):
         objects.kept[name] = wrong
-        refused(f"object {name} cannot be used")
+        refused(f"object {name} cannot be used$", "it is ")
 
     objects.kept[name] = content
     assert len(log(store, cold)) == 86
@@ -210,8 +211,9 @@ def test_an_object_of_another_conversation_is_refused(store, cold, objects):
     [mine, theirs] = sorted(objects.kept, key=lambda name: not name.startswith(cold))
     objects.kept[mine] = objects.kept[theirs]
 
-    with pytest.raises(StillCold, match="not the one that was kept under its name"):
+    with pytest.raises(StillCold, match="cannot be used") as refusal:
         log(store, cold)
+    assert "not the one that was kept under its name" in str(refusal.value.__cause__)
 
 
 def test_a_deletion_needs_no_object(store, cold, objects):
