@@ -77,7 +77,7 @@
 | {access}:ticket:SHA-256  | hash       | what a ticket stands for, and who has taken it    | 30 seconds           |
 | once:{CLIENT}:key:KEY    | hash       | the record of an Idempotency-Key; CLIENT and KEY  | a day; 8 KiB and     |
 |                          |            | are digests; see `idempotency.py`                 | 9 fields             |
-| rate:LIMIT               | string     | requests of a client in the window of a limit     | the window           |
+| rate:{LIMIT}             | string     | requests of a client in the window of a limit     | the window           |
 | once:{CLIENT}:live       | sorted set | KEY, score when its record expires, µs            | MAX_IDEMPOTENCY_KEYS |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a conversation lie in one
@@ -271,7 +271,7 @@ class KeysOfVersion0:
 
 def rate_key(name: str) -> str:
     """The counter of a window, which Flask-Limiter names by limit and client."""
-    return f"rate:{name}"
+    return f"rate:{{{name}}}"
 
 
 def followers_channel(process: str) -> str:

@@ -41,7 +41,8 @@ return reply
 
 #: A script joins the names of its keys from its root, so Redis cannot check them first. While their slot moves, some
 #: are on one node and some on another: the script would find those absent, or end after half of its writes. Keys that
-#: no node has are refused by both nodes while their slot moves, so the script ends before it has done anything.
+#: no node has are refused by both nodes while their slot moves, so the script ends before it has done anything. Every
+#: root has a hash tag, so that both lie in its slot.
 _IN_A_CLUSTER = """do
   local found = redis.pcall('EXISTS', KEYS[1] .. ':no', KEYS[1] .. ':nor')
   if type(found) == 'table' then return redis.error_reply('TRYAGAIN the slot moves to another node: ' .. found.err) end
