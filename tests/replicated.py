@@ -140,4 +140,4 @@ def knows_all(sentinel: Redis, number: int) -> bool:
     main = sentinel.sentinel_master("main")
     [replica] = sentinel.sentinel_slaves("main")
     is_linked = replica["master-link-status"] == "ok" and not (replica["is_sdown"] or replica["is_disconnected"])
-    return int(main["num-other-sentinels"]) == number - 1 and is_linked
+    return int(main["num-other-sentinels"]) == number - 1 and is_linked and int(replica["slave-priority"]) > 0

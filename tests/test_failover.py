@@ -97,8 +97,8 @@ def cannot_send(primary: Node) -> Callable[[], bool]:
 def fail_over(nodes: list[Node], watching: list[Redis], behind: Behind) -> None:
     """Kill the primary when its replica is behind; when that has been promoted, start the primary again as its replica.
 
-    nodes: primary and replica, which change their places. A machine that is busy with the copy of much data may fail
-    over once more.
+    nodes: primary and replica, which change their places. Until the one that starts again has copied the other's data,
+    the sentinels may not promote it: it has the old ones, and they know no better.
     """
     primary, replica = nodes
     is_behind = behind(primary)
@@ -108,18 +108,10 @@ def fail_over(nodes: list[Node], watching: list[Redis], behind: Behind) -> None:
     replica.thaw()
     for sentinel in watching:
         wait_until(lambda one=sentinel: promoted(one) == replica.port, "the promotion")
-    primary.start("--replicaof", "127.0.0.1", str(replica.port))
-    wait_until(lambda: is_settled(nodes, watching), "a primary, and a replica that confirms it")
-
-
-def is_settled(nodes: list[Node], watching: list[Redis]) -> bool:
-    """Whether all sentinels name one primary, and the other node confirms it; puts the primary first."""
-    [port] = {promoted(sentinel) for sentinel in watching}
-    nodes.sort(key=lambda node: node.port != port)
-    primary, replica = nodes
-    state = replica.redis.info("replication")
-    is_linked = state["master_port"] == port and state["master_link_status"] == "up"
-    return is_linked and primary.redis.wait(1, 500) == 1
+    primary.start("--replicaof", "127.0.0.1", str(replica.port), "--replica-priority", "0")
+    primary.wait_until_it_confirms(replica)
+    primary.redis.config_set("replica-priority", 100)
+    nodes.reverse()
 
 
 def promoted(sentinel: Redis) -> int:
