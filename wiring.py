@@ -28,7 +28,7 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
         most_followers=config.max_followers,
         secret_keys=config.secret_keys,
         most_idempotency_keys=config.max_idempotency_keys,
-        objects=archive_of(config, meter),
+        objects=_archive_of(config, meter),
         meter=meter,
         durability=Durability(fsync=config.durability == "fsync", replicas=config.replicas),
         limits=Limits(
@@ -53,7 +53,7 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
     )
 
 
-def archive_of(config: Config, meter: Meter) -> Objects | None:
+def _archive_of(config: Config, meter: Meter) -> Objects | None:
     """The place of cold conversations' objects; None where the settings name none. Raises ConfigError."""
     place = open_objects(config)
     return place and Metered(place, meter)

@@ -53,7 +53,7 @@ def _rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
     objects, identity = Objects(), corpus.conversation(Random(6))
     with servers.redis_server() as url, Redis.from_url(url) as redis:
         store = corpus.open_store(url)
-        store.cold._objects = objects  # the app reads a place from its settings
+        store.cold.objects = objects  # the app reads a place from its settings
         corpus.fill(url, identity, stored)
         warm = sum(by_part(redis, identity).values())
         began = time.perf_counter()

@@ -82,9 +82,8 @@ def _end(response: Response) -> Response:
         response.headers[REPLAYED] = "true"
         return response
     records, whose = current_store.idempotency, (_client(), request.headers[HEADER])
-    with suppress(
-        *UNAVAILABLE
-    ):  # it is sent again; else the lease ends by itself, and the next attempt finds what this one did
+    # An end that Redis does not take is sent again; else the lease ends, and the next attempt finds what this one did.
+    with suppress(*UNAVAILABLE):
         if response.status_code in _DID_NOTHING:
             records.forget(*whose, attempt)
         elif response.status_code >= 500:

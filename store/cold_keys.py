@@ -7,7 +7,7 @@
 | {cold}:turn:T  | string     | 1 while a supervisor has done the task T a moment ago   | 2, each ends by itself       |
 
 Fields of `conv:{ID}`: `cold` (name of the object that has its log; absent: Redis has it) and `warm_until` (µs before
-which it is not frozen again). `scripts/_freeze.lua` lists the keys that are moved; `scripts/__init__.py` guards every
+which it is not frozen again). `scripts/_freeze.lua` lists the keys that are moved; `scripts/texts.py` guards every
 script that names one. Of a cold conversation `text:N` stays, as a Zstandard frame: see `text.py`.
 """
 

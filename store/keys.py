@@ -13,7 +13,7 @@
 | conv:{ID}:peaks          | sorted set | member N, score greatest time in µs of the first  | one per 1,000 events |
 |                          |            | N * 1,000 + 1,000 events                          |                      |
 | conv:{ID}:pending        | hash       | id of an open action → JSON: scripts/_actions.lua | MAX_PENDING_ACTIONS  |
-| conv:{ID}:text:N         | string     | case-folded text of messages, see `store/log/text.py` | 16 MiB or so each    |
+| conv:{ID}:text:N         | string     | case-folded text of messages, see `log/text.py`   | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
 | conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |

@@ -57,7 +57,7 @@ from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
 from supervisor.upkeep import Upkeep
 from supervisor.warm import WarmPools
-from wiring import archive_of, open_store_of
+from wiring import open_store_of
 
 log = logging.getLogger("supervisor")
 
@@ -87,19 +87,18 @@ def main() -> int:
         if not config.redis_url:
             raise ConfigError("REDIS_URL is not set: a supervisor beside a server needs the server's Redis")
         folder = _folder(config)
-        objects = archive_of(config, meter := Meter())
+        store = open_store_of(config, meter := Meter())
     except ConfigError as error:
         say(str(error), "supervisor")
         return _WRONG
     text = LogLines("[%(process)d] [supervisor] %(message)s")
     log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    store = open_store_of(config, meter)
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)
         os.close(options.tallies)  # no sandbox inherits it
     spans, lease = _spans(), HostLease(store.sandboxes, folder.name, folder)
-    cold = ColdSweep(store, objects, config)
+    cold = ColdSweep(store, config)
     expiry = ExpiryDriver(store, Commands(store, http_client(config.agent_seconds), specs))
     threading.Thread(target=expiry.run, args=(stop,), name="expiry", daemon=True).start()
     try:

@@ -39,14 +39,13 @@ class ColdSweep:
     def __init__(
         self,
         store: Store,
-        objects: Objects | None,
         settings: ArchiveSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """objects: None where there is no archive. clock: seconds."""
+        """clock: seconds."""
         self._store = store
-        self._objects = objects
+        self._objects = store.cold.objects  #: None where there is no archive
         self._span = settings.archive_days * _DAY
         self._clock = clock
         self._backoff, self._not_before = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), 0.0

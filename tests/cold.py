@@ -3,8 +3,13 @@
 import threading
 from pathlib import Path
 
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
 from store import Bounds, Limits, Store, open_store
 from store.conversations.cold import ObjectMissing, ObjectsAway
+from tests.conftest import SECRET_KEY
 
 
 class Objects:
@@ -57,6 +62,13 @@ def archiving(url: str, objects, **bounds: int) -> Store:
     )
     store.data_version.ensure()  # a later server of the same Redis would take the data for old ones
     return store
+
+
+def archiving_client(url: str, objects) -> FlaskClient:
+    """A client of an app whose conversations may become cold."""
+    app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY))
+    app.extensions["store"].cold.objects = objects  # the app reads a place from its settings
+    return app.test_client()
 
 
 class Folder:

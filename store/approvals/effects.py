@@ -7,8 +7,9 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 | `open`       | object: `risk`, `harmless`, `time` (naive UTC text), `group` (llm_response_id) and |
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
-|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (see `approvals/digests.py`),    |
-|              | `size` (bytes of the event), and where it is traced `trace` (W3C traceparent)      |
+|              | (its id as canonical JSON), `tool` (as JSON text), `digest` (of                |
+|              | `approvals.digests`), `size` (bytes of the event), and where it is traced `trace`  |
+|              | (W3C traceparent)                                                                 |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |

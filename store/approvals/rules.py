@@ -1,4 +1,4 @@
-"""Approval rules in Redis, in a slot of their own: made, listed, used and revoked; `approvals/rules.py` matches them.
+"""Approval rules in Redis, in a slot of their own: made, listed, used and revoked. `approvals.rules` matches them.
 
 A use is counted before the decision, by a claim: a script sees that the rule is neither revoked nor expired, by Redis'
 clock, and has a use left. So an action that was appended after a revocation is never decided by that rule, and a rule

@@ -91,7 +91,7 @@ class Cold:
         self._scripts = scripts
         self._listing = listing
         self._most_bytes = bounds.archive_bytes
-        self._objects = objects
+        self.objects = objects
         self._start: Cursor | None = None
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         scripts.on_cold = lambda root: self.thaw(_id_of(root))
@@ -124,8 +124,8 @@ class Cold:
         large, has changed meanwhile, or does not exist. Raises ObjectsAway, or one of UNAVAILABLE.
         """
         root = ConversationKeys(conversation_id).root
-        plan = self._scripts.plan_freeze([root], []) if self._objects else None
-        if self._objects is None or plan is None:
+        plan = self._scripts.plan_freeze([root], []) if self.objects else None
+        if self.objects is None or plan is None:
             return False
         began, incarnation, revision, size, chunks, *parts = (word.decode() for word in plan)
         if self._is_too_large(conversation_id, int(size)):
@@ -145,7 +145,7 @@ class Cold:
         name = f"{conversation_id}-{uuid4().hex}"
         content = frozen(name, conversation_id, incarnation, revision, dumps)
         self._note(_LEFT, [name])
-        self._objects.put(name, content)
+        self.objects.put(name, content)
         args = [name, incarnation, revision, int(began) + _FREEZING, *frames]
         is_cold = bool(self._scripts.freeze_log([root], args))
         self._note(_LOOK if is_cold else 0, [name])
@@ -190,7 +190,7 @@ class Cold:
     def fault(self) -> str | None:
         """What is wrong with the settings, as a sentence. One round trip where no archive is set. Raises one of
         UNAVAILABLE."""
-        number = 0 if self._objects else self._redis.zcard(ColdKeys.objects)
+        number = 0 if self.objects else self._redis.zcard(ColdKeys.objects)
         if not number:
             return None
         return f"The events of up to {number} conversations are in an archive, and ARCHIVE_URL is not set."
@@ -232,10 +232,10 @@ class Cold:
 
     def _parts(self, conversation_id: ConversationId, name: str) -> list[tuple[str, bytes]]:
         """The parts of a log in an object, each with its DUMP. Raises StillCold."""
-        if self._objects is None:
+        if self.objects is None:
             raise StillCold(conversation_id, "ARCHIVE_URL is not set")
         try:
-            return thawed(name, self._objects.get(name))
+            return thawed(name, self.objects.get(name))
         except ObjectMissing:
             raise StillCold(conversation_id, f"its object {name} is missing") from None
         except ObjectsAway as error:

@@ -6,8 +6,8 @@ A record in `conv:{ID}:text:N` is
 
 with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches text
 alone, and never across two records. Only the last chunk grows, at its end: the bytes that a worker has cached stay
-true, and the worker fetches only the tail next time. Of a cold conversation a chunk is a
-Zstandard frame.
+true, and the worker fetches only the tail next time. Of a cold
+conversation a chunk is a Zstandard frame.
 """
 
 from collections import OrderedDict

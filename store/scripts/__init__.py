@@ -211,7 +211,7 @@ class Scripts:
 
     def __init__(self, redis: "Redis", durability: Durability = AS_REDIS) -> None:
         """durability: what is proven of the scripts that write. The client's connections send the proofs."""
-        #: brings back the log of a root's conversation; `open_store` sets it, whose steps are scripts too
+        #: brings back the log of a root's conversation; `Cold` sets it, whose own steps are scripts
         self.on_cold: Callable[[str], None]
         in_cluster = isinstance(redis, LazyCluster)
         for name, text in sources().items():

@@ -5,7 +5,7 @@ local function rests(status, cold, delivery)
   return status ~= 'running' and status ~= 'waiting_for_confirmation' and not cold and not delivery
 end
 
--- The keys of a log, as they follow the root: every script that names one is guarded, see `__init__.py`.
+-- The keys of a log, as they follow the root: every script that names one is guarded, see `texts.py`.
 local function moved_parts()
   local parts = {':log', ':seqs', ':ids', ':peaks'}
   for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do parts[#parts + 1] = ':at:' .. pair end

@@ -5,10 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from app import create_app
-from config import Config
-from tests.blueprints import SECRET_KEY
-from tests.cold import Objects
+from tests.cold import Objects, archiving_client
 from tests.conftest import action, event, message
 
 C = "/api/conversations/{id}"
@@ -52,9 +49,7 @@ def objects():
 
 @pytest.fixture(scope="module")
 def keeper(redis_url, objects):
-    app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
-    app.extensions["store"].cold._objects = objects
-    return app.test_client()
+    return archiving_client(redis_url, objects)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def clock():
 @pytest.fixture
 def sweep(store, place, settings, redis, clock):
     """Take a turn, as if the last one were long ago."""
-    sweeping = ColdSweep(store, place, settings, clock=clock)
+    sweeping = ColdSweep(store, settings, clock=clock)
 
     def swept() -> None:
         redis.delete("{cold}:turn:turn")
@@ -108,13 +108,13 @@ def test_a_turn_freezes_what_rests_and_says_how_many(redis, store, place, sweep,
 def test_what_has_not_rested_for_so_many_days_stays(redis, store, place, made, clock):
     ids = made()
 
-    ColdSweep(store, place, Config(archive_url="file:///tmp/unused", archive_days=1), clock=clock).sweep()
+    ColdSweep(store, Config(archive_url="file:///tmp/unused", archive_days=1), clock=clock).sweep()
 
     assert cold(redis, *ids) == [False]
 
 
 def test_one_supervisor_takes_a_turn_at_a_time(redis, store, place, settings, made, clock):
-    first, second = (ColdSweep(store, place, settings, clock=clock) for _ in range(2))
+    first, second = (ColdSweep(store, settings, clock=clock) for _ in range(2))
     first.sweep()
     ids = made()
 
@@ -283,8 +283,13 @@ def test_server_info_says_that_the_archive_of_cold_conversations_is_not_set(redi
     assert away.json["detail"].endswith("in the archive (ARCHIVE_URL): ARCHIVE_URL is not set")
 
 
-def test_without_an_archive_nothing_is_asked(clock, monkeypatch):
-    ColdSweep(None, None, Config(), clock=clock).sweep()
+def test_without_an_archive_nothing_is_asked(server, redis, clock):
+    sweeping = ColdSweep(archiving(server, None), Config(), clock=clock)
+    before = redis.info("stats")["total_commands_processed"]
+
+    sweeping.sweep()
+
+    assert redis.info("stats")["total_commands_processed"] == before + 1  # that question
 
 
 def test_without_days_nothing_is_frozen_and_what_is_cold_stays_readable(redis, store, place, sweep, made, clock):
@@ -293,7 +298,7 @@ def test_without_days_nothing_is_frozen_and_what_is_cold_stays_readable(redis, s
     [is_new] = made()
     redis.delete("{cold}:turn:turn")
 
-    ColdSweep(store, place, Config(archive_url="file:///tmp/unused"), clock=clock).sweep()
+    ColdSweep(store, Config(archive_url="file:///tmp/unused"), clock=clock).sweep()
 
     assert cold(redis, was, is_new) == [True, False]
     assert len(store.events.search(was)[0]) == 2
