@@ -34,7 +34,7 @@ test: .venv/dev ## run all tests
 test-fleet: export FAILOVERS ?= 50
 test-fleet: export WRITES ?= 10000
 test-fleet: .venv/dev ## fail over 50 times, with 10,000 writes each: FAILOVERS=… WRITES=…
-	$(BIN)/python -m pytest tests/test_failover.py tests/test_cluster_failover.py
+	$(BIN)/python -m pytest --timeout 0 tests/test_failover.py tests/test_cluster_failover.py
 
 test-interop: .venv/dev ## run the published OpenHands SDK and agent server against this one; INTEROP_LONG=1 runs longer
 	@tests/interop/run.sh

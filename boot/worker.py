@@ -5,11 +5,21 @@ gunicorn's master loads it, as it would load the one of gevent, when `gunicorn.c
 
 from typing import Any
 
-from gevent import socket  # type: ignore[import-untyped]
+from gevent import Timeout, socket  # type: ignore[import-untyped]
+from gevent.local import local  # type: ignore[import-untyped]
 from gunicorn.workers.ggevent import GeventWorker
 
 from boot.body import RequestBody
 from boot.draining import is_draining
+
+#: seconds in which a client must send the head of a connection's first request; for a later one it has `keepalive`
+_FIRST_HEAD_SECONDS = 20
+
+
+class _Served(local):
+    """What a connection's greenlet knows of it."""
+
+    is_new = True
 
 
 class Connection(socket.socket):
@@ -24,6 +34,15 @@ class Connection(socket.socket):
 
 class Worker(GeventWorker):
     """Serves the app, whose settings say how long it waits for clients."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._served = _Served()
+
+    def timeout_ctx(self) -> Timeout:
+        """The time for a request's head. A client that opens hundreds of connections at once is late with the first."""
+        is_new, self._served.is_new = self._served.is_new, False
+        return Timeout(_FIRST_HEAD_SECONDS if is_new else self.cfg.keepalive, False)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection until it ends."""

@@ -69,8 +69,9 @@ def log_of(client, conversation):
 
 
 @asynccontextmanager
-async def connected(url):
-    """A socket; a server whose store is too busy refuses the handshake, and the client retries."""
+async def following(url):
+    """A socket that got its first frame; a server whose store is too busy refuses the handshake, and the client
+    retries."""
     while True:
         try:
             connection = await connect(url, max_size=None, compression=None, open_timeout=60, ping_interval=None)
@@ -80,13 +81,13 @@ async def connected(url):
                 raise
             await asyncio.sleep(0.1)
     async with connection:
+        await asyncio.wait_for(connection.recv(), 60)
         yield connection
 
 
 async def _receive(address, conversation, count, opened):
     """The ids of the first events that a socket receives."""
-    async with connected(f"{address}/sockets/events/{conversation}") as connection:
-        await connection.recv()
+    async with following(f"{address}/sockets/events/{conversation}") as connection:
         opened.release()
         return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(count)]
 
@@ -107,15 +108,16 @@ def test_five_hundred_sockets_receive_every_event_once_and_in_order(server):
 
     async def receive_all():
         opened = asyncio.Semaphore(0)
-        received = [
-            asyncio.create_task(_receive(address, conversation, 400, opened))
-            for _ in range(100)
-            for conversation in conversations
-        ]
-        for _ in received:
-            await opened.acquire()
-        await asyncio.to_thread(append_all)
-        return await asyncio.gather(*received)
+        async with asyncio.TaskGroup() as group:
+            received = [
+                group.create_task(_receive(address, conversation, 400, opened))
+                for _ in range(100)
+                for conversation in conversations
+            ]
+            for _ in received:
+                await opened.acquire()
+            await asyncio.to_thread(append_all)
+        return [task.result() for task in received]
 
     received = asyncio.run(receive_all())
 
@@ -138,8 +140,7 @@ def test_a_client_that_connects_while_events_are_appended_at_full_speed_misses_a
     async def receive(delay):
         await asyncio.sleep(delay)
         url = f"{address}/sockets/events/{conversation}?resend_mode=all"
-        async with connected(url) as connection:
-            await connection.recv()
+        async with following(url) as connection:
             return [json.loads(await asyncio.wait_for(connection.recv(), 60))["id"] for _ in range(1500)]
 
     async def race():

@@ -60,6 +60,26 @@ def one_response(raw: bytes) -> tuple[int, str, dict]:
     return int(headers.split()[1]), headers.decode(), json.loads(body)
 
 
+def test_the_first_head_may_come_later_than_the_next_one(running_server):
+    # Given a server that closes a connection which is idle for a second
+    folder, _ = running_server
+    settings = {"WEB_CONCURRENCY": "1", "GUNICORN_CMD_ARGS": "--keep-alive 1"}
+    with (
+        fakeredis_server(folder) as (url, _),
+        agent_server(folder / "heads", REDIS_URL=url, **settings) as (client, _),
+        connected(client) as late,
+        connected(client) as idle,
+    ):
+        idle.sendall(head(path="/alive", method="GET"))
+
+        # When a client has sent nothing yet when the server closes a connection that has been idle for as long
+        received(idle)
+        late.sendall(head("Connection: close", path="/alive", method="GET"))
+
+        # Then it gets its response
+        assert received(late).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_body_that_does_not_arrive_gets_408_and_its_connection_is_closed(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 100"))
