@@ -7,7 +7,14 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.conftest import action
 from tests.console.prompts import choose, click_here, hold, known, pending, press, rest_on, steady
-from tests.servers import wait_until
+from tests.servers import supervised_server, wait_until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server on which nothing waits but what these tests make: the keys go through all that waits."""
+    with supervised_server(tmp_path_factory.mktemp("inbox")) as (client, _):
+        yield client
 
 
 @pytest.fixture
