@@ -72,7 +72,7 @@ def test_the_first_head_may_come_later_than_the_next_one(running_server):
     ):
         idle.sendall(head(path="/alive", method="GET"))
 
-        # When a client has sent nothing yet when the server closes a connection that has been idle for as long
+        # When another client sends its first head after the server has closed the idle connection
         received(idle)
         late.sendall(head("Connection: close", path="/alive", method="GET"))
 
