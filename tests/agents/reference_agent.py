@@ -15,6 +15,9 @@ from tests.servers import PROJECT, free_port, wait_until
 
 KEY = "a key"
 
+#: the kinds of what closes an action
+CLOSING = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
+
 
 class ReferenceAgent:
     """A process in a working directory of its own; its conversations survive it."""
@@ -101,7 +104,7 @@ class ReferenceAgent:
         calls = {event["tool_call_id"]: event["summary"] for event in events if event["kind"] == "ActionEvent"}
         results: dict[str, list[str]] = {command: [] for command in calls.values()}
         for event in events:
-            if event["kind"] in ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation"):
+            if event["kind"] in CLOSING:
                 results[calls[event["tool_call_id"]]].append(event["kind"])
         return results
 

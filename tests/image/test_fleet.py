@@ -67,6 +67,17 @@ def append(fleet, conversation_id: str) -> str:
     return event["id"]
 
 
+def test_a_sentinel_knows_the_replicas_before_the_primary_tells_of_them(fleet):
+    fleet("up", "--detach", "--no-build", "--no-deps", "sentinel1")
+    sentinel = fleet.container("sentinel1")
+
+    def known() -> list[str]:
+        said = sentinel.exec_run("redis-cli -p 26379 sentinel replicas main").output.decode()
+        return sorted(re.findall(r"^name\n(.+)$", said, re.M))
+
+    wait_until(lambda: known() == ["172.31.255.12:6379", "172.31.255.13:6379"], "both replicas")
+
+
 def test_a_fleet_goes_on_without_one_host_and_without_its_primary(fleet):
     fleet("up", "--detach", "--no-build")
     wait_until(lambda: is_ready(fleet), "the fleet")

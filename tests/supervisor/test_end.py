@@ -5,6 +5,7 @@ import psutil
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import SPECS
+from tests.v1.processes import supervisor_of
 
 #: seconds in which a supervisor must end after SIGTERM
 END_TIMEOUT = 10
@@ -20,9 +21,8 @@ def test_a_supervisor_that_drives_a_start_task_for_minutes_ends_on_sigterm(tmp_p
         api = Api(client)
         task = api.start_task(sandbox_spec_id="silent")  # its agent server never answers
         wait_until(lambda: api.task(task["id"])["status"] == "WAITING_FOR_SANDBOX", "a driver that waits")
-        children = psutil.Process(master.pid).children(recursive=True)
-        supervisor, *_ = [child for child in children if "--stand-by" in child.cmdline()]  # its forks begin as copies
 
+        supervisor = supervisor_of(master)
         supervisor.terminate()
         psutil.wait_procs([supervisor], END_TIMEOUT)
         assert not supervisor.is_running()

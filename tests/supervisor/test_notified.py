@@ -1,14 +1,11 @@
 """Notifications by the whole server with its supervisor: from the event to the webhook, and back by its link."""
 
-import os
-import signal
-
-import psutil
 import pytest
 
 from tests.conftest import action, event, status
 from tests.notifications import receiver
 from tests.servers import supervised_server, wait_until
+from tests.v1.processes import supervisor_of
 
 KEY = {"X-Session-API-Key": "an-admin-key-of-the-settings"}
 
@@ -80,9 +77,8 @@ def test_a_killed_supervisor_delays_notifications_and_loses_none(tmp_path, hook)
             events = [status("running"), event(), status("finished" if number % 2 else "error")]
             post(client, f"/api/v1/webhooks/events/{identity}", events)
             wait_until(lambda n=number: len(hook.received) > n, "a try")
-            children = psutil.Process(master.pid).children(recursive=True)
-            for child in [one for one in children if "supervisor" in one.cmdline()][: number % 2]:
-                os.kill(child.pid, signal.SIGKILL)
+            if number % 2:
+                supervisor_of(master).kill()
         wait_until(lambda: len(set(hook.ids)) == 4, "every notification")
 
     expected = ["conversation.error", "conversation.finished"] * 2
