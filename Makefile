@@ -22,14 +22,16 @@ run: export STOP_SANDBOXES ?= 1
 run: .venv/run ## start the server on http://127.0.0.1:8000
 	$(BIN)/gunicorn -c gunicorn.conf.py 'app:create_app()'
 
-SUITE := --ignore tests/test_contract.py --ignore tests/interop
+# The tests of the contract share one name, and xdist runs a name once.
+CONTRACT := tests/test_contract.py
+SUITE := --ignore $(CONTRACT) --ignore tests/interop
 
 # In CI a failed test runs once more, with nothing beside it, and is printed by name. Exit code 1: every test was run.
-AGAIN = { [ $$? = 1 ] && [ -n "$$CI" ] && $(BIN)/python -m pytest --last-failed -v --tb short $(SUITE); }
+AGAIN = { [ $$? = 1 ] && [ -n "$$CI" ] && $(BIN)/python -m pytest --last-failed -v --tb short $(1); }
 
 test: .venv/dev ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(SUITE) || $(AGAIN)
-	$(BIN)/python -m pytest tests/test_contract.py # its tests share one name, and xdist runs a name once
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(SUITE) || $(call AGAIN,$(SUITE))
+	$(BIN)/python -m pytest $(CONTRACT) || $(call AGAIN,$(CONTRACT))
 
 test-fleet: export FAILOVERS ?= 50
 test-fleet: export WRITES ?= 10000
