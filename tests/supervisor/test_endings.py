@@ -45,7 +45,8 @@ def test_a_crashed_sandbox_starts_again_after_a_backoff_with_a_new_number_and_a_
     assert "exit code 3" in fallen.detail
     assert "restart 1 of 3" in fallen.detail
 
-    reconciler.reconcile(fallen)
+    assert fallen.start_after > fallen.crashes[-1]
+    reconciler.reconcile(replace(fallen, seen_at=fallen.start_after - 1))
     assert runtime.count("start") == 0  # the backoff is not over
 
     again = restarted(sandboxes, reconciler, running)
