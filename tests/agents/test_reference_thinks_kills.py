@@ -171,10 +171,10 @@ def test_a_conversation_ends_whenever_the_agent_is_killed_and_does_nothing_twice
     agent.restart()
 
     log = agent.events(conversation)
-    # by call, not by command: after a kill between the finish and its observation the model finishes once more
-    calls_made = [event["tool_call_id"] for event in log if event["kind"] == "ActionEvent"]
-    results = [event["tool_call_id"] for event in log if event["kind"] in CLOSING]
-    assert sorted(results) == sorted(calls_made)
+    # By call, not by command: after a kill between the finish and its observation the model finishes once more.
+    opened = [event["tool_call_id"] for event in log if event["kind"] == "ActionEvent"]
+    closed = [event["tool_call_id"] for event in log if event["kind"] in CLOSING]
+    assert sorted(closed) == sorted(opened)
     written = effects.read_text().split()
     assert len(written) == len(set(written))
     assert len([event for event in log if event["kind"] == "MessageEvent" and event["source"] == "user"]) == 1

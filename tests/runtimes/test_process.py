@@ -404,7 +404,7 @@ def test_a_supervisor_that_dies_during_a_start_leaves_one_sandbox_at_most(tmp_pa
 BUSY = "kept = bytearray(b'x') * (64 << 20)\nprint(1, flush=True)\nwhile True: pass"
 ENDING_CHILD = """
 import subprocess, sys, time
-subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.5: pass"])
+subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.32: pass"])
 print(1)
 time.sleep(60)
 """
@@ -427,4 +427,4 @@ def test_the_processor_time_of_a_process_that_has_ended_counts(runtime):
     handle = runtime.start(python(ENDING_CHILD))
     wait_until(lambda: runtime.logs(handle, 1), "the end of the child")
 
-    assert runtime.usage("box").cpu_seconds >= 0.4  # of 0.5; the kernel counts in ticks
+    assert runtime.usage("box").cpu_seconds >= 0.3  # the kernel drops up to two ticks of the child's 0.32
