@@ -1,13 +1,16 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS builder
-COPY requirements.txt requirements-kubernetes.txt requirements-otel.txt requirements-s3.txt /
+COPY requirements.txt /
+COPY requirements /requirements
 RUN python3 -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt
-# EXTRA="kubernetes otel s3": the packages of requirements-kubernetes.txt, requirements-otel.txt and requirements-s3.txt too.
+# EXTRA="kubernetes otel s3": the packages of requirements/kubernetes.txt, requirements/otel.txt and requirements/s3.txt too.
 ARG EXTRA=
 RUN if [ -n "$EXTRA" ]; then /venv/bin/pip install --no-cache-dir --disable-pip-version-check -r /requirements.txt \
- $(printf ' -r /requirements-%s.txt' $EXTRA); fi
+ $(printf ' -r /requirements/%s.txt' $EXTRA); fi
+# Nothing is installed in a container, and pip would be a tenth of what the image adds to its base.
+RUN /venv/bin/python3 -m pip uninstall --yes --quiet --disable-pip-version-check pip
 WORKDIR /app
 # .dockerignore is the one list of the files that the image has.
 COPY . .
@@ -18,7 +21,7 @@ FROM ${PYTHON_IMAGE}
 # Without a REDIS_URL the server runs this redis-server, with its file under /data. /workspace is for the image as a sandbox.
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server \
- && rm -rf /var/lib/apt/lists/* \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
  && groupadd --gid 10001 agent \
  && useradd --uid 10001 --gid agent --no-create-home --home-dir /app agent \
  && install -d -o agent -g agent /data /workspace
@@ -43,6 +46,6 @@ EXPOSE 8000
 STOPSIGNAL SIGTERM
 # The start may load a long file first: boot/embedded.py waits 60 s for it. The probe ignores a proxy of the environment.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "-c", "\
-from urllib.request import ProxyHandler, build_opener; from config import Config; \
+from urllib.request import ProxyHandler, build_opener; from settings.config import Config; \
 build_opener(ProxyHandler({})).open(f'http://127.0.0.1:{Config.from_env().port}/ready', timeout=4)"]
 CMD ["gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"]

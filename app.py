@@ -1,4 +1,4 @@
-"""The composition root: settings → store → app → blueprints → errors. Nothing else is wired anywhere."""
+"""The composition root: settings → store → app → blueprints → errors."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,65 +7,52 @@ from urllib.parse import urlsplit
 
 from flask import Flask, request
 
-from access import SettingsKeys
+from agents.client import http_client
 from agents.commands import Commands
-from agents.expiry import ExpiryDriver
+from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
-from agents.link import http_client
-from approvals.links import Links
 from blueprints import current_store
 from blueprints.agent_verbs import agent_verbs
 from blueprints.api import Api
-from blueprints.app_conversations import app_conversations, app_events
-from blueprints.app_folders import app_folders
+from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approval_rules import approval_rules
-from blueprints.audit import register_audit
-from blueprints.audit_trail import audit
-from blueprints.console import Files, console
-from blueprints.conversation_list import conversation_list
+from blueprints.audit import audit
+from blueprints.console import Files, console, docs_page
+from blueprints.conversation_list import conversation_list, list_stream
 from blueprints.conversations import conversations
-from blueprints.decisions import decisions
-from blueprints.docs_page import docs_page
-from blueprints.downloads import downloads
 from blueprints.errors import register_errors
-from blueprints.events import events
-from blueprints.exports import exports
+from blueprints.events import app_events, events, stream
+from blueprints.exports import downloads, exports
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
-from blueprints.headers import register_headers
-from blueprints.inbox_stream import inbox_stream
+from blueprints.inbox import decisions, inbox_stream, pending_actions
 from blueprints.keys import keys
-from blueprints.list_stream import list_stream
-from blueprints.live_socket import sockets
-from blueprints.live_stream import stream
-from blueprints.log_context import register_logs
-from blueprints.messages import messages
+from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.notifications import notifications
 from blueprints.once import register_once
 from blueprints.operations import operations
 from blueprints.paths import lead_browsers, lead_from_slashes
-from blueprints.pending_actions import pending_actions
-from blueprints.pending_messages import pending_messages
-from blueprints.posture import Posture
-from blueprints.proxies import TrustedProxies
+from blueprints.posture import Posture, TrustedProxies, register_headers
 from blueprints.rates import register_rates
-from blueprints.sandbox_specs import specs
-from blueprints.sandboxes import sandboxes
-from blueprints.users import sandbox_settings, users
-from blueprints.web_client import web_client
+from blueprints.request_log import register_logs, register_request_log
+from blueprints.sandboxes import sandboxes, specs
+from blueprints.sockets import sockets
+from blueprints.users import sandbox_settings, users, web_client
 from blueprints.webhooks import webhooks
-from config import Config, ConfigError
+from core.access import SettingsKeys
+from core.approvals import Links
+from core.origins import authority, host_pattern, origin
+from core.wire import API_VERSION
 from notifications.desk import Desk
 from notifications.sending import open_sender
 from notifications.targets import targets_of
-from origins import authority, host_pattern, origin
-from settings import worker_processes
-from specs import Specs
+from settings import ConfigError, worker_processes
+from settings.config import Config
+from settings.specs import Specs
 from store.access.quotas import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import UNAVAILABLE
-from wire import API_VERSION
 from wiring import open_store_of
 
 BLUEPRINTS = (
@@ -125,7 +112,7 @@ def create_app(config: Config | None = None) -> Flask:
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
             "which then runs a store of its own, or set it."
         )
-    app = App(__name__, static_folder="assets", static_url_path="/docs/assets")
+    app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
     register_logs(app, config.log_level, as_json=config.log_format == "json")
     app.config.update(_settings(config))
     app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
@@ -158,7 +145,7 @@ def create_app(config: Config | None = None) -> Flask:
     # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
     asks_store = not settled and config.auth == "auto" and config.is_open
     register_guard(app, SettingsKeys(config.api_keys), is_open=config.is_open, asks_store=asks_store)
-    register_audit(app)
+    register_request_log(app)
     register_rates(app)
     register_once(app)
     app.before_request(_ensure_data_version)

@@ -6,6 +6,7 @@ made after the fork. The master ends the supervisor, then the store, after the l
 themselves when the master is killed.
 """
 
+import gc
 import importlib
 import json
 import logging
@@ -24,18 +25,17 @@ from gunicorn import systemd, util
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from boot.draining import drain_before_stopping
 from boot.embedded import EmbeddedStore
-from boot.headers import SECURITY_HEADERS
+from boot.http import SECURITY_HEADERS, drain_before_stopping
 from boot.keeper import Keeper
-from boot.masking import KeysMasked
-from boot.otel import hindrance, wants_traces
 from boot.posture import settle
-from boot.secret_key import make_secret_key
-from boot.tallies import of_this_server
-from config import Config, ConfigError
-from settings import worker_processes
-from specs import Specs, unsupported
+from settings import ConfigError, worker_processes
+from settings.config import Config
+from settings.data_dir import make_secret_key
+from settings.specs import Specs, unsupported
+from telemetry.logs import KeysMasked
+from telemetry.meter import of_this_server
+from telemetry.traces import hindrance, wants_traces
 
 try:
     _config = Config.from_env()
@@ -56,14 +56,14 @@ _tallies = of_this_server(workers)
 # Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
 worker_class = "boot.worker.Worker"
 worker_connections = _config.max_followers + 1000
-# Seconds after which a worker whose loop stands still is replaced.
+# Seconds after which a worker whose loop is blocked is replaced.
 timeout = 30
 graceful_timeout = _config.graceful_timeout
 # Longer than the idle time of usual balancers' probes, short enough to free sockets.
 keepalive = 5
 loglevel = _config.log_level
 if _config.log_format == "json":
-    logger_class = "boot.json_logger.JsonLogger"
+    logger_class = "telemetry.json_logger.JsonLogger"
 # The most that gunicorn allows: a hundred ids in a query need 4.7 kB.
 limit_request_line = 8190
 # A second way to control the server that nobody asked for.
@@ -86,9 +86,14 @@ def pre_fork(server: Any, worker: Any) -> None:
         server.log.warning("A worker more than twice those of WEB_CONCURRENCY begins: /metrics does not count it.")
 
 
+def post_fork(server: Any, worker: Any) -> None:
+    """In a worker that begins: what it loads stays, and to look through it again and again takes a fifth of a start."""
+    gc.disable()
+
+
 def child_exit(server: Any, worker: Any) -> None:
     """In the master: take that memory back from a worker that has ended, in whatever way."""
-    if (slot := getattr(worker, "slot", None)) is not None:  # a release before this one gave its workers none
+    if (slot := getattr(worker, "slot", None)) is not None:
         _tallies.free(slot)
 
 
@@ -99,7 +104,7 @@ def post_worker_init(worker: Any) -> None:
         worker.wsgi.extensions["meter"].share(_tallies, worker.slot)
     if _is_traced:
         try:
-            worker.tracing = importlib.import_module("tracing").Tracing(worker.wsgi)
+            worker.tracing = importlib.import_module("blueprints.tracing").Tracing(worker.wsgi)
         except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
             worker.log.warning("OTEL_… asks for traces, and nothing is traced: %s", error)
     stop = threading.Event()
@@ -108,10 +113,14 @@ def post_worker_init(worker: Any) -> None:
         while worker.alive:
             time.sleep(0.2)
         stop.set()
-        worker.wsgi.extensions["store"].followers.stop()
+        worker.wsgi.extensions["store"].streams.events.stop()
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
     threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()
+    # The app lives as long as its worker: a collection that looks through all of it would hold up every request.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def worker_exit(server: Any, worker: Any) -> None:
@@ -123,11 +132,12 @@ def worker_exit(server: Any, worker: Any) -> None:
 def on_starting(server: Any) -> None:
     """In the master, before anything listens."""
     global _keeper
+    _require_addresses(server)
     if not _config.secret_key:
         _make_secret_key()
     if not _config.redis_url:
         _start_store(server)
-    if subprocess.run([sys.executable, "-m", "migrate"], cwd=Path(__file__).parent).returncode:
+    if subprocess.run([sys.executable, "-m", "admin", "migrate"], cwd=Path(__file__).parent).returncode:
         sys.exit(1)
     _settle_posture(server)
     if reason := unsupported("process"):
@@ -143,6 +153,22 @@ def when_ready(server: Any) -> None:
     drain_before_stopping(server, _config.drain_seconds)
 
 
+def _require_addresses(server: Any) -> None:
+    """Refuse to start where another program has an address, before there is a store or a supervisor to end again."""
+    if "GUNICORN_FD" in os.environ or systemd.listen_fds(unset_environment=False):
+        return  # the sockets are handed over
+    for address in server.cfg.address:
+        if not isinstance(address, tuple):
+            continue
+        with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                place = f"{address[0]}:{address[1]}"
+                sys.exit(f"agent-server: cannot listen on {place} (HOST, PORT): {error.strerror}. Choose another PORT")
+
+
 def _make_secret_key() -> None:
     try:
         make_secret_key(_config.data_dir)
@@ -153,7 +179,7 @@ def _make_secret_key() -> None:
 def _start_store(server: Any) -> None:
     global _embedded
     try:
-        _embedded = EmbeddedStore(_config.data_dir)
+        _embedded = EmbeddedStore(_config.data_dir, _config.max_store_bytes)
     except RuntimeError as error:
         sys.exit(f"agent-server: {error}")
     os.environ["REDIS_URL"] = _embedded.url
@@ -186,7 +212,7 @@ def _settle_posture(server: Any) -> None:
 
 def _store_has_keys() -> bool | None:
     """Whether the store holds keys that admins made; None while it does not answer."""
-    words = [sys.executable, "-m", "keys", "list"]
+    words = [sys.executable, "-m", "admin", "keys", "list"]
     listed = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return None if listed.returncode else bool(listed.stdout)
 

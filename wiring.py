@@ -6,17 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from boot.embedded import EmbeddedStore, running_url
-from config import Config
-from meter import Meter
-from objects import open_objects
-from objects.metered import Metered
-from store import Bounds, Durability, Limits, Objects, Store, open_store
+from settings.config import Config
+from store import Objects, Store, open_store
+from store.objects import Metered, open_objects
+from telemetry.meter import Meter
 
 
 def open_store_of(config: Config, meter: Meter | None = None) -> Store:
     """The store that the settings name, which tells a meter of what it does. Connects when first asked.
 
-    Raises ConfigError for an archive that cannot be used.
+    Raises ConfigError for cold storage that cannot be used.
     """
     meter = meter or Meter()
     return open_store(
@@ -28,32 +27,15 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
         most_followers=config.max_followers,
         secret_keys=config.secret_keys,
         most_idempotency_keys=config.max_idempotency_keys,
-        objects=_archive_of(config, meter),
+        objects=_cold_objects(config, meter),
         meter=meter,
-        durability=Durability(fsync=config.durability == "fsync", replicas=config.replicas),
-        limits=Limits(
-            most=config.max_sandboxes,
-            pause_idlest=config.sandbox_overflow == "pause",
-            host_seconds=config.host_seconds,
-            start_seconds=config.sandbox_start_seconds,
-            most_stopped=config.max_stopped,
-            keep_failed_days=config.keep_failed_days,
-            start_task_days=config.start_task_days,
-            most_conversations=config.max_conversations_per_sandbox,
-            most_starts=config.max_starts,
-        ),
-        bounds=Bounds(
-            pending_actions=config.max_pending_actions,
-            event_kinds=config.max_event_kinds,
-            reason_bytes=config.max_reason_bytes,
-            confirmation_seconds=config.confirmation_seconds,
-            audit_days=config.audit_days,
-            archive_bytes=config.archive_max_bytes,
-        ),
+        durability=config.write_durability,
+        limits=config.limits,
+        bounds=config.bounds,
     )
 
 
-def _archive_of(config: Config, meter: Meter) -> Objects | None:
+def _cold_objects(config: Config, meter: Meter) -> Objects | None:
     """The place of cold conversations' objects; None where the settings name none. Raises ConfigError."""
     place = open_objects(config)
     return place and Metered(place, meter)
@@ -71,7 +53,7 @@ def store_here() -> Iterator[Store]:
     elif url := running_url(Path(config.data_dir)):
         yield open_store_of(replace(config, redis_url=url))
     else:
-        embedded = EmbeddedStore(config.data_dir)
+        embedded = EmbeddedStore(config.data_dir, config.max_store_bytes)
         try:
             yield open_store_of(replace(config, redis_url=embedded.url))
         finally:

@@ -1,1 +1,1 @@
-"""The link to agents: sends clients' commands to the agent servers in sandboxes. `reference/` is one itself."""
+"""Calls of the agent servers in sandboxes: `client` makes them; the other modules say which ones, and when."""

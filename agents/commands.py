@@ -1,42 +1,51 @@
 """Commands of clients to agents: the log takes a detached conversation's, the agent server takes a sandboxed one's.
 
-Redis takes a decision first, then it is delivered. A run or a message makes an agent server approve its pending
-actions, so neither is sent before the agent has received every decision about its earlier actions.
+Redis takes a decision first, then the courier delivers it. An agent receives one delivery at a time, under a lease; a
+supervisor retries what gets no response. A run or a message makes an agent server approve its pending actions, so
+neither is sent before the agent has received every decision about its earlier actions.
 
 A command that needs the agent wakes a paused sandbox and waits for it. A decision asks for the same and waits for
 nothing. A pause, an interrupt and a deletion wake nothing. A run or a message starts a conversation again that its
 agent server has forgotten, such as one that keeps its conversations in memory alone.
+
+Redis has a change of title or tags first, and what is due at the agent beside it. An agent that does not run is not
+woken for a title: it gets the labels when its sandbox runs again, or with the next change. Until then its own reports
+of tags count for nothing.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import httpx
 
-from agents.courier import RETRY_SECONDS, Courier
-from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from agents.reach import WAKING, NotReachable, require_none_waits, wake, woken_agent
-from agents.requests import restart_request
-from agents.runs import start_run
-from specs import Specs
+from agents.client import AgentRefused, AgentServer, AgentUnreachable, start_run
+from agents.starts import restart_request
+from agents.waking import WAKING, NotReachable, agent_server, ask_to_wake, require_none_waits, wake, woken_agent
+from core.wire import ConversationId, acts_unasked
+from settings.specs import Specs
 from store import Store
 from store.approvals.audit import SERVER, Actor, ActorKind
-from store.approvals.claims import message_claim, policy_claim
-from store.approvals.confirmations import SUPERSEDED
-from store.approvals.decisions import Decision
+from store.approvals.decisions import SUPERSEDED, Decision
 from store.approvals.deliveries import Claim, Delivery
-from store.errors import ConversationNotFound
+from store.approvals.effects import message_claim, policy_claim
+from store.errors import UNAVAILABLE, ActsUnasked, ConversationNotFound, TooManySandboxes
 from store.link import attempts
-from store.sandboxes.sandbox_record import SandboxId
-from wire import ConversationId
+from store.sandboxes.sandboxes import SandboxId
+
+
+def _unchecked() -> None:
+    """The default check: none."""
 
 
 class Commands:
     """Each method raises ConversationNotFound and, of a conversation with a sandbox, NotReachable, AgentUnreachable
     and AgentRefused; one that wakes a sandbox also TooManySandboxes. A message or a run that would decide what waits
-    raises NeedsApproval where the one who commands may not."""
+    raises NeedsApproval where the caller may not decide."""
 
     def __init__(self, store: Store, client: httpx.Client, specs: Specs, *, wake_seconds: float = 0) -> None:
         """wake_seconds: how long a command waits for a sandbox that is paused or starting; 0: it wakes none."""
@@ -48,7 +57,7 @@ class Commands:
         self.courier = Courier(store, client)
 
     def of(self, actor: Actor) -> "Commands":
-        """The commands of one who asks, whom the audit names."""
+        """These commands in the name of an actor, who is named in the audit."""
         theirs = copy.copy(self)
         theirs._actor = actor
         return theirs
@@ -74,12 +83,22 @@ class Commands:
         else:
             self._send(conversation_id, sandbox_id, content, run)
 
-    def send_to_agent(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
-        """As `send`; of a detached conversation it raises ConversationNotFound."""
+    def send_to_agent(
+        self,
+        conversation_id: ConversationId,
+        *,
+        content: list[dict[str, Any]],
+        run: bool,
+        check: Callable[[], None] = _unchecked,
+    ) -> None:
+        """As `send`; of a detached conversation it raises ConversationNotFound.
+
+        check: called directly before the agent server is; what it raises keeps the message back.
+        """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             raise ConversationNotFound
-        self._send(conversation_id, sandbox_id, content, run)
+        self._send(conversation_id, sandbox_id, content, run, check)
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
         """Accept or reject the pending actions; True only for the decision that took effect.
@@ -88,7 +107,9 @@ class Commands:
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
-            return self.store.confirmations.decide(conversation_id, accept=accept, reason=reason, actor=self._actor)
+            return self.store.approvals.confirmations.decide(
+                conversation_id, accept=accept, reason=reason, actor=self._actor
+            )
         verb = "approve" if accept else "reject"
         return self.courier.decide(conversation_id, sandbox_id, verb, reason=reason, actor=self._actor)
 
@@ -99,16 +120,16 @@ class Commands:
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
-            self.store.confirmations.decide_each(conversation_id, decisions, self._actor)
+            self.store.approvals.confirmations.decide_each(conversation_id, decisions, self._actor)
             return
-        words = self.store.confirmations.words(conversation_id, decisions)
+        words = self.store.approvals.confirmations.encode_decisions(conversation_id, decisions)
         self.courier.decide(conversation_id, sandbox_id, "each", decisions=words, actor=self._actor)
 
     def expire(self, conversation_id: ConversationId) -> None:
         """Reject the pending actions whose deadline has passed by Redis' clock; of others nothing changes."""
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
-            self.store.confirmations.expire(conversation_id)
+            self.store.approvals.confirmations.expire(conversation_id)
         else:
             self.courier.expire(conversation_id, sandbox_id)
 
@@ -123,11 +144,14 @@ class Commands:
             self.agent_in(SandboxId(sandbox_id)).post(conversation_id, verb, {}, repeatable=True)
 
     def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
-        """Set the policy that holds back the actions from now on."""
+        """Set the policy that holds back the actions from now on. Raises ActsUnasked."""
+        agent_info = self.store.conversations.get(conversation_id).get("agent")
+        if policy["kind"] != "NeverConfirm" and acts_unasked(agent_info):
+            raise ActsUnasked
         if agent := self.awake_agent_of(conversation_id):
-            self.store.echoes.expect(conversation_id, [policy_claim(policy)])
+            self.store.sandboxes.echoes.expect(conversation_id, [policy_claim(policy)])
             agent.post(conversation_id, "confirmation_policy", {"policy": policy}, repeatable=True)
-        self.store.confirmations.set_policy(conversation_id, policy)
+        self.store.approvals.confirmations.set_policy(conversation_id, policy)
 
     def set_security_analyzer(self, conversation_id: ConversationId, security_analyzer: dict[str, Any] | None) -> None:
         """Set the analyzer that rates the risk of the agent's actions."""
@@ -146,25 +170,40 @@ class Commands:
         """Remove a conversation from the store alone."""
         self.store.conversations.delete(conversation_id, self._actor)
 
-    def _send(self, conversation_id: ConversationId, sandbox_id: str, content: list[dict[str, Any]], run: bool) -> None:
+    def _send(
+        self,
+        conversation_id: ConversationId,
+        sandbox_id: str,
+        content: list[dict[str, Any]],
+        run: bool,
+        check: Callable[[], None] = _unchecked,
+    ) -> None:
         attempts.refuse_later()
         echo, may_be_sent = message_claim(content), False
         agent, claim, delivery = self._overtake(
             conversation_id, sandbox_id, "overtake", "message", reason=SUPERSEDED, echo=echo
         )
         again_in = RETRY_SECONDS if claim.is_of(delivery) else None
+
+        def send() -> None:
+            nonlocal may_be_sent
+            may_be_sent = False
+            check()
+            may_be_sent = True
+            agent.send(conversation_id, content, run)
+
         try:
             if delivery:
                 self.courier.catch_up(claim, delivery)
-            again_in, may_be_sent = None, True
-            self._or_again(agent, claim, partial(agent.send, conversation_id, content, run))
+            again_in = None
+            self._or_again(agent, claim, send)
         except AgentRefused:
             may_be_sent = False
             raise
         finally:
-            self.store.deliveries.close(claim, again_in=again_in)
+            self.store.approvals.deliveries.close(claim, again_in=again_in)
             if not may_be_sent:
-                self.store.echoes.forget(conversation_id, echo, claim.token)
+                self.store.sandboxes.echoes.forget(conversation_id, echo, claim.token)
 
     def _run(self, conversation_id: ConversationId, sandbox_id: str) -> None:
         attempts.refuse_later()
@@ -178,10 +217,10 @@ class Commands:
             ):  # else the agent runs by an earlier acceptance
                 self._or_again(agent, claim, partial(start_run, agent, conversation_id))
         finally:
-            self.store.deliveries.close(claim)
+            self.store.approvals.deliveries.close(claim)
 
     def _or_again(self, agent: AgentServer, claim: Claim, command: Callable[[], None]) -> None:
-        """Send a command. Where the agent server has forgotten the conversation, start it again there first."""
+        """Send a command; if the agent server has forgotten the conversation, start it there again first."""
         try:
             command()
         except AgentRefused as refusal:
@@ -197,22 +236,197 @@ class Commands:
         self, conversation_id: ConversationId, sandbox_id: str, verb: str, kind: ActorKind, **decision: Any
     ) -> tuple[AgentServer, Claim, Delivery | None]:
         """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
-        claim = self.store.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
+        claim = self.store.approvals.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
         if claim.status in WAKING and self._wake_seconds:  # others may be delivered to meanwhile
-            self.store.deliveries.close(claim)
+            self.store.approvals.deliveries.close(claim)
             wake(self.store, SandboxId(sandbox_id), self._wake_seconds)
-            claim = self.store.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
+            claim = self.store.approvals.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
         try:
             agent = self.courier.agent(claim)
         except (NotReachable, AgentUnreachable):
-            self.store.deliveries.close(claim)
+            self.store.approvals.deliveries.close(claim)
             raise
         attempts.note_reach()
-        _, delivery = self.store.deliveries.decide(claim, verb, actor=self._actor.by(kind), **decision)
+        _, delivery = self.store.approvals.deliveries.decide(claim, verb, actor=self._actor.by(kind), **decision)
         if delivery is None and not self._actor.may_decide:
             try:
                 require_none_waits(agent, conversation_id)
             except BaseException:
-                self.store.deliveries.close(claim)
+                self.store.approvals.deliveries.close(claim)
                 raise
         return agent, claim, delivery
+
+
+#: seconds that a lease is longer than the calls which it covers
+_LEASE_MARGIN = 5.0
+
+#: seconds to wait for an agent that has another delivery in hand, and between two polls of its lease
+_LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
+
+#: seconds until a delivery that got no response is retried, and until the effect of an acceptance is checked
+RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
+
+
+class Courier:
+    """Delivers decisions to agents."""
+
+    def __init__(self, store: Store, client: httpx.Client) -> None:
+        """client: for the agent servers."""
+        self._store = store
+        self._client = client
+        #: length of a delivery's lease: a call, whose tries have one deadline, and a margin
+        self.lease_seconds = (client.timeout.read or 0) + _LEASE_MARGIN
+
+    def decide(self, conversation_id: ConversationId, sandbox_id: str, verb: str, **decision: Any) -> bool:
+        """Whether the decision took effect. What it decided is delivered, unless single actions still wait."""
+        claim = self._store.approvals.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        attempts.note_reach()
+        won, delivery = self._store.approvals.deliveries.decide(claim, verb, **decision)
+        if delivery is None or not claim.is_of(delivery):
+            self._store.approvals.deliveries.close(claim)
+            if not won:
+                attempts.refuse_later()  # an earlier attempt may have decided, and its delivery may be settled by now
+            return won
+        if attempts.is_later():  # an earlier attempt may have delivered: a supervisor asks the agent before it repeats
+            self._store.approvals.deliveries.close(claim, again_in=ACCEPTED_SECONDS)
+            return won
+        if claim.status == "PAUSED":
+            self.ask_to_wake(claim)
+        self.deliver(claim, delivery)
+        return won
+
+    def expire(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        """Reject what has expired. A supervisor delivers it: a hung agent delays no other conversation's expiry."""
+        claim = self._store.approvals.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
+        _, delivery = self._store.approvals.deliveries.decide(claim, "expire", actor=SERVER)
+        self._store.approvals.deliveries.close(claim, again_in=0 if claim.is_of(delivery) else None)
+
+    def ask_to_wake(self, claim: Claim) -> None:
+        """Ask for the resume of a delivery's sandbox, which is paused. The next try repeats a refused one."""
+        with suppress(NotReachable, TooManySandboxes):
+            ask_to_wake(self._store, SandboxId(claim.sandbox_id))
+
+    def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send a decision again unless the agent has received it; True if the delivery is settled now.
+
+        An agent that no longer waits has received the decision. So has an agent that waits about a later action, and
+        it would apply this decision to that action. Our own state is read first: a busy agent may respond slowly.
+        """
+        if delivery.awaited:
+            agent = self.agent(claim)
+            waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
+            self._renew(claim)
+            if waits and self._is_about(delivery, claim.conversation_id, agent.latest_action(claim.conversation_id)):
+                return self._send_decision(claim, delivery)
+        self._store.approvals.deliveries.settle(claim.conversation_id, delivery)
+        return True
+
+    def _is_about(self, delivery: Delivery, conversation_id: ConversationId, latest: str | None) -> bool:
+        """Whether an agent that waits, and that proposed this action last, waits for the actions of a delivery.
+
+        It may have ended its latest action by itself. Then our log has that action, nothing is open there, and no later
+        decision has taken the place of this one, which is read last.
+        """
+        if latest is None or latest in delivery.actions:
+            return latest is not None
+        if self._store.events.unknown(conversation_id, [latest]) or self._store.approvals.confirmations.open_ids(
+            conversation_id
+        ):
+            return False
+        outstanding = self._store.approvals.deliveries.get(conversation_id)
+        return outstanding is not None and outstanding.id == delivery.id
+
+    def deliver(self, claim: Claim, delivery: Delivery) -> None:
+        """Send the agent the decision just taken. After any failure the delivery is due again."""
+        again_in: float | None = RETRY_SECONDS
+        with suppress(NotReachable, AgentUnreachable, AgentRefused, *UNAVAILABLE):
+            self._await_lease(claim)
+            again_in = None if self._send_decision(claim, delivery) else ACCEPTED_SECONDS
+        with suppress(*UNAVAILABLE):  # it is due when its lease ends
+            self._store.approvals.deliveries.close(claim, again_in=again_in)
+
+    def catch_up(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send the agent the outstanding decision before another command; True if the delivery is settled now."""
+        if claim.is_of(delivery):
+            self._await_lease(claim)
+            return self._send_decision(claim, delivery)
+        if not claim.has_lease:
+            self._await_lease(claim)
+            known = self._store.approvals.deliveries.get(claim.conversation_id)
+            if known is None:
+                return True
+            delivery = known
+        return self.redeliver(claim, delivery)
+
+    def _send_decision(self, claim: Claim, delivery: Delivery) -> bool:
+        """Send the agent a decision; True if the delivery is settled now.
+
+        An agent server reports that it waits a moment before its run has ended, and drops an acceptance that it
+        receives in between. So an acceptance stays due until the agent has left `waiting_for_confirmation`.
+        """
+        if time.monotonic() - claim.asked_at > _LEASE_MARGIN:  # this process was suspended, or the agent was slow
+            self._renew(claim)
+        self.agent(claim).decide(claim.conversation_id, delivery.accept, delivery.reason, delivery.decisions)
+        if not delivery.accept:
+            self._store.approvals.deliveries.settle(claim.conversation_id, delivery)
+        return not delivery.accept
+
+    def agent(self, claim: Claim) -> AgentServer:
+        """Raises NotReachable, AgentUnreachable."""
+        if claim.status == "RUNNING":
+            return agent_server(
+                self._client, claim.agent_url, partial(self._store.approvals.deliveries.session_api_key, claim)
+            )
+        return woken_agent(self._store, self._client, SandboxId(claim.sandbox_id))
+
+    def _renew(self, claim: Claim) -> None:
+        """Raises AgentUnreachable if the lease has ended: another driver may have sent the decision."""
+        if not self._store.approvals.deliveries.renew(claim):
+            raise AgentUnreachable("The lease of the delivery ended before the agent server was called")
+
+    def _await_lease(self, claim: Claim) -> None:
+        """Wait at most _LEASE_TIMEOUT for the agent's other delivery to end. Raises NotReachable, AgentUnreachable."""
+        self.agent(claim)
+        deadline = time.monotonic() + _LEASE_TIMEOUT
+        while not claim.has_lease:
+            if time.monotonic() > deadline:
+                raise AgentUnreachable("The agent server has not responded to an earlier decision yet")
+            time.sleep(_LEASE_POLL)
+            claim = self._store.approvals.deliveries.reopen(claim)
+
+
+log = logging.getLogger(__name__)
+
+
+def relabel(
+    commands: Commands, conversation_id: ConversationId, app: Mapping[str, Any] | None = None, **labels: Any
+) -> None:
+    """Set labels (title, tags) or confirmation_seconds of a conversation, or members that only app conversations have;
+    tell its agent the labels.
+
+    The change is stored even if the agent cannot be reached. Raises ConversationNotFound; given app, also of a detached
+    conversation.
+    """
+    store = commands.store
+    if app is None:
+        is_due = store.conversations.update(conversation_id, **labels)
+    else:
+        is_due = store.conversations.in_sandboxes.update(conversation_id, app=app, **labels)
+    if is_due:
+        with suppress(ConversationNotFound, NotReachable, AgentUnreachable):
+            state = store.conversations.get(conversation_id)
+            tell(store, commands.agent_in(SandboxId(state["sandbox_id"])), state)
+
+
+def tell(store: Store, agent: AgentServer, state: Mapping[str, Any]) -> None:
+    """Tell an agent the title and tags that are due. They stay due where it refuses them. Raises AgentUnreachable."""
+    if (due := state.get("labels_due")) is None:
+        return
+    identity = ConversationId(state["id"])
+    title = (state["title"] or "").strip()
+    try:
+        agent.label(identity, {"tags": state["tags"]} | ({"title": title} if title else {}))
+    except AgentRefused as refusal:
+        log.warning("conversation %s: its agent does not take its title and tags: %s", identity, refusal)
+    else:
+        store.conversations.settle_labels(identity, due)

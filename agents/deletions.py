@@ -1,16 +1,16 @@
-"""Deletions of conversations: the agent is told, the store forgets, and a sandbox that is empty then goes too."""
+"""Deletes a conversation at its agent server and in the store, then its sandbox if that is empty."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands
-from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import NotReachable
+from agents.waking import NotReachable
+from core.wire import ConversationId
 from store import Store
 from store.errors import ConversationNotFound, SandboxNotFound, SandboxRefuses
-from store.sandboxes.sandbox_record import SandboxId
-from wire import ConversationId
+from store.sandboxes.sandboxes import SandboxId
 
 
 def delete(commands: Commands, conversation_id: ConversationId) -> None:
@@ -50,8 +50,8 @@ def _tell_agent(commands: Commands, conversation_id: ConversationId, sandbox_id:
 
 def _leave(store: Store, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
     """Drop what waits for a conversation that is gone, and its sandbox if that has no other."""
-    store.queued_messages.drop(conversation_id)
-    if not store.app_conversations.in_sandbox(sandbox_id):
+    store.conversations.queued_messages.drop(conversation_id)
+    if not store.conversations.in_sandboxes.in_sandbox(sandbox_id):
         with suppress(SandboxNotFound, SandboxRefuses):
             store.sandboxes.ask(sandbox_id, "delete")
 
@@ -66,7 +66,7 @@ def delete_with_children(commands: Commands, conversation_id: ConversationId) ->
     parent = store.conversations.get(conversation_id)
     if "sandbox_id" not in parent:
         raise ConversationNotFound
-    for each in (*store.app_conversations.children(conversation_id), parent):
+    for each in (*store.conversations.in_sandboxes.children(conversation_id), parent):
         if start_id := each["app"].get("start_id"):
             store.start_tasks.forget(start_id)
         with suppress(ConversationNotFound):  # another request was faster

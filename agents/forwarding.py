@@ -1,26 +1,37 @@
-"""Calls of clients that the agent server of a sandbox serves: which sandbox, and the exchange, streamed both ways.
+"""Calls of clients that the agent server of a sandbox serves: which sandbox, what crosses, and the exchange itself.
 
-Guarantee: this process never holds more of a body than a few pieces of it, because each side is read only as fast as
+Guarantee: this process holds only a few pieces of a body at a time, because each side is read only as fast as
 the other one takes. A call lasts for as long as bytes move; it ends after so many seconds of silence, when its client
 hangs up, and when the agent server does.
+
+Guarantee: only the paths, queries and headers that are named here cross. So no key, no cookie, no header of a proxy and
+no hop-by-hop header reaches a sandbox, and nothing that an agent server sends gives a browser a cookie, a permission or
+a page on this server's origin.
+
+A client may name any absolute folder as the `working_dir` of a conversation, such as one of its own host. The sandbox
+has another one for it (`Folder`), so a path in the folder that was asked for means the same place in the sandbox's.
 """
 
+import json
+import posixpath
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 import httpx
 
-from agents.crossing import head_of, headers_of, query_of
-from agents.link import AgentUnreachable
-from agents.reach import wake
-from agents.transport import Transport, pulse
+from agents.client import AgentUnreachable, Transport, pulse
+from agents.waking import wake
+from core.refused import Kind, Refused
+from core.wire import ConversationId, InvalidJson, one_line, parse_json
 from store import Store
+from store.conversations.app_conversations import app_filter
 from store.errors import UNAVAILABLE, KeyUnreadable
-from store.link import traces
-from store.sandboxes.sandbox_record import SandboxId
-from wire import ConversationId, one_line
+from store.sandboxes.sandboxes import SandboxId
+from telemetry import traces
 
 #: seconds in which a byte must come or go: a command may run for that long and say nothing. The SDK waits as long
 SILENCE = 600.0
@@ -35,28 +46,38 @@ _MOST = 100
 _USE = 10.0
 
 
-class Detached(Exception):
+class Detached(Refused):
     """A call needs the agent server of a conversation that has no sandbox."""
 
-    def __init__(self) -> None:
-        super().__init__("The conversation has no sandbox: only one that was started with an agent can do this")
+    kind = Kind.CONFLICT
+    words = "The conversation has no sandbox: only one that was started with an agent can do this"
 
 
-class SandboxNotNamed(Exception):
-    """A call names no sandbox, and there is not exactly one that runs."""
+_NAMES = (
+    "call /api/conversations/ID/…, or give the conversation as ?cid=ID, or show the sandbox's session_api_key as "
+    "X-Session-API-Key"
+)
 
-    def __init__(self, number: str) -> None:
+
+class SandboxNotNamed(Refused):
+    """A call names no sandbox, and not exactly one of its key's own runs that it could mean."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, *, several: bool) -> None:
         super().__init__(
-            f"{number} sandboxes run, and this call names none: give the conversation as ?cid=ID, or call "
-            "/api/conversations/ID/…, or show the sandbox's session_api_key as X-Session-API-Key"
+            f"Several sandboxes that you started run, and this call could mean more than one of them: {_NAMES}, or a "
+            "`cwd` or `path` in the working folder of one alone"
+            if several
+            else f"No sandbox that you started runs: start a conversation with this key first, or name one: {_NAMES}"
         )
 
 
-class TooManyForwarded(Exception):
+class TooManyForwarded(Refused):
     """This process forwards as many calls as it may."""
 
-    def __init__(self) -> None:
-        super().__init__(f"{_MOST} calls are forwarded to sandboxes here, which is the most: try again shortly")
+    kind = Kind.LATER
+    words = f"Limit of {_MOST} forwarded calls reached: try again shortly"
 
 
 class ClientGone(Exception):
@@ -96,12 +117,19 @@ class Forwarding:
             raise Detached
         return SandboxId(sandbox_id)
 
-    def only_sandbox(self) -> SandboxId:
-        """The one sandbox that runs. Raises SandboxNotNamed."""
-        running, following = self._store.sandboxes.search(status="RUNNING", spec_id=None, limit=2, start=None)
-        if len(running) != 1:
-            raise SandboxNotNamed("More than two" if following else ("No", "", "Two")[len(running)])
-        return running[0].id
+    def own_sandbox(self, owner: str, paths: Callable[[], Iterable[str]]) -> SandboxId:
+        """The sandbox of a call that names none: one that its key has started, and never another's.
+
+        owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run.
+        Raises SandboxNotNamed, and what the paths raise.
+        """
+        own = self._store.sandboxes.owned_by(owner)
+        if len(own) > 1:
+            asked = list(paths())
+            own = [one for one in own if asked and Folder.any_has(self._store, one, asked)] or own
+        if len(own) != 1:
+            raise SandboxNotNamed(several=bool(own))
+        return own[0]
 
     def awake(self, sandbox_id: SandboxId) -> tuple[str, str]:
         """URL and key of the agent server of a sandbox, which is woken if it is paused.
@@ -174,7 +202,7 @@ class Answer:
 
 
 class _Beat:
-    """What a call does while it waits: it looks whether its client is there, and notes that its sandbox is in use."""
+    """What a waiting call does: it polls whether its client is connected, and notes that its sandbox is in use."""
 
     def __init__(self, store: Store, sandbox_id: SandboxId, require_client: Callable[[], None]) -> None:
         self._store, self._sandbox_id, self._require_client = store, sandbox_id, require_client
@@ -197,3 +225,180 @@ def _reason(error: Exception, silence: float) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"The agent server was silent for {silence:g} s"
     return f"The agent server does not answer: {one_line(str(error))[:500] or type(error).__name__}"
+
+
+#: one step of a path below a service. No step is `.` or `..`, and none has a separator or an escape of one
+_STEP = r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}"
+
+#: a path below a service: at most eight steps, and one slash at its end if need be
+PATH = re.compile(rf"{_STEP}(?:/{_STEP}){{0,7}}/?", re.ASCII)
+
+#: headers of a request that an agent server gets
+_REQUEST_HEADERS = (
+    "Accept",
+    "Accept-Language",
+    "Content-Type",
+    "If-Match",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "If-Unmodified-Since",
+    "Range",
+)
+
+#: headers of a response that a client gets; those of an archive say what it was made of
+_RESPONSE_HEADERS = frozenset(
+    {
+        "accept-ranges",
+        "content-disposition",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "etag",
+        "last-modified",
+        "x-archive-branch",
+        "x-archive-head-commit",
+        "x-archive-repo-remote",
+    }
+)
+
+#: names in a query that are for this server alone, or would be a key; compared without their case
+_OURS = frozenset({"cid", "session_api_key", "x-session-api-key", "authorization", "ticket"})
+
+#: names in a query whose values are paths in a sandbox
+QUERY_PATHS = frozenset({"path", "workspace_dir"})
+
+#: what a response may do in a browser that opens it on this server's origin: nothing
+_POLICY = "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class Head(NamedTuple):
+    """The head of a response as a client gets it."""
+
+    status: int
+    headers: list[tuple[str, str]]
+
+
+def query_of(raw: bytes, mapped: Callable[[str], str]) -> str:
+    """A query as an agent server gets it, from that of a client; mapped: a path in the sandbox for a client's path."""
+    pairs = parse_qsl(raw.decode(errors="surrogateescape"), keep_blank_values=True, errors="surrogateescape")
+    kept = [
+        (name, mapped(value) if name in QUERY_PATHS else value) for name, value in pairs if name.lower() not in _OURS
+    ]
+    return urlencode(kept, errors="surrogateescape")
+
+
+def headers_of(sent: Callable[[str], str | None], session_api_key: str) -> dict[str, str]:
+    """The headers that an agent server gets; sent: the value of a client's header, None for one that is absent."""
+    kept = {name: value for name in _REQUEST_HEADERS if (value := sent(name)) is not None}
+    return {"Accept": "*/*", **kept, "Accept-Encoding": "identity", "X-Session-API-Key": session_api_key}
+
+
+def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> Head:
+    """The head that a client gets of an agent server's response.
+
+    Raises AgentUnreachable for a redirect, which is not followed as it could lead anywhere, or a 401: the agent server
+    has refused this server's key, and the client's is good.
+    """
+    if (300 <= status < 400 and status != 304) or status < 200:
+        raise AgentUnreachable(f"The agent server answered {status}: a redirect of a sandbox is not followed")
+    if status == 401:
+        raise AgentUnreachable("The agent server refuses the key of its sandbox")
+    shown = [(name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in sent]
+    # Beside a transfer coding a length says nothing, and the client's connection would be framed by it: RFC 9112, 6.3.
+    # A 204 has no body, and no length: RFC 9110, 8.6.
+    dropped = {"content-length"} if status == 204 or "transfer-encoding" in dict(shown) else set()
+    headers, disposition = [], ""
+    for name, value in shown:
+        if name in _RESPONSE_HEADERS - dropped and _VALUE.fullmatch(value):
+            if name == "content-disposition":
+                disposition = value
+            else:
+                headers.append((name.title(), value))
+    kind = dict(headers).get("Content-Type", "").partition(";")[0].strip().lower()
+    if disposition or kind != "application/json":  # a browser saves it, whatever its type
+        _, separator, parameters = disposition.partition(";")
+        headers.append(("Content-Disposition", f"attachment{separator}{parameters}"))
+    headers += [("Content-Security-Policy", _POLICY), ("X-Content-Type-Options", "nosniff")]
+    return Head(status, headers)
+
+
+#: members of a JSON body that are paths
+_BODY_PATHS = ("cwd", "path")
+
+#: conversations that are asked for their folder
+_MOST_FOLDERS = 100
+
+
+class Folder(NamedTuple):
+    """The folder of a conversation; both are absolute paths, empty where unknown."""
+
+    asked: str = ""
+    real: str = ""
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> "Folder":
+        """Of a conversation's state."""
+        asked, workspace = state["info"].get("asked_dir"), state["info"].get("workspace")
+        real = workspace.get("working_dir") if isinstance(workspace, dict) else None
+        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in (asked, real)))
+
+    @classmethod
+    def in_sandbox(cls, store: Store, sandbox_id: SandboxId) -> "Folder":
+        """That of all conversations in a sandbox, where they agree; else an unknown one."""
+        folders = cls._all_in(store, sandbox_id)
+        return folders.pop() if len(folders) == 1 else cls()
+
+    @classmethod
+    def any_has(cls, store: Store, sandbox_id: SandboxId, paths: Iterable[str]) -> bool:
+        """Whether one of these paths of a client is in the folder of a conversation in a sandbox."""
+        folders = cls._all_in(store, sandbox_id)
+        return any(folder.has(path) for folder in folders for path in paths)
+
+    @classmethod
+    def _all_in(cls, store: Store, sandbox_id: SandboxId) -> set["Folder"]:
+        """Of more conversations than _MOST_FOLDERS, those that were made last."""
+        filters = app_filter(sandbox_id=sandbox_id, with_children=True)
+        states, _ = store.conversations.in_sandboxes.search(
+            filters, by="created", descending=True, limit=_MOST_FOLDERS, start=None
+        )
+        return {cls.of(state) for state in states}
+
+    def mapped(self, path: str) -> str:
+        """The path in the sandbox for a path of a client."""
+        asked = self.asked.rstrip("/")
+        if asked and self.real and (path == asked or path.startswith(f"{asked}/")):
+            return self.real.rstrip("/") + path[len(asked) :] or "/"
+        return path
+
+    def has(self, path: str) -> bool:
+        """Whether a client's path is in the folder, by its text: links are the sandbox's matter."""
+        real = self.real.rstrip("/")
+        return bool(real) and f"{posixpath.normpath(self.mapped(path))}/".startswith(f"{real}/")
+
+    @staticmethod
+    def paths_of(raw: bytes) -> list[str]:
+        """The paths in a JSON body of a client; none if it is not an object."""
+        try:
+            body = parse_json(raw)
+        except InvalidJson:
+            return []
+        return [body[name] for name in _BODY_PATHS if isinstance(body.get(name), str)] if isinstance(body, dict) else []
+
+    def mapped_json(self, raw: bytes, *, is_command: bool) -> bytes:
+        """A JSON object with its paths mapped; another body as it is. A command without a `cwd` runs in the folder."""
+        try:
+            body = parse_json(raw)
+        except InvalidJson:
+            return raw
+        if not isinstance(body, dict):
+            return raw
+        changed = {name: self.mapped(body[name]) for name in _BODY_PATHS if isinstance(body.get(name), str)}
+        if is_command and self.real and body.get("cwd") is None:
+            changed["cwd"] = self.real
+        if all(body.get(name) == value for name, value in changed.items()):
+            return raw
+        return json.dumps(body | changed).encode()

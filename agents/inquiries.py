@@ -1,12 +1,12 @@
 """What clients ask the agent server of a conversation about its folder: git, skills and hooks.
 
-Source: the routers of the published agent server.
+A client's path must stay in that folder (`within`). Source: the routers of the published agent server.
 """
 
 import posixpath
 from typing import Any
 
-from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
 
 #: statuses with which a server says that it has no such route
 _NO_ROUTE = (404, 405)
@@ -17,7 +17,7 @@ class RouteLacking(AgentRefused):
 
     def __init__(self, status: int, path: str) -> None:
         Exception.__init__(self, f"The agent server of the conversation's sandbox does not serve {path}")
-        self.status = status
+        self.status, self.body, self.shown = status, b"", None
 
 
 def git_changes(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
@@ -82,3 +82,30 @@ def _checked(value: Any, kind: type[Any], what: str) -> Any:
 
 def _texts(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+#: the name that clients have for the folder of any conversation. Source: the app-server wire
+USUAL = "/workspace/project"
+
+
+class PathOutside(ValueError):
+    """A path leads out of a conversation's folder."""
+
+    def __init__(self) -> None:
+        super().__init__("Input should be a path in the conversation's folder, relative to it or absolute")
+
+
+def within(folder: str, path: str) -> str:
+    """The path relative to the folder, `.` for the folder itself. Raises PathOutside.
+
+    folder: of a conversation, as its agent names it: absolute, or relative to the agent's working directory. USUAL
+    stands for it too.
+    """
+    for root in (folder, USUAL):
+        if root.startswith("/") and (path == root or path.startswith(f"{root.rstrip('/')}/")):
+            path = path[len(root.rstrip("/")) :].lstrip("/")
+            break
+    inner = posixpath.normpath(path) if path else "."
+    if "\0" in inner or inner.startswith("/") or inner == ".." or inner.startswith("../"):
+        raise PathOutside
+    return inner

@@ -7,22 +7,30 @@ Guarantee: no verb decides what waits. An agent server takes a step when it is a
 and its step executes every action that is open. So these are refused while an action waits, and while a decision is on
 its way; and where a verb re-roots the log, what is open on the new branch is rejected before anything can run there.
 The loop of a goal runs on whatever waits between its rounds, so it needs a policy that holds nothing back.
+
+A copy of a conversation in a sandbox is made by its agent server too, in the same sandbox: it can run. The agent server
+copies first, then what is open in its copy is rejected, and only then the copy is a conversation here. So nobody can
+run a copy whose actions nobody has approved, and a copy that is interrupted leaves nothing here. An agent server that
+makes no copies, as the reference agent, leaves the copy detached.
 """
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from agents.forwarding import Call, Forwarding
-from agents.link import MOST_BYTES as MOST_REPLY_BYTES
-from agents.link import AgentUnreachable, ResponseTooLong
-from redaction import without_inputs, without_secrets_of
+from agents.client import MOST_BYTES, AgentRefused, AgentUnreachable, ResponseTooLong
+from agents.forwarding import Call, ClientGone, Forwarding
+from agents.waking import NotReachable
+from core.redaction import without_inputs, without_secrets_of
+from core.refused import Kind, Refused
+from core.wire import ConversationId, InvalidJson, parse_json
 from store import Store
-from store.approvals.claims import message_claim, reject_claim
-from store.errors import IllegalMove
+from store.approvals.effects import message_claim, reject_claim
+from store.errors import IdInUse, IllegalMove
 from store.link import attempts
-from store.sandboxes.sandbox_record import SandboxId
-from wire import ConversationId, InvalidJson, parse_json
+from store.link.attempts import is_finished, is_later, minted, note_reach
+from store.sandboxes.sandboxes import SandboxId
 
 #: statuses of an agent server that are about the request, and so are the client's to see
 _OF_THE_REQUEST = (400, 404, 409, 422, 429, 504)
@@ -37,15 +45,19 @@ _RE_ROOTED = "This action was not executed on this branch of the conversation: i
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
-class ActionsWait(Exception):
+class ActionsWait(Refused):
     """A verb would execute actions that wait for a decision, or that a decision is on its way to."""
 
+    kind = Kind.CONFLICT
+
     def __init__(self, verb: str) -> None:
-        super().__init__(f"Cannot {verb}: actions wait for a decision, which this would take. Answer them first")
+        super().__init__(f"Cannot {verb}: decide the pending actions first")
 
 
-class HoldsBack(Exception):
+class HoldsBack(Refused):
     """A goal's loop would execute actions that the policy holds back, without asking anybody."""
+
+    kind = Kind.CONFLICT
 
     def __init__(self, verb: str) -> None:
         super().__init__(
@@ -54,16 +66,8 @@ class HoldsBack(Exception):
         )
 
 
-class VerbRefused(Exception):
-    """The agent server refuses a request; detail: what it says, a text or the list of an HTTPValidationError."""
-
-    def __init__(self, status: int, detail: Any) -> None:
-        super().__init__(f"The agent server answered {status}")
-        self.status, self.detail = status, detail
-
-
 class Verbs:
-    """Every method raises ConversationNotFound, Detached, VerbRefused and what `Forwarding.open` raises."""
+    """Every method raises ConversationNotFound, Detached, AgentRefused and what `Forwarding.open` raises."""
 
     def __init__(self, store: Store, forwarding: Forwarding, require_client: Callable[[], None]) -> None:
         """require_client: raises ClientGone once nobody waits for the response."""
@@ -79,10 +83,10 @@ class Verbs:
         attempts.refuse_later()
         sandbox_id = self.forwarding.sandbox_of(conversation_id)
         if verb in _STEPPING:
-            self._require_none_waits(sandbox_id, conversation_id, verb)
+            self._require_idle(sandbox_id, conversation_id, verb)
         if verb == "goal":
             content = [{"type": "text", "text": body["objective"]}]
-            self.store.echoes.expect(conversation_id, [message_claim(content)])
+            self.store.sandboxes.echoes.expect(conversation_id, [message_claim(content)])
         attempts.note_reach()
         return self.call(sandbox_id, "POST", f"{conversation_id}/{verb}", body)
 
@@ -94,7 +98,7 @@ class Verbs:
         info = self.ask(conversation_id, "navigate", {"event_id": event_id})
         sandbox_id = self.forwarding.sandbox_of(conversation_id)
         if event_id is not None:
-            self.store.echoes.expect(conversation_id, [reject_claim(event_id)])
+            self.store.sandboxes.echoes.expect(conversation_id, [reject_claim(event_id)])
         self.close_open_actions(sandbox_id, conversation_id)
         return info
 
@@ -112,18 +116,20 @@ class Verbs:
             raw = bytearray()
             for piece in answer:
                 raw += piece
-                if len(raw) > MOST_REPLY_BYTES:
+                if len(raw) > MOST_BYTES:
                     raise ResponseTooLong
         finally:
             answer.close()
         try:
             return _reply(answer.status, bytes(raw))
-        except VerbRefused as refusal:
-            raise VerbRefused(refusal.status, without_secrets_of(body, refusal.detail)) from None
+        except AgentRefused as refusal:
+            raise AgentRefused(refusal.status, shown=without_secrets_of(body, refusal.shown)) from None
 
-    def _require_none_waits(self, sandbox_id: SandboxId, conversation_id: ConversationId, verb: str) -> None:
+    def _require_idle(self, sandbox_id: SandboxId, conversation_id: ConversationId, verb: str) -> None:
         """Raises ActionsWait, and IllegalMove while the agent runs: it could wait when its run has ended."""
-        if self.store.deliveries.get(conversation_id) or self.store.confirmations.pending(conversation_id):
+        if self.store.approvals.deliveries.get(conversation_id) or self.store.approvals.confirmations.pending(
+            conversation_id
+        ):
             raise ActionsWait(verb)
         state = self.call(sandbox_id, "GET", conversation_id)
         status = state.get("execution_status")
@@ -148,5 +154,62 @@ def _reply(status: int, raw: bytes) -> dict[str, Any]:
         return reply
     detail = reply.get("detail") if isinstance(reply, dict) else None
     if status in _OF_THE_REQUEST and (isinstance(detail, str) or (status == 422 and isinstance(detail, list))):
-        raise VerbRefused(status, without_inputs(detail))
+        raise AgentRefused(status, shown=without_inputs(detail))
     raise AgentUnreachable(f"The agent server answered {status}, and not as its wire says")
+
+
+def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> ConversationId:
+    """Copy a conversation as `Forks.fork` does, and at its agent server where it has one.
+
+    Raises what `Forks.fork` and `Verbs.call` raise, and TooManyConversations.
+    """
+    store = verbs.store
+    sandbox_id = store.conversations.sandbox_of(source)
+    if sandbox_id is None or is_finished():
+        return store.conversations.forks.fork(source, **request)
+    target = ConversationId(request.get("id") or str(minted("conversation")))
+    request = {**request, "id": target}
+    [known] = store.conversations.get_many([target])
+    if known is not None:
+        if not is_later():
+            raise IdInUse
+        return store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id)
+    took = store.sandboxes.places.take(sandbox_id, target, made=False)
+    made: bool | None = False
+    try:
+        made = _fork_at_agent(verbs, SandboxId(sandbox_id), source, request)
+        if made is None:
+            store.sandboxes.places.leave(sandbox_id, target)
+            return store.conversations.forks.fork(source, **request)
+        verbs.close_open_actions(SandboxId(sandbox_id), target)
+        open_actions = {*store.approvals.confirmations.open_ids(source), *filter(None, [request.get("from_event_id")])}
+        claims = [reject_claim(action_id) for action_id in open_actions]
+        store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id, claims=claims)
+        store.sandboxes.places.take(sandbox_id, target, made=True)
+    except BaseException:
+        if took:
+            store.sandboxes.places.leave(sandbox_id, target)
+        if made:
+            _remove(verbs, SandboxId(sandbox_id), target)
+        raise
+    return target
+
+
+def _fork_at_agent(verbs: Verbs, sandbox_id: SandboxId, source: ConversationId, request: dict[str, Any]) -> bool | None:
+    """Whether this call made the copy, and not an earlier attempt at it. None: this agent server makes no copies."""
+    note_reach()
+    try:
+        verbs.call(sandbox_id, "POST", f"{source}/fork", request)
+    except AgentRefused as refusal:
+        if refusal.status == 409 and is_later():
+            return False
+        if refusal.status == 404 and "from_event_id" not in refusal.shown:
+            verbs.call(sandbox_id, "GET", source)  # which it knows, unless this raises
+            return None
+        raise
+    return True
+
+
+def _remove(verbs: Verbs, sandbox_id: SandboxId, target: ConversationId) -> None:
+    with suppress(AgentUnreachable, NotReachable, AgentRefused, ClientGone):
+        verbs.call(sandbox_id, "DELETE", target)

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from app import create_app
-from config import Config
+from core.wire import ConversationId, Event, Micros, event_time
+from settings.config import Config
 from store import Store
-from wire import ConversationId, Event, Micros, event_time
 
 #: 2026-01-01T00:00:00Z in µs; events follow a second apart
 FIRST, STEP = 1_767_225_600_000_000, 1_000_000
@@ -43,11 +43,6 @@ def open_store(redis_url: str) -> Store:
 def conversation(random: Random) -> ConversationId:
     """A new conversation's id."""
     return ConversationId(_uuid(random))
-
-
-def time_of(number: int) -> str:
-    """The time of an event of that number, naive UTC text."""
-    return event_time(Micros(FIRST + number * STEP))
 
 
 def fill(redis_url: str, conversation_id: ConversationId, events: Iterable[Event]) -> None:

@@ -3,24 +3,31 @@
 It runs in the bench's own process, beside one worker and one Redis; `Load.busy` shows whether it had time to spare.
 """
 
+import multiprocessing
 import select
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import Any
 
-#: seconds without a response after which the run ends
-_TIMEOUT = 30.0
+#: seconds without a response after which the run ends, and after which what has not arrived counts as lost
+TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """The number of responses and the seconds they took; busy is the generator's own share of a core."""
+    """The responses and the seconds they took; busy is the generator's own share of a core."""
 
-    requests: int
+    latencies: list[float]  #: seconds of each request
     seconds: float
     busy: float
+
+    @property
+    def requests(self) -> int:
+        """The number of responses."""
+        return len(self.latencies)
 
     @property
     def rate(self) -> float:
@@ -34,9 +41,10 @@ def get(path: str, *headers: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n{more}\r\n".encode()
 
 
-def post(path: str, body: bytes) -> bytes:
+def post(path: str, body: bytes, *headers: str) -> bytes:
     """A POST request of JSON as bytes."""
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    more = "".join(f"{header}\r\n" for header in headers)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{more}"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -51,7 +59,7 @@ def ask(port: int, request: bytes) -> bytes:
 
 def create(port: int, path: str, body: bytes) -> None:
     """Post a request that creates something. Raises RuntimeError for any status but 201."""
-    with socket.create_connection(("127.0.0.1", port), _TIMEOUT) as connection:
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
         connection.sendall(post(path, body))
         if not (answer := connection.recv(65536)).startswith(b"HTTP/1.1 201"):
             raise RuntimeError(f"not answered with 201: {answer[:500]!r}")
@@ -67,49 +75,56 @@ def drive(
     with ExitStack() as stack:
         opened = [stack.enter_context(closing(Connection(port))) for _ in range(connections)]
         cpu, start = time.process_time(), time.perf_counter()
-        answered = _exchange(opened, iter(requests), start + seconds, expect)
+        latencies = _exchange(opened, iter(requests), start + seconds, expect)
         elapsed = time.perf_counter() - start
-        return Load(answered, elapsed, (time.process_time() - cpu) / elapsed)
+        return Load(latencies, elapsed, (time.process_time() - cpu) / elapsed)
 
 
-def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> int:
-    """Send from the queue on every connection whenever it is free; returns the number of responses."""
+def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> list[float]:
+    """Send from the queue on every connection whenever it is free; returns the seconds of each request."""
     poll, by_number = select.poll(), {connection.number: connection for connection in opened}
-    answered = in_flight = 0
+    latencies, in_flight = list[float](), 0
     for connection in opened:
         poll.register(connection.number, select.POLLIN)
         in_flight += connection.send_next(queue)
     while in_flight:
-        for number, _ in poll.poll(_TIMEOUT * 1000) or _give_up():
+        for number, _ in poll.poll(TIMEOUT * 1000) or _give_up():
             body = by_number[number].receive()
             if body is None:
                 continue
             if expect is not None and body != expect:
                 raise RuntimeError(f"expected {expect!r}, got {body!r}")
-            answered += 1
+            now = time.perf_counter()
+            latencies.append(now - by_number[number].sent_at)
             in_flight -= 1
-            if time.perf_counter() < until:
+            if now < until:
                 in_flight += by_number[number].send_next(queue)
-    return answered
+    return latencies
 
 
 def _give_up() -> list[tuple[int, int]]:
-    raise RuntimeError(f"no answer within {_TIMEOUT:g} s")
+    raise RuntimeError(f"no answer within {TIMEOUT:g} s")
 
 
 class Connection:
-    """One keep-alive connection with at most one request under way."""
+    """One keep-alive connection with at most one request under way.
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT)
+    any_status: a response of any status will do. Raises RuntimeError else for one but 200.
+    """
+
+    def __init__(self, port: int, *, any_status: bool = False) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
+        self._any_status = any_status
         self.number = self._socket.fileno()
+        self.sent_at = 0.0  #: by the clock of `time.perf_counter`
 
     def send_next(self, queue: Iterator[bytes]) -> bool:
         """Send the next request; False if there is none."""
         request = next(queue, None)
         if request is not None:
+            self.sent_at = time.perf_counter()
             self._socket.sendall(request)
         return request is not None
 
@@ -124,10 +139,51 @@ class Connection:
         if not end or at < 0 or len(body) < int(head[at + 17 :].split(b"\r\n", 1)[0]):
             self._received = reply
             return None
-        if not reply.startswith(b"HTTP/1.1 200"):
+        if not self._any_status and not reply.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(f"not answered with 200: {reply[:500]!r}")
         self._received = b""
         return body
 
     def close(self) -> None:
         self._socket.close()
+
+
+class Received:
+    """All deliveries of one measurement: seconds from sending to receiving, and seconds in all."""
+
+    def __init__(self, latencies: list[float], seconds: float) -> None:
+        self.latencies = sorted(latencies)
+        self.seconds = seconds
+
+    @property
+    def rate(self) -> float:
+        """A second."""
+        return len(self.latencies) / self.seconds
+
+    def percentile(self, share: float) -> float:
+        """In milliseconds."""
+        return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
+
+
+def received(listen: Callable[..., None], arguments: tuple[Any, ...], append: Callable[[], None]) -> Received:
+    """Run `listen(pipe, *arguments)` in a process of its own, and `append` once it has sent that it listens.
+
+    It then sends its latencies in seconds, or an error. Raises RuntimeError.
+    """
+    ours, theirs = multiprocessing.Pipe()
+    listener = multiprocessing.get_context("fork").Process(target=listen, args=(theirs, *arguments), daemon=True)
+    listener.start()
+    theirs.close()
+    try:
+        ours.recv()
+        start = time.monotonic()
+        append()
+        if not ours.poll(TIMEOUT):
+            raise RuntimeError(f"the listeners did not receive everything within {TIMEOUT:g} s")
+        answer = ours.recv()
+    finally:
+        listener.terminate()
+        listener.join()
+    if isinstance(answer, str):
+        raise RuntimeError(answer)
+    return Received(answer, time.monotonic() - start)

@@ -1,4 +1,4 @@
-"""A row of the table: two sides measured in turn, the median of the rounds' ratios, and its target; and a curve."""
+"""A row of the table: two sides measured in turn, the median of the rounds' ratios, and its target."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,23 +29,14 @@ class Effort:
     inbox_rate: int = 10
     inbox_conversations: int = 10_000
     sandboxes: int = 20
-    rests: int = 50
+    cold_starts: int = 10
     warm_starts: int = 50
     notifications: int = 100
     crowd: int = 1_000
     good_requests: int = 500
-    units: int = 10_000
-    peer_log: int = 50_000
-    # of the curves: what they are measured at, requests of one measurement, and events that are appended in one
-    logs: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    texts: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 30_000, 100_000)
-    batch_sizes: tuple[int, ...] = (1, 3, 10, 30, 100, 300, 500)
-    socket_numbers: tuple[int, ...] = (10, 30, 100, 300, 1_000)
-    stored_logs: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000)
-    conversations: tuple[int, ...] = (1_000, 10_000, 100_000)
-    curve_rounds: int = 7
-    curve_requests: int = 100
-    curve_events: int = 2_000
+    half_heads: int = 6_300
+    unread_bodies: int = 60
+    tail_seconds: float = 8.0
 
 
 #: enough to test that every subject runs; the figures mean nothing
@@ -68,22 +59,14 @@ QUICK = Effort(
     inbox_rate=50,
     inbox_conversations=20,
     sandboxes=4,
-    rests=3,
+    cold_starts=2,
     warm_starts=3,
     notifications=5,
     crowd=20,
     good_requests=30,
-    units=200,
-    peer_log=1_000,
-    logs=(100, 1_000),
-    texts=(20, 200),
-    batch_sizes=(1, 10),
-    socket_numbers=(2, 5),
-    stored_logs=(10, 100),
-    conversations=(20, 100),
-    curve_rounds=2,
-    curve_requests=5,
-    curve_events=50,
+    half_heads=200,
+    unread_bodies=3,
+    tail_seconds=0.2,
 )
 
 
@@ -97,7 +80,6 @@ class Row:
     detail: str
     least: float | None = None
     most: float | None = None
-    peer: tuple[float, float] | None = None  #: its figure, and how many times as fast ours is
     raw: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,22 +90,11 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """`ok` or `miss`; empty where there is no target."""
+        """`ok` or `MISSED`; empty where there is no target."""
         if self.least is None and self.most is None:
             return ""
         met = self.value >= self.least if self.least is not None else self.value <= (self.most or 0)
-        return "ok" if met else "miss"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Figures along a quantity: of each series, at each place on the x axis, those of all rounds."""
-
-    name: str  #: of its file
-    title: str
-    x: str
-    y: str  #: with the unit
-    series: dict[str, dict[float, list[float]]]
+        return "ok" if met else "MISSED"
 
 
 @dataclass(frozen=True)
@@ -147,37 +118,6 @@ class Rounds:
         return {"ours": self.ours, "theirs": self.theirs}
 
 
-@dataclass(frozen=True)
-class Turns:
-    """The figures of several sides, round by round, in the same unit."""
-
-    sides: list[list[float]]
-
-    @property
-    def medians(self) -> list[float]:
-        return [median(side) for side in self.sides]
-
-    def ratio(self, one: int, other: int) -> float:
-        """The median of the rounds' ratios of two sides."""
-        return median(a / b for a, b in zip(self.sides[one], self.sides[other], strict=True))
-
-    def named(self, *names: str) -> dict[str, Any]:
-        """The figures by the names of the sides, as far as there are sides."""
-        return dict(zip(names, self.sides, strict=False))
-
-
-def in_turn(rounds: int, *sides: Callable[[], float]) -> Turns:
-    """Measure all sides in turn, another one first in each round; one round before does not count."""
-    results: list[list[float]] = [[] for _ in sides]
-    for measure in sides:
-        measure()
-    for number in range(rounds):
-        for at in range(len(sides)):
-            side = (number + at) % len(sides)
-            results[side].append(sides[side]())
-    return Turns(results)
-
-
 def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Rounds:
     """Measure both sides in turn, the first one changing from round to round; one round before does not count."""
     ours(), theirs()
@@ -189,14 +129,3 @@ def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], flo
             else:
                 results.theirs.append(theirs())
     return results
-
-
-def along(rounds: int, sides: dict[float, Callable[[], float]]) -> dict[float, list[float]]:
-    """Measure at every place in turn, forth and back from round to round; one round before does not count."""
-    found: dict[float, list[float]] = {place: [] for place in sides}
-    for measure in sides.values():
-        measure()
-    for number in range(rounds):
-        for place, measure in reversed(sides.items()) if number % 2 else sides.items():
-            found[place].append(measure())
-    return found

@@ -1,61 +1,36 @@
-"""Memory of Redis for an event: in today's layout, in that of version 5, and after such a log was packed."""
+"""Memory in Redis: of an event with all of its indexes, and of a conversation while its log is cold."""
 
-import json
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
+from statistics import median
 
 from redis import Redis
 
 from bench import corpus, dictionary, servers
 from bench.measure import Effort, Row
-from store.keys import ConversationKeys
-from store.log.frames import originals
-from wire import ConversationId, Event, read_event
-
-#: events that are written at once
-_BATCH = 500
+from core.wire import ConversationId, Event, read_event
+from store import Store
+from store.conversations.cold import ObjectMissing
 
 #: copies of the recorded conversations: a log of 1,000 events or a few more
-COPIES = 11
+_COPIES = 11
 
 
-def rows(effort: Effort) -> list[Row]:
-    """A long log of the bench by layout, then a log of 1,000 events like the recorded ones; all keys included."""
+def memory(effort: Effort) -> list[Row]:
+    """A long log of the bench, then a log of 1,000 events like the recorded ones; all keys included."""
     long = list(corpus.agent_events(Random(4), effort.stored))
     texts = [text for text in dictionary.recorded() if '"waiting_for_confirmation"' not in text]
-    short = [read_event(raw) for raw in dictionary.varied(texts, COPIES, seed=4)]
+    short = [read_event(raw) for raw in dictionary.varied(texts, _COPIES, seed=4)]
     return [
-        _row("a log of the bench", long, lambda *_: None, most=0.8),
-        _row("the same in the layout of version 5", long, as_version_5),
-        _row("the same of version 5 that was packed", long, _packed, most=0.8),
-        _row("a log like the recorded conversations", short, lambda *_: None, most=0.8),
+        _memory_row("a log of the bench", long),
+        _memory_row("a log like the recorded conversations", short),
     ]
 
 
-def as_version_5(redis: Any, conversation_id: ConversationId) -> None:
-    """Write a log as version 5 of the data had it: events as they came, every id in one hash."""
-    keys = ConversationKeys(conversation_id)
-    raws = originals(redis.lrange(keys.log, 0, -1))
-    redis.delete(keys.log, f"{keys.root}:seqs")
-    for first in range(0, len(raws), _BATCH):
-        part = raws[first : first + _BATCH]
-        redis.rpush(keys.log, *part)
-        seqs = {json.loads(raw)["id"]: seq for seq, raw in enumerate(part, first + 1)}
-        redis.hset(f"{keys.root}:ids", mapping=seqs)
-
-
-def _packed(redis: Any, conversation_id: ConversationId) -> None:
-    as_version_5(redis, conversation_id)
-    socket = redis.connection_pool.connection_kwargs["path"]
-    sum(corpus.open_store(f"unix://{socket}").packing.pack(conversation_id))
-
-
-def _row(
-    what: str, events: Sequence[Event], change: Callable[[Any, ConversationId], None], most: float | None = None
-) -> Row:
-    own, whole, parts = measured(events, change)
+def _memory_row(what: str, events: Sequence[Event]) -> Row:
+    own, whole, parts = _measured(events)
     shares = ", ".join(
         f"{name} {size:.0f}" for name, size in sorted(parts.items(), key=lambda part: -part[1]) if size >= 1
     )
@@ -64,27 +39,23 @@ def _row(
         whole / own,
         " ×",
         f"{whole:.0f} B for {own:.0f} B, {len(events):,} events; by key: {shares}",
-        most=most,
+        most=0.8,
         raw={"own": own, "whole": whole, "parts": parts, "unit": "bytes an event"},
     )
 
 
-def measured(
-    events: Sequence[Event], change: Callable[[Any, ConversationId], None] = lambda *_: None
-) -> tuple[float, float, dict[str, float]]:
-    """Bytes an event: its own, what Redis needs in all, and that by key. change: of the log, once it is written."""
+def _measured(events: Sequence[Event]) -> tuple[float, float, dict[str, float]]:
+    """Bytes an event: its own, what Redis needs in all, and that by key."""
     random = Random(5)
     own = sum(len(event.raw) for event in events) / len(events)
     with servers.redis_server() as url, Redis.from_url(url) as redis:
         warm = corpus.conversation(random)
         corpus.fill(url, warm, events[:1000])  # so that all scripts are loaded already
-        change(redis, warm)
         before = _used(redis)
         conversation_id = corpus.conversation(random)
         corpus.fill(url, conversation_id, events)
-        change(redis, conversation_id)
         whole = (_used(redis) - before) / len(events)
-        parts = {name: size / len(events) for name, size in by_part(redis, conversation_id).items()}
+        parts = {name: size / len(events) for name, size in _by_part(redis, conversation_id).items()}
     return own, whole, parts
 
 
@@ -94,10 +65,93 @@ def _used(redis: Redis) -> int:
     return int(redis.info("memory")["used_memory"])
 
 
-def by_part(redis: Redis, conversation_id: str) -> Counter[str]:
+def _by_part(redis: Redis, conversation_id: str) -> Counter[str]:
     """Bytes by the part of the conversation that a key is: `log`, `seqs`, `at`, `text` …"""
     sizes: Counter[str] = Counter()
     for key in redis.scan_iter(match=f"*{conversation_id}*"):
         part = key.decode().partition("}:")[2].partition(":")[0] or "state"
         sizes[part] += redis.memory_usage(key, samples=0) or 0
     return sizes
+
+
+class _Objects:
+    """Objects in memory: their place is no part of these figures."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def put(self, name: str, content: bytes) -> None:
+        self.kept[name] = content
+
+    def get(self, name: str) -> bytes:
+        if name not in self.kept:
+            raise ObjectMissing(name)
+        return self.kept[name]
+
+    def delete(self, name: str) -> None:
+        self.kept.pop(name, None)
+
+    def names(self) -> Iterator[str]:
+        yield from list(self.kept)
+
+
+def cold(effort: Effort) -> list[Row]:
+    """A log like the recorded conversations, then a long log of the bench, which appends bring back again and again."""
+    texts = [text for text in dictionary.recorded() if '"waiting_for_confirmation"' not in text]
+    short = [read_event(raw) for raw in dictionary.varied(texts, _COPIES, seed=4)]
+    long = list(corpus.agent_events(Random(4), effort.cold_log + effort.thaws))
+    return [
+        *_cold_rows("a log like the recorded conversations", short, 0),
+        *_cold_rows("a log of the bench", long, effort.thaws),
+    ]
+
+
+def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
+    """The share of memory that a frozen log leaves; and the seconds of appends that each bring the log back."""
+    stored, later = events[: len(events) - thaws], events[len(events) - thaws :]
+    objects, identity = _Objects(), corpus.conversation(Random(6))
+    with servers.redis_server() as url, Redis.from_url(url) as redis:
+        store = corpus.open_store(url)
+        store.conversations.cold.objects = objects  # the app reads a place from its settings
+        corpus.fill(url, identity, stored)
+        warm = sum(_by_part(redis, identity).values())
+        began = time.perf_counter()
+        _freeze(store, identity)
+        freezing = time.perf_counter() - began
+        left, [content] = _by_part(redis, identity), objects.kept.values()
+        parts = ", ".join(f"{name} {size:,}" for name, size in left.most_common())
+        yield Row(
+            f"memory of a cold conversation's keys in Redis, against the same while it is warm: {what}",
+            sum(left.values()) / warm,
+            " ×",
+            f"{sum(left.values()):,} B of {warm:,} B, {len(stored):,} events; by key: {parts}; its object has "
+            f"{len(content):,} B, made in {freezing:.2f} s",
+            most=0.15,
+            raw={"left": dict(left), "warm": warm, "object": len(content), "freezing": freezing, "unit": "bytes"},
+        )
+        seconds = []
+        for event in later:
+            began = time.perf_counter()
+            store.events.append(identity, [event])
+            seconds.append(time.perf_counter() - began)
+            _freeze(store, identity)
+        if seconds:
+            yield Row(
+                f"an append that brings a cold conversation of {len(stored):,} events back",
+                median(seconds),
+                " s",
+                f"median of {len(seconds)}, largest {max(seconds):.2f} s; the objects are in memory",
+                most=1.0,
+                raw={"seconds": seconds, "unit": "s"},
+            )
+
+
+def _freeze(store: Store, identity: ConversationId) -> None:
+    """Freeze a conversation. Its events may have left it running, or waiting: then a message rejects what waits."""
+    status = store.conversations.get(identity)["execution_status"]
+    if status == "waiting_for_confirmation":
+        store.events.send(identity, content=[{"type": "text", "text": "no"}], run=False)
+    elif status == "running":
+        store.conversations.change_status(identity, "pause")
+    if not store.conversations.cold.freeze(identity):
+        raise RuntimeError("cold: the conversation is not frozen")

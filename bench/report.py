@@ -1,8 +1,9 @@
-"""The table and the curves, for the terminal and docs/performance.md, and every figure as JSON."""
+"""The table, for the terminal and docs/performance.md, and every figure as JSON."""
 
 import json
 import os
 import platform
+import textwrap
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 import psutil
 from redis import Redis
 
-from bench import peer, plot, servers
-from bench.measure import Curve, Row
+from bench import servers
+from bench.measure import Row
 
 _ROOT = Path(__file__).parent.parent
 
@@ -22,10 +23,10 @@ _END = "<!-- end of what make bench writes -->"
 
 _PAGE = """# Performance
 
-`make bench` writes this page down to "Archives". Most figures are ratios of two measurements taken in turn in one run
-(the median of the rounds' ratios), so that they depend little on how fast the machine is; the others are of this
-machine. [bench/results](../bench/results) has every single figure. `python -m bench --json FILE SUBJECT …` writes those
-of some.
+`make bench` writes this page down to "Tails". Most figures are ratios of two measurements taken in turn in one run (the
+median of the rounds' ratios), so that they depend little on how fast the machine is; the others are of this machine.
+[bench/results](../bench/results) has every single figure of the last run. `python -m bench --json FILE SUBJECT …`
+writes those of some.
 
 {machine}
 
@@ -34,54 +35,44 @@ of some.
 How each is measured (`bench/`):
 
 * All servers are of the run's own: a private Redis on a unix socket, gunicorn on loopback under `gunicorn.conf.py`,
-  with one worker unless a row says otherwise. The load generator sends prebuilt requests over keep-alive
-  connections, reads as much of a reply as its length needs, and checks every count.
-* **count**: 8 connections; a log of 1,000 events of five (kind, source) pairs. The bare view (`bench/baseline.py`)
-  makes one pipelined Redis call (`EXISTS` and `ZCOUNT`) under the same gunicorn settings; it knows no filters,
-  no errors and no documentation. Filters by time give another instant in each of 999 requests.
-* **count, body**: one connection, the whole time of a request, against `bytes.find` over the same case-folded text
-  in the bench's own process. The first count of a new worker includes connecting to Redis and fetching the text.
+  with one worker unless a row says otherwise. The load generator sends prebuilt requests over keep-alive connections,
+  reads as much of a reply as its length needs, and checks every count.
+* **count**: 8 connections; a log of 1,000 events of five (kind, source) pairs. The bare view (`bare_app` of
+  `bench/servers.py`) makes one pipelined Redis call (`EXISTS` and `ZCOUNT`) under gunicorn's own gevent worker and its
+  defaults; it knows no filters, no errors and no documentation. Filters by time give another instant in each of 999
+  requests.
+* **count, body**: one connection, the whole time of a request, against `bytes.find` over the same case-folded text in
+  the bench's own process. The first count of a new worker includes connecting to Redis and fetching the text.
 * **pages**: 8 connections; the first page of a log of 1,000 events and of 1,000 conversations, again and again, every
   byte compared. Nothing changes meanwhile: the worker has the JSON of the conversations, and asks Redis for their order
   and versions. The bare view counts, as above.
 * **histogram**: calls of the store, one at a time; five (kind, source) pairs, the events a second apart.
-* **append**: four connections post batches of 100 whole events. The raw pipeline sends `RPUSH`, `HSET` and `ZADD`
-  for each event, 100 events at a time, with nothing parsed or checked.
-* **sockets**: one process appends over four connections, another one holds the sockets; an event bears the time of
-  its sending. The latency is that of the whole way: request, append, signal, frame, read. All of it, the clients too,
+* **append**: four connections post batches of 100 whole events. The raw pipeline sends `RPUSH`, `HSET` and `ZADD` for
+  each event, 100 events at a time, with nothing parsed or checked.
+* **sockets**: one process appends over four connections, another one holds the sockets; an event has the time of its
+  sending. The latency is that of the whole way: request, append, signal, frame, read. All of it, the clients too,
   shares the cores with the server.
 * **inbox**: calls of the store, one at a time, on two private servers; a page has five actions.
-* **inbox streams**: one process appends an action that waits to two servers in turn, another one holds the streams;
-  an action bears the time of its sending. The latency is that of the whole way: request, append, index, signal, read,
+* **inbox streams**: one process appends an action that waits to two servers in turn, another one holds the streams; an
+  action has the time of its sending. The latency is that of the whole way: request, append, index, signal, read,
   event.
 * **notifications**: the bench's own process is the webhook; an action waits after the other, each in a conversation of
   its own, on a server with one worker and a supervisor. The supervisor polls the outboxes four times a second.
-* **warm**: one start after the other, each when the pool is full again; from the client's request to its poll that
-  finds the start task READY, a poll every 2 ms. Pauses and resumes are of one sandbox, likewise.
-* **peer**: the published OpenHands agent server, as `make openhands` installs it, on this machine beside ours and the
-  bare view, each in turn in every round: 8 connections, and the same requests to both. Its log has one file for each
-  event, ours is in Redis; both have the recorded conversation again and again, as many events, in the same order. It is
-  one process; ours has one worker. A message is a whole request of a client, `run` false, and no agent runs in either.
-  Where it is not installed, its rows are absent and the line above says so.
+* **sandboxes, warm**: of the bundled spec, started by a supervisor of the run's own, one after the other, a warm one
+  when the pool is full again; from the client's request to its poll that finds the start task READY, a poll every 2 ms.
+  Pauses and resumes are of one sandbox, likewise.
 * **keys**: as count; a key that an admin made against a server that needs none.
-* **sandboxes** and **rests**: of the bundled spec, started by a supervisor of the run's own. What stands beside is the
-  same agent server as a bare process, started the same number at once.
-* **timeline**: a headless Chromium; the time from a change of the address to the frame that shows the first row.
-* **crowds**: a good client that counts, reads a page and appends in turn, 50 requests a second on one connection; its
-  p99 beside each crowd against its p99 just before.
-* **units**: CPU time of the one worker and of Redis, as the system counts it; sockets and conversations by memory.
-* **memory**: `used_memory` before and after a log is written; the text that `body` searches is included. The layout of
-  version 5 is what an older release wrote; packed is what `python -m migrate --logs` makes of it.
+* **tails**: two workers; a log of 1,000 events of 492 bytes, an append of one such event. Ours and the bare view, which
+  counts whatever ours does, take turns of two seconds until each has had eight, at each number of connections.
+* **besieged**: a good client that counts, reads a page and appends in turn, 50 requests a second, every tenth on a new
+  connection; its p99 beside each siege against its p99 just before. Half heads are half a request line from eight
+  addresses, and those that the server closes come again, all of them within 20 seconds. An unread body is sent but for
+  its last byte, to a link that does not exist. A sandbox posts 100 events of 500 bytes a request, on one connection.
+  Memory is the workers' at its peak, and the store's at the end. The settings allow what MAX_FOLLOWERS, MAX_BODY_BYTES
+  and `maxmemory` (here 1 GiB) bound, at 128 KiB a connection; each process may also grow by 16 MiB.
+* **memory**: `used_memory` before and after a log is written; the text that `body` searches is included.
 * **cold**: `MEMORY USAGE` of a conversation's keys before and after its log has become an object; then one event is
   appended, which brings the log back, and it is frozen again. The objects are in the memory of the bench.
-
-## Curves
-
-A mark is the median of the rounds, a bar their spread from the least to the greatest. Logs, texts and batches of all
-sizes are measured in turn; sockets and the one store that grows by conversations from the least number to the greatest;
-memory once. Requests go over one connection, one at a time. What should not grow with the store is flat.
-
-{curves}
 """
 
 
@@ -99,7 +90,6 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "redis": redis_version,
         "redis-py": version("redis"),
-        "peer": peer.version(),
         **{name: version(name) for name in ("flask", "flask-smorest", "gunicorn", "gevent")},
     }
 
@@ -111,50 +101,31 @@ def load() -> str:
 
 def table(rows: list[Row]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| what | measured | target | | the peer | figures |", "|---|---:|---:|---|---:|---|"]
+    lines = ["| what | measured | target | | figures |", "|---|---:|---:|---|---|"]
     for row in rows:
-        cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, _of_peer(row), row.detail)
+        cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, row.detail)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _of_peer(row: Row) -> str:
-    """The peer's figure, and how many times as fast ours is."""
-    return f"{_number(row.peer[0])}{row.unit}; ours {_number(row.peer[1])} ×" if row.peer else ""
-
-
-def points(curve: Curve) -> str:
-    """The medians of a curve as a Markdown table, a row for each series."""
-    places = sorted({place for found in curve.series.values() for place in found})
-    lines = [
-        f"| {curve.y}, by {curve.x} | {' | '.join(map(_place, places))} |",
-        f"|---|{'---:|' * len(places)}",
-    ]
-    for name, found in curve.series.items():
-        cells = [_number(median(found[place])) if place in found else "" for place in places]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def write(rows: list[Row], curves: list[Curve], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
-    """Write docs/performance.md, its plots, and one file of all figures."""
-    plots = root / "docs" / "plots"
-    plots.mkdir(exist_ok=True)
-    for curve in curves:
-        (plots / f"{curve.name}.svg").write_text(plot.svg(curve))
+def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
+    """Write docs/performance.md, and one file of all figures, in the place of that of the run before."""
     page = _PAGE.format(
-        machine=", ".join(f"{name} {value}" for name, value in measured_on.items()),
+        machine=textwrap.fill(
+            ", ".join(f"{name} {value}" for name, value in measured_on.items()), 154, break_on_hyphens=False
+        ),
         table=table(rows),
-        curves="\n\n".join(f"![{one.title}](plots/{one.name}.svg)\n\n{points(one)}" for one in curves),
     )
     file = root / "docs" / "performance.md"
     file.write_text(f"{page}\n{_END}{file.read_text().partition(_END)[2]}")
     results = root / "bench" / "results"
     results.mkdir(exist_ok=True, parents=True)
-    write_json(results / f"{str(measured_on['date'])[:16].replace(':', '')}.json", rows, curves, measured_on)
+    for older in results.glob("*.json"):
+        older.unlink()
+    write_json(results / f"{str(measured_on['date'])[:16].replace(':', '')}.json", rows, measured_on)
 
 
-def write_json(file: Path, rows: list[Row], curves: list[Curve], measured_on: dict[str, str | int]) -> None:
+def write_json(file: Path, rows: list[Row], measured_on: dict[str, str | int]) -> None:
     """Write every figure with its unit, medians and spreads, the machine, its load and the versions."""
     found = {
         "measured_on": measured_on,
@@ -167,23 +138,9 @@ def write_json(file: Path, rows: list[Row], curves: list[Curve], measured_on: di
                 "most": row.most,
                 "mark": row.mark,
                 "detail": row.detail,
-                "peer": {"value": row.peer[0], "ours_times_as_fast": row.peer[1]} if row.peer else None,
                 "figures": {name: spread(one) for name, one in row.raw.items()},
             }
             for row in rows
-        ],
-        "curves": [
-            {
-                "name": curve.name,
-                "title": curve.title,
-                "x": curve.x,
-                "unit": curve.y,
-                "series": {
-                    name: [{"x": place, **spread(figures)} for place, figures in sorted(points.items())]
-                    for name, points in curve.series.items()
-                },
-            }
-            for curve in curves
         ],
     }
     file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -201,10 +158,6 @@ def spread(figures: Any) -> Any:
         "quartiles": [low, high],
         "figures": figures,
     }
-
-
-def _place(place: float) -> str:
-    return f"{place:,.0f}" if place >= 10 else f"{place:.2g}"
 
 
 def _number(value: float) -> str:

@@ -1,142 +1,159 @@
-"""The seconds of twenty sandboxes from the request to RUNNING, and of one from the request to PAUSED.
+"""The milliseconds of sandboxes from a request on: to READY, cold and warm, to PAUSED and back to RUNNING.
 
-Beside each stands what the machine itself needs: the same agent server as a bare process, one after the other and
-twenty at once, until it answers.
+The clock runs in the client, which polls the start task. A start in a warm sandbox follows when the pool is full again,
+so no refill competes with it.
 """
 
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 
 import httpx
 
 from bench import servers
 from bench.measure import Effort, Row
+from settings.specs import BUNDLED
 
-_WORKERS = 2
-_SETTINGS = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100"}
-_ROOT = Path(__file__).parent.parent
+_WORKERS, _WARM = 2, 3
 
-#: seconds between two polls, and until a sandbox counts as lost
-_POLL, _TIMEOUT = 0.01, 60.0
+#: seconds between two polls of the client, and until a sandbox counts as lost
+_POLL, _TIMEOUT = 0.002, 60.0
 
 
-def rows(effort: Effort) -> list[Row]:
-    """Start, pause and resume sandboxes of the bundled spec."""
-    number = effort.sandboxes
-    bare_one, bare_all = _bare(number)
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-sandboxes-") as folder,
-        servers.redis_server() as url,
-        servers.gunicorn("app:create_app()", url, _WORKERS, **_SETTINGS, DATA_DIR=folder) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client,
-    ):
-        started(client, 1)  # the supervisor is there, everything is loaded
-        one = median(started(client, 1) for _ in range(3))
+def sandboxes(effort: Effort) -> list[Row]:
+    """Start app conversations in new sandboxes, one after the other; then many sandboxes at once."""
+    with _server() as client:
+        _ready(client)  # the supervisor is there, everything is loaded
+        starts = []
+        for _ in range(effort.cold_starts):
+            _delete_all(client)
+            starts.append(_seconds(lambda: _ready(client)))
         _delete_all(client)
-        every = started(client, number)
-        ids = [item["id"] for item in client.get("/sandboxes/search").json()["items"]]
-        paused = [timed(client, f"/sandboxes/{identity}/pause") for identity in ids]
-        for identity in ids:
-            client.post(f"/sandboxes/{identity}/resume").raise_for_status()
-        wait(lambda: _running(client) == number)
-        start = time.monotonic()
-        with ThreadPoolExecutor(number) as pool:
-            list(pool.map(lambda identity: timed(client, f"/sandboxes/{identity}/pause"), ids))
-        together = time.monotonic() - start
+        together = _seconds(lambda: _run(client, effort.sandboxes))
     return [
+        _row("an app conversation in a new sandbox: request to READY, median", starts, 150),
         Row(
-            "a sandbox alone: request to RUNNING, against the same agent server as a bare process",
-            one / bare_one,
-            " ×",
-            f"{1000 * one:.0f} ms against {1000 * bare_one:.0f} ms",
-            raw={"ours": one, "theirs": bare_one, "unit": "s"},
-        ),
-        Row(
-            f"{number} sandboxes at once on {_WORKERS} workers: request to the last RUNNING, against bare processes",
-            every / bare_all,
-            " ×",
-            f"{every:.2f} s against {bare_all:.2f} s",
-            raw={"ours": every, "theirs": bare_all, "unit": "s"},
-        ),
-        Row(
-            "a sandbox: request to PAUSED, every process standing still",
-            1000 * median(paused),
-            " ms",
-            f"largest {1000 * max(paused):.0f} ms of {number}; all {number} at once {1000 * together:.0f} ms",
-            raw={"seconds": paused, "together": together, "unit": "s"},
+            f"{effort.sandboxes} sandboxes at once on {_WORKERS} workers: request to the last RUNNING",
+            together,
+            " s",
+            f"{1000 * together / effort.sandboxes:.0f} ms each",
+            raw={"seconds": together, "unit": "s"},
         ),
     ]
 
 
-def _delete_all(client: httpx.Client) -> None:
-    for item in client.get("/sandboxes/search").json()["items"]:
-        client.delete(f"/sandboxes/{item['id']}").raise_for_status()
+def warm(effort: Effort) -> list[Row]:
+    """Start app conversations one after the other, each in a warm sandbox; then pause and resume one of them."""
+    with _server(_WARM) as client:
+        _start_warm(client)  # everything is loaded
+        starts = [_start_warm(client) for _ in range(effort.warm_starts)]
+        [task] = client.get("/app-conversations/start-tasks/search", params={"limit": 1}).json()["items"]
+        sandbox = f"/sandboxes/{task['sandbox_id']}"
+        pauses, resumes = [], []
+        for _ in range(effort.warm_starts):
+            pauses.append(_seconds(lambda: _is_done(client, sandbox, "pause")))
+            resumes.append(_seconds(lambda: _is_done(client, sandbox, "resume")))
+    return [
+        _row("an app conversation in a warm sandbox: request to READY, median", starts, 50),
+        _row("a running sandbox: request to PAUSED, every process standing still, median", pauses, 20),
+        _row("a paused sandbox: request to RUNNING, its agent server answers, median", resumes, 20),
+    ]
 
 
-def started(client: httpx.Client, number: int) -> float:
-    """Seconds until so many new sandboxes run."""
-    before = _running(client)
-    start = time.monotonic()
+@contextmanager
+def _server(warm: int = 0) -> Iterator[httpx.Client]:
+    """A client of a server with a supervisor, whose bundled spec keeps so many warm sandboxes."""
+    with tempfile.TemporaryDirectory(prefix="bench-sandboxes-") as folder:
+        specs = Path(folder) / "specs.toml"
+        specs.write_text(BUNDLED.read_text().replace("idle_pause_seconds =", f"warm = {warm}\nidle_pause_seconds ="))
+        settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100", "SANDBOX_SPECS": str(specs)}
+        with (
+            servers.redis_server() as url,
+            servers.gunicorn("app:create_app()", url, _WORKERS, **settings, DATA_DIR=folder) as port,
+            httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client,
+        ):
+            yield client
+
+
+def _start_warm(client: httpx.Client) -> float:
+    """Seconds of one start in a warm sandbox; its conversation and its sandbox are deleted unless it is the last."""
+    _wait(lambda: _warm(client) == _WARM)
+    for item in client.get("/app-conversations/search").json()["items"]:
+        client.delete(f"/app-conversations/{item['id']}").raise_for_status()
+    _wait(lambda: _warm(client) == _WARM == len(_all(client)))
+    return _seconds(lambda: _ready(client))
+
+
+def _ready(client: httpx.Client) -> None:
+    """Start an app conversation, and wait until it is READY. Raises RuntimeError."""
+    task = client.post("/app-conversations", json={}).raise_for_status().json()
+    while task["status"] != "READY":
+        if task["status"] == "ERROR":
+            raise RuntimeError(task["detail"])
+        time.sleep(_POLL)
+        [task] = client.get("/app-conversations/start-tasks", params={"ids": task["id"]}).json()
+
+
+def _run(client: httpx.Client, number: int) -> None:
+    """Start so many sandboxes at once, and wait until all run. Raises RuntimeError."""
+
+    def running() -> int:
+        items = _all(client)
+        if failed := [item["status_detail"] for item in items if item["status"] == "ERROR"]:
+            raise RuntimeError(failed[0])
+        return sum(item["status"] == "RUNNING" for item in items)
+
+    before = running()
     with ThreadPoolExecutor(number) as pool:
         for response in pool.map(lambda _: client.post("/sandboxes"), range(number)):
             response.raise_for_status()
-    wait(lambda: _running(client) == before + number)
-    return time.monotonic() - start
+    _wait(lambda: running() == before + number)
 
 
-def _running(client: httpx.Client) -> int:
-    items = client.get("/sandboxes/search").json()["items"]
-    if failed := [item["status_detail"] for item in items if item["status"] == "ERROR"]:
-        raise RuntimeError(failed[0])
-    return sum(item["status"] == "RUNNING" for item in items)
+def _all(client: httpx.Client) -> list[dict[str, str]]:
+    items: list[dict[str, str]] = client.get("/sandboxes/search").json()["items"]
+    return items
 
 
-def timed(client: httpx.Client, path: str) -> float:
-    """Seconds of a POST."""
-    start = time.monotonic()
-    client.post(path).raise_for_status()
-    return time.monotonic() - start
+def _delete_all(client: httpx.Client) -> None:
+    for item in _all(client):
+        client.delete(f"/sandboxes/{item['id']}").raise_for_status()
 
 
-def _bare(number: int) -> tuple[float, float]:
-    """Seconds until one bare agent server answers, and until so many do that were started at once."""
-    with ExitStack() as stack:
-        one = median(answering(stack, 1) for _ in range(3))
-        return one, answering(stack, number)
+def _warm(client: httpx.Client) -> int:
+    return sum(item["status"] == "RUNNING" and "warm" in (item["status_detail"] or "") for item in _all(client))
 
 
-def answering(stack: ExitStack, number: int) -> float:
-    """Seconds until so many bare agent servers answer, which end with the stack."""
-    ports = [servers.free_port() for _ in range(number)]
-    start = time.monotonic()
-    for port in ports:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "agents.reference", "--port", str(port)],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-    for port in ports:
-        wait(partial(servers.http_answers, port))
-    return time.monotonic() - start
+def _is_done(client: httpx.Client, sandbox: str, verb: str) -> None:
+    client.post(f"{sandbox}/{verb}").raise_for_status()
+    status = {"pause": "PAUSED", "resume": "RUNNING"}[verb]
+    while True:
+        [found] = client.get("/sandboxes", params={"id": sandbox.rpartition("/")[2]}).json()
+        if found["status"] == status:
+            return
+        time.sleep(_POLL)
 
 
-def wait(ready: Callable[[], bool]) -> float:
-    """Seconds until a call returns True. Raises RuntimeError after _TIMEOUT."""
+def _wait(ready: Callable[[], bool]) -> None:
+    """Poll until a call returns True. Raises RuntimeError after _TIMEOUT."""
     start = time.monotonic()
     while not ready():
         if time.monotonic() - start > _TIMEOUT:
             raise RuntimeError("sandboxes: not in time")
-        time.sleep(_POLL)
+        time.sleep(0.01)
+
+
+def _seconds(act: Callable[[], None]) -> float:
+    start = time.monotonic()
+    act()
     return time.monotonic() - start
+
+
+def _row(what: str, seconds: list[float], most: float) -> Row:
+    cuts = quantiles(seconds, n=100, method="inclusive")
+    detail = f"p99 {1000 * cuts[98]:.1f} ms, largest {1000 * max(seconds):.1f} ms of {len(seconds)}"
+    return Row(what, 1000 * cuts[49], " ms", detail, most=most, raw={"seconds": seconds})

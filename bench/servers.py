@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+from flask import Flask, Response
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -21,23 +23,23 @@ _START_TIMEOUT, _STOP_TIMEOUT = 60.0, 10.0
 
 
 @contextmanager
-def redis_server(*, durable: bool = False) -> Iterator[str]:
-    """A private Redis; yields its URL. durable: an append-only file, synced before each reply, as the embedded one."""
+def redis_server(*, most_bytes: int = 0) -> Iterator[str]:
+    """A private Redis; yields its URL. most_bytes: its `maxmemory`; 0: none."""
     program = shutil.which("redis-server")
     if program is None:
         sys.exit("bench: redis-server is not on the PATH")
     with tempfile.TemporaryDirectory(prefix="bench-redis-") as folder:
         path = f"{folder}/redis.sock"
-        durability = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
-        command = [program, "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder, *durability]
-        with process(command, Path(folder), {}, lambda: _redis_answers(path)):
+        command = [program, "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder, "--appendonly", "no"]
+        command += ["--maxmemory", str(most_bytes)]
+        with _process(command, Path(folder), {}, lambda: _redis_answers(path)):
             yield f"unix://{path}"
 
 
 @contextmanager
 def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Iterator[int]:
     """Workers of an app callable under the server's own gunicorn settings, and others given; yields its port."""
-    port = free_port()
+    port = _free_port()
     settings = {
         "REDIS_URL": redis_url,
         "HOST": "127.0.0.1",
@@ -48,22 +50,57 @@ def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Itera
         "AUTH": "open",
         **others,
     }
-    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", app]
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-gunicorn-") as folder,
-        process(command, Path(folder), settings, lambda: http_answers(port)),
-    ):
+    with _gunicorn(["-c", "gunicorn.conf.py", app], settings, port):
         yield port
 
 
 @contextmanager
-def process(
-    command: list[str],
-    folder: Path,
-    settings: dict[str, str],
-    answers: Callable[[], bool],
-    seconds: float = _START_TIMEOUT,
-) -> Iterator[None]:
+def bare(redis_url: str, workers: int = 1) -> Iterator[int]:
+    """The bare view under gunicorn's own gevent worker and its defaults; yields its port."""
+    port = _free_port()
+    # Without a file of settings gunicorn would read the server's own, which is in the folder that it starts in.
+    words = ["-c", os.devnull, "-k", "gevent", "-w", str(workers), "-b", f"127.0.0.1:{port}", "--log-level", "warning"]
+    with _gunicorn([*words, "bench.servers:bare_app()"], {"REDIS_URL": redis_url}, port):
+        yield port
+
+
+def sorted_set(conversation_id: str) -> str:
+    """The key that the view counts; the bench fills it."""
+    return f"bench:{conversation_id}"
+
+
+def bare_app() -> Flask:
+    """The least cost of a count in Flask: one view, one pipelined Redis call, no rules and no documentation.
+
+    Its Redis is that of REDIS_URL, as for the server. It has nothing of the server: what the server's worker, its hooks
+    and its frozen heap cost or save is measured, and not shared.
+    """
+    app = Flask(__name__)
+    redis = Redis.from_url(os.environ["REDIS_URL"])
+
+    @app.get("/api/conversations/<conversation_id>/events/count")
+    def count(conversation_id: str) -> Response:
+        key = sorted_set(conversation_id)
+        with redis.pipeline(transaction=False) as pipe:
+            pipe.exists(key)
+            pipe.zcount(key, "-inf", "+inf")
+            _, number = pipe.execute()
+        return Response(b"%d" % number, mimetype="application/json")
+
+    return app
+
+
+@contextmanager
+def _gunicorn(words: list[str], settings: dict[str, str], port: int) -> Iterator[None]:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-gunicorn-") as folder,
+        _process([sys.executable, "-m", "gunicorn", *words], Path(folder), settings, lambda: _http_answers(port)),
+    ):
+        yield
+
+
+@contextmanager
+def _process(command: list[str], folder: Path, settings: dict[str, str], answers: Callable[[], bool]) -> Iterator[None]:
     """A process that ends with the block; its log is in the folder. Raises RuntimeError unless it answers in time."""
     log = folder / "log"
     with log.open("ab") as output:
@@ -71,7 +108,7 @@ def process(
             command, cwd=_ROOT, env={**os.environ, **settings}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _START_TIMEOUT
         while not answers():
             if started.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{' '.join(command)} did not start:\n{log.read_text()}")
@@ -86,7 +123,25 @@ def process(
             started.wait()
 
 
-def free_port() -> int:
+def worker_processes() -> list[psutil.Process]:
+    """The workers of the one server that this process has started, which has no supervisor."""
+    [master] = [one for one in psutil.Process().children() if "gunicorn" in " ".join(one.cmdline())]
+    workers: list[psutil.Process] = master.children()
+    return workers
+
+
+def forget_peak(pid: int) -> None:
+    """Have the kernel's peak of a process' resident memory begin again. Source: proc_pid_clear_refs(5)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def resident(pid: int, name: str = "VmRSS") -> int:
+    """KiB of a process' resident memory; `VmHWM`: at its peak. Source: proc_pid_status(5)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name)))
+
+
+def _free_port() -> int:
     """A port that no process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
@@ -101,7 +156,7 @@ def _redis_answers(path: str) -> bool:
         return False
 
 
-def http_answers(port: int) -> bool:
+def _http_answers(port: int) -> bool:
     """Whether a server responds at all; a 404 counts."""
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as client:

@@ -1,6 +1,6 @@
 """The time from an append to its delivery at five hundred sockets: one process appends, another one receives.
 
-Both read `time.monotonic`, which is one clock for all processes of a machine; an event bears the time of its sending.
+Both read `time.monotonic`, which is one clock for all processes of a machine; an event has the time of its sending.
 """
 
 import base64
@@ -17,25 +17,25 @@ from random import Random
 from typing import Any
 
 from bench import corpus, load, servers
+from bench.load import TIMEOUT, Received, received
 from bench.measure import Effort, Row
-from bench.received import TIMEOUT, Received, received
-from wire import ConversationId
+from core.wire import ConversationId
 
-_CONVERSATIONS, WORKERS, _CONNECTIONS = 5, 2, 4
+_CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 
 #: events in one request of the burst
 _BATCH = 100
 
 
-def rows(effort: Effort) -> list[Row]:
+def sockets(effort: Effort) -> list[Row]:
     """At a moderate rate, then as fast as the server takes them."""
     random = Random(6)
-    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, WORKERS) as port:
+    with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
         steady = measure(port, random, effort, [[number] for number in range(effort.socket_events)], effort.socket_rate)
         numbers = list(range(effort.socket_events))
         batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
         burst = measure(port, random, effort, batches, None)
-    what = f"{effort.sockets} sockets on {WORKERS} workers, {_CONVERSATIONS} conversations"
+    what = f"{effort.sockets} sockets on {_WORKERS} workers, {_CONVERSATIONS} conversations"
     return [
         Row(
             f"{what}, {effort.socket_rate} events/s: from append to the client's hand, p99",
@@ -152,11 +152,6 @@ class Listener:
         if not (read := self.socket.recv(65536)):
             raise RuntimeError(f"the server closed a socket: {self._unread[:200]!r}")
         self._unread += read
-
-    def wait_for(self, word: bytes) -> None:
-        """Read until an event has this word. Raises TimeoutError."""
-        while not any(word in frame for frame in self._frames()):
-            self._read()
 
     def receive(self, latencies: list[float]) -> bool:
         """Take the bytes that came; True if the last expected event was among them."""

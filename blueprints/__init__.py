@@ -16,7 +16,7 @@ from werkzeug.local import LocalProxy
 
 from agents.commands import Commands
 from notifications.desk import Desk
-from specs import Specs
+from settings.specs import Specs
 from store import Store
 from store.approvals.audit import Actor
 

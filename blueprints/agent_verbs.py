@@ -9,11 +9,12 @@ from flask import current_app
 from marshmallow import ValidationError
 
 from agents.forwarding import Forwarding
-from agents.reach import NotReachable
 from agents.verbs import Verbs
+from agents.waking import NotReachable
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
-from blueprints.presence import client_required
+from blueprints.following import client_required
+from core.wire import ConversationId
 from schemas.agent_verbs import (
     AgentAnswer,
     AskAgent,
@@ -28,8 +29,7 @@ from schemas.agent_verbs import (
 )
 from schemas.confirmations import Success
 from schemas.conversations import ConversationInfo
-from schemas.webhooks import ConversationTold
-from wire import ConversationId
+from schemas.webhooks import ConversationReport
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 
@@ -83,13 +83,13 @@ def navigate_conversation(request: dict[str, Any], conversation_id: Conversation
     verbs = current_verbs()
     info = verbs.navigate(conversation_id, request["event_id"])
     try:
-        told = ConversationTold().load({**info, "id": conversation_id})
+        told = ConversationReport().load({**info, "id": conversation_id})
     except ValidationError:  # its webhook says the same, and is refused with the reason
         told = None
     if told is not None:
         told.pop("id")
         sandbox_id = verbs.forwarding.sandbox_of(conversation_id)
-        current_store.app_conversations.report(sandbox_id, conversation_id, told)
+        current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, told)
     leaf = info.get("leaf_event_id")
     state = current_store.conversations.get(conversation_id)
     return {**state, "leaf_event_id": leaf if isinstance(leaf, str) else None}

@@ -1,26 +1,28 @@
-"""Our flask-smorest: how bodies are read, operations are named and errors are documented."""
+"""Our flask-smorest: how bodies are read, operations are named, and errors and headers are documented."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
+from apispec import APISpec, BasePlugin
 from flask import Flask, Request, Response, current_app, request
 from flask_smorest import Api as SmorestApi
 from flask_smorest import Blueprint as SmorestBlueprint
+from flask_smorest.utils import prepare_response
 from marshmallow import EXCLUDE, Schema, ValidationError
 from webargs import core
 from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
-from access import Scope
-from blueprints.described import CommonParts
+from core.access import Scope
+from core.wire import parse_json
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, canonical_id
-from store.conversations.conversation_pages import Form
-from wire import parse_json
+from store.conversations.lists import Form
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -45,7 +47,7 @@ class Needs(NamedTuple):
 def needs(
     scope: Scope | Literal["open", "hook", "link"], *, hook: bool = False, ticket: bool = False, session: bool = False
 ) -> Callable[[View], View]:
-    """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` sees to it."""
+    """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` enforces it."""
 
     def declare(view: View) -> View:
         view.needs = Needs(scope, hook or scope == "hook", ticket, session)  # type: ignore[attr-defined]
@@ -96,7 +98,7 @@ class StrictParser(FlaskParser):
     """Reads JSON bodies strictly, and raises InvalidInput for every refusal."""
 
     def parse(self, argmap: Any, req: Request | None = None, *, location: str | None = None, **options: Any) -> Any:
-        """What a schema loads of a part of a request. A query takes a shorter way than that of webargs."""
+        """What a schema loads of a part of a request. A query bypasses webargs, which is slower."""
         if location != "query":
             return super().parse(argmap, req, location=location, **options)
         try:
@@ -149,6 +151,11 @@ def json_body(req: Request = request) -> bytes:
     if raw and not core.is_json(req.mimetype):
         raise UnsupportedMediaType(f"Content-Type must be application/json, not {req.mimetype or 'absent'}")
     return raw
+
+
+def begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """A body whose first piece is there: a failure is reported before the response begins."""
+    return chain([next(pieces)], pieces)
 
 
 def json_response(body: bytes, status: int = 200) -> Response:
@@ -248,6 +255,7 @@ class Api(SmorestApi):
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def __init__(self, app: Flask) -> None:
+        self._written = b""
         for converter in (ConversationIdConverter, EventIdConverter):
             app.url_map.converters[converter.name] = converter
         super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
@@ -256,8 +264,97 @@ class Api(SmorestApi):
         for name, scheme in _SCHEMES.items():
             self.spec.components.security_scheme(name, scheme)
 
+    def _openapi_json(self) -> Response:
+        """The document, written at its first request: that takes 40 ms; no key is needed."""
+        if not self._written:
+            self._written = super()._openapi_json().get_data()
+        return Response(self._written, mimetype="application/json")
+
     def _register_error_handlers(self) -> None:
         """Nothing: `blueprints/errors.py` shapes all errors, also those of paths that no Api serves."""
 
+    def _register_responses(self) -> None:
+        """One that operations share, by a name that is the same on every Python."""
+        response = {"description": REASONS[422], "schema": self.ERROR_SCHEMA}
+        prepare_response(response, self.spec, self.DEFAULT_RESPONSE_CONTENT_TYPE)
+        self.spec.components.response(UNPROCESSABLE, response, lazy=True)
+
     def _register_pagination_header(self) -> None:
         """Nothing: pages carry `next_page_id` in the body."""
+
+
+_REQUEST_ID = {
+    "description": "Of the request: that of its `X-Request-Id`, or one of the server's. Its log lines bear it too.",
+    "schema": {"type": "string"},
+}
+_IDEMPOTENCY_KEY = {
+    "required": False,
+    "description": "Chosen by the client, one for each request: a repeat with the same key has no further effect and "
+    "gets the first response, for 24 hours. Source: docs/wire.md.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+}
+_REPLAYED = {"description": "`true`: the response to an earlier request with this key.", "schema": {"type": "string"}}
+_RETRY_AFTER = {"description": "Seconds after which the client may try again.", "schema": {"type": "integer"}}
+
+#: headers that components describe once
+_HEADERS = {"X-Request-Id": _REQUEST_ID, "Idempotency-Replayed": _REPLAYED, "Retry-After": _RETRY_AFTER}
+
+#: of responses that are kept for repeats
+_REPLAYED_STATUSES = ("200", "201", "404", "409", "410")
+
+#: RFC 9110's names of statuses that Python before 3.13 calls otherwise: the document is the same on every Python
+REASONS = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+
+#: the component that describes every 422
+UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
+
+#: of operations that no limit holds for
+_UNLIMITED = "Server Details"
+
+
+class CommonParts(BasePlugin):
+    """Adds them to each operation, after the operation has described itself."""
+
+    def init_spec(self, spec: APISpec) -> None:
+        for name, header in _HEADERS.items():
+            spec.components.header(name, header)
+        spec.components.parameter("Idempotency-Key", "header", _IDEMPOTENCY_KEY)
+
+    def response_helper(self, response: Any, **_: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Called by apispec for a response that several operations share."""
+        return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}
+
+    def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:  # noqa: ARG002
+        """Called by apispec for the operations of a path."""
+        for method, operation in (operations or {}).items():
+            responses = operation.setdefault("responses", {})
+            if _UNLIMITED not in operation.get("tags", ()):
+                _add_error(responses, HTTPStatus.TOO_MANY_REQUESTS)
+                responses["429"]["headers"] = {"Retry-After": _reference("Retry-After")}
+            if method == "post":
+                operation["parameters"] = [
+                    *operation.get("parameters", ()),
+                    "Idempotency-Key",
+                ]
+                for status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT):
+                    _add_error(responses, status)
+            for status, response in responses.items():
+                if response == HTTPStatus.UNPROCESSABLE_ENTITY.name:
+                    responses[status] = UNPROCESSABLE
+                elif isinstance(response, dict):
+                    if response["description"] == HTTPStatus(int(status)).phrase:
+                        response["description"] = REASONS.get(int(status), response["description"])
+                    headers = response.setdefault("headers", {})
+                    headers["X-Request-Id"] = _reference("X-Request-Id")
+                    if method == "post" and str(status) in _REPLAYED_STATUSES:
+                        headers["Idempotency-Replayed"] = _reference("Idempotency-Replayed")
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/headers/{name}"}
+
+
+def _add_error(responses: dict[str, Any], status: HTTPStatus) -> None:
+    schema = {"$ref": "#/components/schemas/Error"}
+    described = {"description": status.phrase, "content": {"application/json": {"schema": schema}}}
+    responses.setdefault(str(status.value), described)

@@ -1,6 +1,11 @@
-"""App conversations: start, list, change, delete, and their events. Source: the app-server wire."""
+"""App conversations: start, list, change, delete, and their folder. Source: the app-server wire.
+
+Files are read by the supervisor that has them, whether the sandbox runs or not; the folder's repository, skills and
+hooks by the agent server.
+"""
 
 import json
+import posixpath
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,9 +14,13 @@ from uuid import UUID
 
 from flask import Response, current_app, g, jsonify, request
 
-from agents.deadlines import with_deadline
+from agents import inquiries
+from agents.client import AgentServer
+from agents.commands import relabel
+from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
-from agents.labels import relabel
+from agents.inquiries import PathOutside, within
+from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
 from blueprints.api import (
     Blueprint,
@@ -22,7 +31,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
-from blueprints.events import events_page
+from core.wire import ConversationId
 from schemas.app_conversations import (
     AppConversation,
     AppConversationFilter,
@@ -31,10 +40,15 @@ from schemas.app_conversations import (
     AppConversationStartRequest,
     AppConversationStartTask,
     AppConversationStartTaskPage,
-    AppEventFilter,
-    AppEventSearch,
+    FileQuery,
+    FolderQuery,
+    GitChange,
+    GitDiff,
+    GitQuery,
+    Hooks,
     SendAppMessageRequest,
     SendAppMessageResult,
+    Skills,
     StartTaskFilter,
     StartTaskSearch,
     UpdateAppConversationRequest,
@@ -43,18 +57,14 @@ from schemas.app_conversations import (
 from schemas.confirmations import Success
 from schemas.conversations import read_conversation_ids
 from schemas.cursors import page_id
-from schemas.events import EventPage, read_some_ids
 from schemas.fields import Fault
-from schemas.histogram import Histogram, HistogramQuery
 from store import Store
 from store.conversations.app_conversations import app_filter
-from store.conversations.histogram import Histogram as EventHistogram
-from store.errors import EventsTooLong
+from store.errors import ConversationNotFound
+from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import FINISHED, StartTask
-from wire import ConversationId
 
 app_conversations = Blueprint("App Conversations", __name__, url_prefix="/api/v1/app-conversations")
-app_events = Blueprint("App Conversation Events", __name__, url_prefix="/api/v1/conversation")
 
 _NUMBER = {"type": "integer", "minimum": 0}
 
@@ -71,9 +81,9 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, AppConversationStartTask)
-def start_app_conversation(request: dict[str, Any]) -> StartTask:
+def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
     """Start an app conversation. The response is a start task, which goes on by itself until it is READY or ERROR."""
-    return current_store.start_tasks.create(request, echo=echo(request))
+    return current_store.start_tasks.create(wanted, echo=echo(wanted), owner=g.principal.owner)
 
 
 @app_conversations.post("/stream-start")
@@ -83,9 +93,9 @@ def start_app_conversation(request: dict[str, Any]) -> StartTask:
 @app_conversations.fails(413, 415)
 @app_conversations.arguments(AppConversationStartRequest(), required=False)
 @app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
-def stream_app_conversation_start(request: dict[str, Any]) -> Response:
+def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
     """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
-    start = current_store.start_tasks.create(request, echo=echo(request))
+    start = current_store.start_tasks.create(wanted, echo=echo(wanted), owner=g.principal.owner)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     guard, principal = current_app.extensions["guard"], g.principal
     states = _states(store, start, partial(guard.following.are_live, principal))
@@ -152,7 +162,7 @@ def search_app_conversations(search: dict[str, Any]) -> dict[str, Any]:
 
 def _page(search: dict[str, Any]) -> dict[str, Any]:
     page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
-    items, following = current_store.app_conversations.search(app_filter(**search), **page)
+    items, following = current_store.conversations.in_sandboxes.search(app_filter(**search), **page)
     return {"items": items, "next_page_id": page_id(page["by"], page["descending"], following)}
 
 
@@ -163,7 +173,7 @@ def _page(search: dict[str, Any]) -> dict[str, Any]:
 @app_conversations.response(200, _NUMBER, description="The number of app conversations")
 def count_app_conversations(filters: dict[str, Any]) -> Response:
     """Count app conversations, with the filters of search."""
-    return json_response(b"%d" % current_store.app_conversations.count(app_filter(**filters)))
+    return json_response(b"%d" % current_store.conversations.in_sandboxes.count(app_filter(**filters)))
 
 
 @app_conversations.get("")
@@ -188,7 +198,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
     if "ids" not in request.args:
         return jsonify(AppConversationPage().dump(_page(search)))
     ids = [ConversationId(one) for one in repeated("ids", read_conversation_ids)]
-    found = current_store.app_conversations.get_many(ids)
+    found = current_store.conversations.in_sandboxes.get_many(ids)
     return jsonify([state and AppConversation().dump(state) for state in found])
 
 
@@ -202,7 +212,7 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
     changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
     own = {name: changes.pop(name) for name in ("title", "tags", "confirmation_seconds") if name in changes}
     relabel(current_commands, conversation_id, app=changes, **own)
-    return current_store.app_conversations.get(conversation_id)
+    return current_store.conversations.in_sandboxes.get(conversation_id)
 
 
 @app_conversations.delete("/<conversation_id:conversation_id>")
@@ -226,46 +236,114 @@ def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -
     return {"success": True, "sandbox_status": "RUNNING", "message": None}
 
 
-@app_events.get("/<conversation_id:conversation_id>/events/search")
+app_folders = Blueprint(
+    "App Conversation Folders", __name__, url_prefix="/api/v1/app-conversations/<conversation_id:conversation_id>"
+)
+
+
+@app_folders.get("/file")
+@needs("approve")
+@app_folders.fails(404, 409, 410, 413, 414, 502)
+@app_folders.arguments(FileQuery(), location="query")
+@app_folders.response(200, {"type": "string"}, description="The text of the file; empty where there is none")
+def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
+    """Read a file as text: invalid UTF-8 is replaced."""
+    sandbox_id, folder = _kept(conversation_id)
+    found = current_store.sandboxes.files.content(sandbox_id, folder, _within(folder, query["path"], "file_path"))
+    return jsonify((found or b"").decode(errors="replace"))
+
+
+@app_folders.get("/files")
+@needs("approve")
+@app_folders.fails(404, 409, 410, 414, 502)
+@app_folders.arguments(FolderQuery(), location="query")
+@app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
+def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
+    """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
+    sandbox_id, folder = _kept(conversation_id)
+    inner = _within(folder, query["path"], "path")
+    return jsonify(current_store.sandboxes.files.names(sandbox_id, posixpath.normpath(posixpath.join(folder, inner))))
+
+
+@app_folders.get("/git/changes")
 @needs("read")
-@app_events.fails(404, 414)
-@app_events.arguments(AppEventSearch(), location="query")
-@app_events.response(200, EventPage)
-def search_app_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Search the events of a conversation, a page at a time."""
-    return events_page(conversation_id, search)
+@app_folders.fails(404, 409, 410, 414, 429, 502)
+@app_folders.arguments(GitQuery(), location="query")
+@app_folders.response(200, GitChange(many=True))
+def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
+    """List the changed files of a repository; a paused sandbox is woken."""
+    folder = _folder_of(current_store.conversations.in_sandboxes.get(conversation_id))
+    inner = _within(folder, query["path"], "path")
+    return jsonify(inquiries.git_changes(_agent_of(conversation_id), folder, inner, query["ref"]))
 
 
-@app_events.get("/<conversation_id:conversation_id>/events/count")
+@app_folders.get("/git/diff")
 @needs("read")
-@app_events.fails(404, 414)
-@app_events.arguments(AppEventFilter(), location="query")
-@app_events.response(200, _NUMBER, description="The number of matching events")
-def count_app_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Count the events of a conversation."""
-    return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
+@app_folders.fails(404, 409, 410, 414, 429, 502)
+@app_folders.arguments(GitQuery(), location="query")
+@app_folders.response(200, GitDiff)
+def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
+    """Read a changed file of a repository as it is and as it was; a paused sandbox is woken."""
+    folder = _folder_of(current_store.conversations.in_sandboxes.get(conversation_id))
+    inner = _within(folder, query["path"], "path")
+    return jsonify(inquiries.git_diff(_agent_of(conversation_id), folder, inner, query["ref"]))
 
 
-@app_events.get("/<conversation_id:conversation_id>/events/histogram")
+@app_folders.get("/skills")
 @needs("read")
-@app_events.fails(404, 414)
-@app_events.arguments(HistogramQuery(), location="query")
-@app_events.response(200, Histogram)
-def get_app_conversation_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
-    """Count the events of a conversation over time, by kind or by source, in equal buckets."""
-    return current_store.histograms.of(conversation_id, **query)
+@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.response(200, Skills)
+def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, Any]:
+    """List the skills of the agent; none while the sandbox is paused, which is not woken for it."""
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    if _is_paused(state):
+        return {"skills": []}
+    return {"skills": inquiries.skills(_agent_of(conversation_id), _folder_of(state), state.get("agent"))}
 
 
-@app_events.get("/<conversation_id:conversation_id>/events")
+@app_folders.get("/hooks")
 @needs("read")
-@app_events.fails(404, 414)
-@app_events.doc(parameters=[repeated_parameter("id", "the events")])
-@app_events.response(200, array_with_holes("Event"))
-def batch_get_app_conversation_events(conversation_id: ConversationId) -> Response:
-    """Get events by id, in that order, null for an unknown one."""
-    ids = repeated("id", read_some_ids)
+@app_folders.fails(404, 409, 410, 429, 502)
+@app_folders.response(200, Hooks)
+def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, Any]:
+    """List the hooks of the agent; none while the sandbox is paused, which is not woken for it."""
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    if _is_paused(state):
+        return {"hooks": []}
+    return {"hooks": inquiries.hooks(_agent_of(conversation_id), _folder_of(state))}
+
+
+def _kept(conversation_id: ConversationId) -> tuple[SandboxId, str]:
+    """The sandbox of a conversation, which has files, and the conversation's folder. Raises NotReachable."""
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    sandbox = state["sandbox"]
+    if sandbox is None or not sandbox.host or sandbox.wanted == "deleted":
+        raise NotReachable.of(state["sandbox_id"], sandbox)
+    return sandbox.id, _folder_of(state)
+
+
+def _folder_of(state: dict[str, Any]) -> str:
+    """The folder of a conversation as its agent names it."""
+    workspace = state["info"].get("workspace")
+    folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
+    return folder if isinstance(folder, str) and folder else "."
+
+
+def _within(folder: str, path: str, member: str) -> str:
+    """The path relative to the folder. Raises InvalidInput."""
     try:
-        found = current_store.events.get_many(conversation_id, ids)
-    except EventsTooLong as error:
-        raise InvalidInput("query", {"id": [Fault(str(error), "too_long")]}) from None
-    return json_response(b"[%b]" % b",".join(event or b"null" for event in found))
+        return within(folder, path)
+    except PathOutside as error:
+        raise InvalidInput("query", {member: [Fault(str(error), "value_error")]}) from None
+
+
+def _agent_of(conversation_id: ConversationId) -> AgentServer:
+    """The agent server of a conversation, woken if need be."""
+    agent = current_commands.awake_agent_of(conversation_id)
+    if agent is None:
+        raise ConversationNotFound
+    return agent
+
+
+def _is_paused(state: dict[str, Any]) -> bool:
+    return state["sandbox"] is not None and state["sandbox"].status == "PAUSED"

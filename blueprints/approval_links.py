@@ -1,7 +1,7 @@
 """The page of a one-time link: it shows one action, and asks. A GET never decides. Source: docs/approvals.md.
 
 The token in the path is the key, and opens nothing but this action's decision. No script runs on the page, nothing is
-loaded from elsewhere, and what an agent wrote is shown as it is: an escape for whatever would not show as itself.
+loaded from elsewhere, and what an agent wrote is shown as it is: invisible characters are escaped.
 """
 
 import base64
@@ -16,25 +16,25 @@ from flask import Blueprint, Response, current_app, g, render_template, request
 from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 
-from access import Principal
-from agents.linked_decisions import (
+from agents.decisions import (
     ActionDecided,
     ConversationGone,
     LinkExpired,
     LinkRefused,
     LinkUsed,
     Shown,
-    decide,
-    show,
+    decide_by_link,
+    show_link,
 )
-from approvals.links import PATH, Link, LinkForged, Links
 from blueprints import current_store
 from blueprints.api import needs
 from blueprints.rates import count_failure
+from core.access import Principal
+from core.approvals import LINK_PATH, Link, LinkForged, Links
+from core.visible import is_seen, visible
+from core.wire import Micros, utc_time
 from store.errors import UNAVAILABLE, ReasonTooLong
 from store.link.durability import NotKept
-from visible import is_seen, visible
-from wire import Micros, utc_time
 
 _PAGES = Path(__file__).parent / "pages"
 
@@ -63,15 +63,15 @@ _STATUSES: dict[type[LinkRefused], tuple[int, str]] = {
 }
 
 
-@approval_links.get(f"{PATH}/<token>")
+@approval_links.get(f"{LINK_PATH}/<token>")
 @needs("link")
 def show_action(token: str) -> Response:
     """Show the action, and a form to decide it."""
     link = _link(token)
-    return _page(200, "May the agent do this?", shown=show(current_store, link), link=link)
+    return _page(200, "May the agent do this?", shown=show_link(current_store, link), link=link)
 
 
-@approval_links.post(f"{PATH}/<token>")
+@approval_links.post(f"{LINK_PATH}/<token>")
 @needs("link")
 def decide_action(token: str) -> Response:
     """Take the decision of the form."""
@@ -81,13 +81,13 @@ def decide_action(token: str) -> Response:
     reason = "\n".join(request.form.get("reason", "").splitlines()).strip()
     if verb is None:
         sentence = "The form lacks a decision: approve or reject. Nothing was decided."
-        return _page(422, "May the agent do this?", sentence, shown=show(current_store, link), link=link)
+        return _page(422, "May the agent do this?", sentence, shown=show_link(current_store, link), link=link)
     words = (reason or _NO_REASON) if verb == "reject" else ""
     try:
-        decide(current_app.extensions["commands"], link, verb, words, request.remote_addr or "")
+        decide_by_link(current_app.extensions["commands"], link, verb, words, request.remote_addr or "")
     except ReasonTooLong as error:
         sentence = f"{error}. Nothing was decided."
-        shown = show(current_store, link)
+        shown = show_link(current_store, link)
         return _page(422, "May the agent do this?", sentence, shown=shown, link=link, reason=reason)
     if verb == "approve":
         return _page(200, "Approved", "The action is approved. You can close this page.")

@@ -4,9 +4,9 @@ from typing import Any
 
 from flask import g, url_for
 
-from approvals.rules import Rule
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
+from core.approvals import Rule
 from schemas.approval_rules import ApprovalRule, ApprovalRuleRequest
 from schemas.confirmations import Success
 from store.approvals.rules import UsedRule
@@ -22,7 +22,7 @@ approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/appro
 @approval_rules.response(201, ApprovalRule)
 def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
     """Make a rule, which decides the actions that it matches; a rule that rejects wins over rules that approve."""
-    made = current_store.rules.make(Rule(**wanted, created_by=g.principal.name))
+    made = current_store.approvals.rules.make(Rule(**wanted, created_by=g.principal.name))
     return made, 201, {"Location": url_for(".get_approval_rule", rule_id=made.rule.id)}
 
 
@@ -32,7 +32,7 @@ def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str,
 @approval_rules.response(200, ApprovalRule(many=True))
 def list_approval_rules() -> list[UsedRule]:
     """List the rules with their uses, the newest first; expired and used up ones too, and none that was revoked."""
-    return current_store.rules.all()
+    return current_store.approvals.rules.all()
 
 
 @approval_rules.get("/<rule_id>")
@@ -41,7 +41,7 @@ def list_approval_rules() -> list[UsedRule]:
 @approval_rules.response(200, ApprovalRule)
 def get_approval_rule(rule_id: str) -> UsedRule:
     """Get a rule with its uses."""
-    return current_store.rules.get(rule_id)
+    return current_store.approvals.rules.get(rule_id)
 
 
 @approval_rules.delete("/<rule_id>")
@@ -50,5 +50,5 @@ def get_approval_rule(rule_id: str) -> UsedRule:
 @approval_rules.response(200, Success)
 def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
     """Revoke a rule: it decides no action that is appended after this response."""
-    current_store.rules.revoke(rule_id)
+    current_store.approvals.rules.revoke(rule_id)
     return {"success": True}

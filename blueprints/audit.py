@@ -1,95 +1,103 @@
-"""Who did what: an id on every response, and a line of JSON for every request that writes. Source: docs/operations.md.
-
-A line has the names of keys and the ids of things, and never a key, a query, a header, a body or a message's text.
-"""
+"""The audit: who decided what about pending actions, as pages or as JSON lines. Source: docs/approvals.md."""
 
 import json
-import logging
-import re
-import sys
-import time
-from random import getrandbits
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
-from flask import Flask, Response, g, request, request_started
+from flask import Response, current_app, g, request
 
-import wire
-from access import NOBODY, Principal
+from blueprints import current_store
+from blueprints.api import Blueprint, json_response, needs
+from core.wire import ConversationId
+from schemas.audit import AuditPage, AuditSearch, ConversationAuditSearch, place_id
+from store.approvals.audit import AuditFilter, Place
 
-#: a request id that a client may choose
-_OWN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+audit = Blueprint("Audit", __name__, url_prefix="/api/v1")
 
-_WRITING = ("POST", "PUT", "PATCH", "DELETE")
+JSON_LINES = "application/x-ndjson"
 
-#: characters of a name or an address, so that a line is shorter than what one write to a pipe keeps together
-_MOST = 256
+#: entries of one read of a stream
+_PAGE = 100
 
-_PART = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
+Cursor = TypeVar("Cursor")
 
-_log = logging.getLogger("audit")
-
-
-def register_audit(app: Flask) -> None:
-    """Give every response its id, and log every request that writes to the standard output."""
-    if not _log.handlers:
-        _log.addHandler(logging.StreamHandler(sys.stdout))
-    _log.setLevel(logging.INFO)
-    _log.propagate = False
-    request_started.connect(_begin, app)
-    app.after_request(_end)
+_FORMS = {
+    "description": "A page; with `format=jsonl` a stream of all entries, one to a line. One that fails breaks off.",
+    "content": {"application/json": {"schema": AuditPage}, JSON_LINES: {"schema": {"type": "string"}}},
+}
 
 
-def _begin(_app: Flask, **_: Any) -> None:
-    own = request.headers.get("X-Request-Id", "")
-    g.request_id = own if _OWN_ID.fullmatch(own) else f"{getrandbits(128):032x}"
-    g.began = time.monotonic()
+@audit.get("/conversation/<conversation_id:conversation_id>/audit")
+@needs("admin")
+@audit.fails(404)
+@audit.arguments(ConversationAuditSearch(), location="query")
+@audit.doc(responses={"200": _FORMS})
+@audit.response(200, AuditPage)
+def get_conversation_audit(search: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Read the audit of a conversation, the oldest entry first, also after the conversation was deleted."""
+    trail = current_store.approvals.audit
+
+    def read(after: int, limit: int) -> tuple[list[bytes], int | None]:
+        return trail.page(conversation_id, after=after, limit=limit)
+
+    if search["format"] == "jsonl":
+        return _lines(read, search["after"], f"audit_{conversation_id}")
+    entries, following = read(search["after"], search["limit"])
+    return _page(entries, None if following is None else str(following))
 
 
-def _end(response: Response) -> Response:
-    response.headers["X-Request-Id"] = request_id()
-    if request.method in _WRITING:
-        note(response.status_code, began=g.began, replayed="Idempotency-Replayed" in response.headers)
+@audit.get("/audit")
+@needs("admin")
+@audit.fails()
+@audit.arguments(AuditSearch(), location="query")
+@audit.doc(responses={"200": _FORMS})
+@audit.response(200, AuditPage)
+def search_audit(search: dict[str, Any]) -> Response:
+    """Search the audit of all conversations, oldest or newest first; a page may be shorter than the limit."""
+    trail, form, limit = current_store.approvals.audit, search.pop("format"), search.pop("limit")
+    descending, start = search.pop("descending"), search.pop("start")
+    filters = AuditFilter(**search)
+
+    def read(start: Place | None, limit: int) -> tuple[list[bytes], Place | None]:
+        return trail.search(filters, descending=descending, limit=limit, start=start)
+
+    start = None if start is None else Place(*start)
+    if form == "jsonl":
+        return _lines(read, start, "audit")
+    entries, following = read(start, limit)
+    return _page(entries, place_id(descending, following))
+
+
+def _page(entries: list[bytes], following: str | None) -> Response:
+    """A page with the bytes of each entry as they are stored, which its hash is of."""
+    response = json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(entries), json.dumps(following).encode()))
+    response.headers["Cache-Control"] = "no-store"
     return response
 
 
-def request_id() -> str:
-    """The id of the present request, which its response and its log lines bear."""
-    return str(g.request_id)
+def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], start: Cursor, name: str) -> Response:
+    """All entries from a cursor on, one to a line. The first read is done before the response begins."""
+    first = read(start, _PAGE)
+    may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
+    lines = _streamed(read, first, may_go_on) if request.method == "GET" else ()
+    response = Response(lines, mimetype=JSON_LINES)
+    response.headers.set("Content-Disposition", "attachment", filename=f"{name}.jsonl")
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
-def note(status: int | str, *, began: float, method: str = "", replayed: bool = False) -> None:
-    """Log that the present request writes; of a message over a socket, status is the outcome in a word.
-
-    began: `time.monotonic` at its beginning.
-    """
-    principal: Principal = g.get("principal", NOBODY)
-    line = {
-        "time": wire.utc_time(wire.now()),
-        "request_id": request_id(),
-        "key": principal.name[:_MOST],
-        "key_id": principal.key_id[:_MOST],
-        "address": (request.remote_addr or "")[:_MOST],
-        "method": method or request.method,
-        "path": _path(status),
-        "status": status,
-        "ms": round((time.monotonic() - began) * 1000, 1),
-    }
-    # ASCII alone: no character of a name ends a line or moves a terminal's cursor
-    _log.info("%s", json.dumps(line | ({"replayed": True} if replayed else {})))
-
-
-def _path(status: int | str) -> str | None:
-    """The rule of the request's URL with its ids; None where no rule matches.
-
-    A conversation's id is a UUID. The token of a link is a key: no line has it. Any other part is text that the client
-    chose, perhaps a secret in the wrong place: a line has it where the response confirms that it names something.
-    """
-    if request.url_rule is None:
-        return None
-    is_confirmed = isinstance(status, str) or status < 400 or status == 409
-    ids = {
-        name: str(value)[:_MOST]
-        for name, value in (request.view_args or {}).items()
-        if name != "token" and (is_confirmed or name == "conversation_id")
-    }
-    return _PART.sub(lambda part: ids.get(part[1], f"<{part[1]}>"), request.url_rule.rule)
+def _streamed(
+    read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]],
+    page: tuple[list[bytes], Cursor | None],
+    may_go_on: Callable[[], bool],
+) -> Iterator[bytes]:
+    """One page in memory at a time. Nothing is held between two, so a client that hangs up leaves nothing behind."""
+    while True:
+        entries, following = page
+        yield b"".join(entry + b"\n" for entry in entries)
+        if following is None:
+            return
+        if not may_go_on():
+            raise PermissionError("The key of this export was revoked or has expired")
+        page = read(following, _PAGE)

@@ -1,7 +1,8 @@
-"""The console: a web page over the public API alone, at `/console/`. Source: docs/console.md.
+"""The two pages for people: the console at `/console/`, and the OpenAPI document at `/docs`. Source: docs/console.md.
 
-Its files stand under the hash of all of them, `/console/HASH/…`: a browser keeps them for a year, and asks for the page
-alone each time. A page of an older release that still loads a part finds none, says so, and asks to be loaded again.
+The console uses the public API alone. Its files are served under one hash of all of them, `/console/HASH/…`: a browser
+keeps them for a year, and asks for the page alone each time. A page of an older release that still loads a part finds
+none, says so, and asks to be loaded again. Nothing of either page is from elsewhere.
 """
 
 import gzip
@@ -20,11 +21,10 @@ from blueprints.api import needs
 
 console = Blueprint("console", __name__)
 
-_PROJECT = Path(__file__).parent.parent
+_CONSOLE = Path(__file__).parent.parent / "console"
 
-#: folders of the files, and where they stand under the hash
-_FOLDERS = {"": "console", "preact/": "assets/preact", "htm/": "assets/htm", "pico/": "assets/pico"}
-_FOLDERS |= {"uplot/": "assets/uplot", "ansi_up/": "assets/ansi_up"}
+#: files of other projects that stand in `vendor` for another page
+_FOR_DOCS = ("vendor/page/", "vendor/swagger-ui/")
 
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -32,7 +32,11 @@ _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css
 _PAGE, _MAIN, _VIEW = "index.html", "main.js", "views/inbox.js"
 
 #: names of modules that the scripts import
-_IMPORTS = {"preact": "preact/preact.mjs", "preact/hooks": "preact/hooks.mjs", "htm": "htm/htm.module.js"}
+_IMPORTS = {
+    "preact": "vendor/preact/preact.mjs",
+    "preact/hooks": "vendor/preact/hooks.mjs",
+    "htm": "vendor/htm/htm.module.js",
+}
 
 #: what a script imports before it runs; `import()` loads later
 _IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;'"(]*\bfrom)?\s*["']([^"']+)["']""", re.MULTILINE)
@@ -59,13 +63,12 @@ class Files:
 
     def __init__(self) -> None:
         found = {
-            prefix + path.relative_to(_PROJECT / folder).as_posix(): path
-            for prefix, folder in _FOLDERS.items()
-            for path in sorted((_PROJECT / folder).rglob("*"))
-            if path.suffix in _TYPES
+            path.relative_to(_CONSOLE).as_posix(): path
+            for path in sorted(_CONSOLE.rglob("*"))
+            if path.suffix in _TYPES and not path.relative_to(_CONSOLE).as_posix().startswith(_FOR_DOCS)
         }
         self._files = {name: _file(path.read_bytes(), _TYPES[path.suffix]) for name, path in found.items()}
-        template = (_PROJECT / "console" / _PAGE).read_text()
+        template = (_CONSOLE / _PAGE).read_text()
         digest = hashlib.sha256(template.encode())
         for name, file in self._files.items():
             digest.update(f"\n{name} {hashlib.sha256(file.raw).hexdigest()}".encode())
@@ -135,4 +138,22 @@ def _sent(file: File, kept: str) -> Response:
         response.headers["Content-Encoding"] = "gzip"
     response.add_etag()
     response.make_conditional(request)
+    return response
+
+
+docs_page = Blueprint("docs", __name__)
+
+#: the style sheet draws its arrows as data: images
+_DOCS_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@docs_page.get("/docs")
+@needs("open")
+def show_docs() -> Response:
+    """Show the page, which is open to all: it holds no data."""
+    response = current_app.send_static_file("page/docs.html")
+    response.headers["Content-Security-Policy"] = _DOCS_POLICY
     return response

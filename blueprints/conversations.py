@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from flask import Response, g, jsonify
-from flask import request as flask_request
+from flask import Response, g, jsonify, request
 
-from agents.copies import fork
-from agents.deadlines import with_deadline
+from agents.commands import relabel
+from agents.decisions import with_deadline
 from agents.deletions import delete
-from agents.labels import relabel
 from agents.starts import started
+from agents.verbs import fork
 from blueprints import current_commands, current_specs, current_store
 from blueprints.agent_verbs import current_verbs
 from blueprints.api import (
@@ -23,6 +22,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
+from core.wire import ConversationId, parse_json
 from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
 from schemas.conversations import (
@@ -44,7 +44,6 @@ from schemas.cursors import page_id
 from store.link.attempts import minted
 from store.listing import Filter
 from store.sandboxes.start_tasks import StartTask
-from wire import ConversationId, parse_json
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
 
@@ -78,20 +77,20 @@ def _brings_an_agent() -> bool:
 @conversations.arguments(StartConversationRequest(), required=False)
 @conversations.alt_response(200, schema=ConversationInfo, description="A conversation of that id exists: that one")
 @conversations.response(201, ConversationInfo)
-def start_conversation(query: dict[str, bool], request: dict[str, Any]) -> tuple[dict[str, Any], int]:
+def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
-    conversation_id = ConversationId(request.pop("conversation_id", None) or str(minted("conversation")))
+    conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
-        state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, request))
+        state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
         return with_skills(state, **query), 201 if created else 200
     for source in AGENT_SOURCES[1:]:
-        request.pop(source, None)
-    created = current_store.conversations.create(conversation_id, **request)
+        wanted.pop(source, None)
+    created = current_store.conversations.create(conversation_id, **wanted)
     return with_skills(current_store.conversations.get(conversation_id), **query), 201 if created else 200
 
 
-def _start_task(conversation_id: ConversationId, request: dict[str, Any]) -> tuple[StartTask, bool]:
-    kept = {name: value for name, value in request.items() if name not in ("secrets", *AGENT_SOURCES[1:])}
+def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
+    kept = {name: value for name, value in wanted.items() if name not in ("secrets", *AGENT_SOURCES[1:])}
     parent_id = kept.pop("parent_conversation_id", None)
     message = {"role": "user", "content": kept["initial_message"]} if "initial_message" in kept else None
     shown = {"conversation_id": conversation_id, "parent_conversation_id": parent_id, "initial_message": message}
@@ -99,11 +98,12 @@ def _start_task(conversation_id: ConversationId, request: dict[str, Any]) -> tup
         "kept": kept,
         "parent_conversation_id": parent_id,
         "sandbox_spec_id": current_specs.of_own_agents.id,
-        "secrets": request.get("secrets"),
+        "secrets": wanted.get("secrets"),
     }
-    headers = {name: value for name in OBSERVABILITY_HEADERS if (value := flask_request.headers.get(name))}
+    headers = {name: value for name in OBSERVABILITY_HEADERS if (value := request.headers.get(name))}
     given = {"body": parse_json(json_body()), "headers": headers}
-    return current_store.start_tasks.create_once(conversation_id, task, given, echo=echo({**request, **shown}))
+    seen, owner = echo({**wanted, **shown}), g.principal.owner
+    return current_store.start_tasks.create_once(conversation_id, task, given, echo=seen, owner=owner)
 
 
 @conversations.get("/search")
@@ -116,7 +116,7 @@ def search_conversations(search: dict[str, Any]) -> Response:
     form = _WITH_SKILLS if search.pop("include_skills") else _WITHOUT_SKILLS
     status = search.pop("status", None)
     filters = Filter(statuses=() if status is None else (status,))
-    items, following = current_store.conversation_pages.page(filters, form, **search)
+    items, following = current_store.conversations.pages.page(filters, form, **search)
     return json_response(json_page(items, page_id(search["by"], search["descending"], following)) + b"\n")
 
 
@@ -210,9 +210,9 @@ def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(SetConfirmationPolicy())
 @conversations.response(200, Success)
-def set_conversation_confirmation_policy(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+def set_conversation_confirmation_policy(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set which actions wait for a decision from now on."""
-    current_commands.set_policy(conversation_id, **request)
+    current_commands.set_policy(conversation_id, **wanted)
     return _DONE
 
 
@@ -221,9 +221,9 @@ def set_conversation_confirmation_policy(request: dict[str, Any], conversation_i
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(SetSecurityAnalyzer())
 @conversations.response(200, Success)
-def set_conversation_security_analyzer(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+def set_conversation_security_analyzer(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Set the analyzer that rates the risk of the agent's actions; null for none."""
-    current_commands.set_security_analyzer(conversation_id, **request)
+    current_commands.set_security_analyzer(conversation_id, **wanted)
     return _DONE
 
 
@@ -232,9 +232,9 @@ def set_conversation_security_analyzer(request: dict[str, Any], conversation_id:
 @conversations.fails(404, 409, 410, 413, 415, 429, 502)
 @conversations.arguments(UpdateSecrets())
 @conversations.response(200, Success)
-def update_conversation_secrets(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
+def update_conversation_secrets(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Keep secrets for the agent, sealed; no response contains them."""
-    current_commands.put_secrets(conversation_id, **request)
+    current_commands.put_secrets(conversation_id, **wanted)
     return _DONE
 
 
@@ -246,10 +246,10 @@ def update_conversation_secrets(request: dict[str, Any], conversation_id: Conver
 @conversations.arguments(ForkRequest(), required=False)
 @conversations.response(201, ConversationInfo)
 def fork_conversation(
-    query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
+    query: dict[str, bool], wanted: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
     """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it."""
-    copy = fork(current_verbs(), conversation_id, request)
+    copy = fork(current_verbs(), conversation_id, wanted)
     return with_skills(current_store.conversations.get(copy), **query)
 
 

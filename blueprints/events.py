@@ -1,4 +1,8 @@
-"""The events of a conversation: count, search, get; messages to it, and decisions about its pending actions."""
+"""The events of a conversation: count, search, get, follow; messages to it, and decisions about its pending actions.
+
+Clients of the agent-server wire and of the app-server wire read them by two paths. A stream of server-sent events is
+resumed by `Last-Event-ID`. Source: docs/wire.md, 7.
+"""
 
 from functools import partial
 from typing import Any
@@ -7,26 +11,53 @@ from flask import Response, current_app, g, request
 from marshmallow import ValidationError
 
 from blueprints import current_commands, current_store
-from blueprints.api import Blueprint, InvalidInput, json_body, json_page, json_response, needs
+from blueprints.api import (
+    Blueprint,
+    InvalidInput,
+    array_with_holes,
+    json_body,
+    json_page,
+    json_response,
+    needs,
+    repeated,
+    repeated_parameter,
+)
+from blueprints.following import ended_stream, event_lines, last_event_id, streamed
+from core.wire import ConversationId, parse_json
+from schemas.app_conversations import AppEventFilter, AppEventSearch
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
-from schemas.events import Event, EventFilter, EventPage, EventSearch, SendMessageRequest, read_ids
-from schemas.fields import Fault
-from schemas.histogram import Histogram, HistogramQuery
-from store.conversations.histogram import Histogram as EventHistogram
-from store.errors import EventsTooLong
-from wire import ConversationId, parse_json
+from schemas.events import (
+    Event,
+    EventFilter,
+    EventPage,
+    EventSearch,
+    Histogram,
+    HistogramQuery,
+    SendMessageRequest,
+    Stream,
+    read_ids,
+    read_some_ids,
+)
+from schemas.fields import Fault, Place
+from store.conversations.events import Histogram as EventHistogram
+from store.errors import EventsTooLong, Stopping
+from store.log.feed import Entry
+from store.log.text import passes
 
 events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
+stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
+app_events = Blueprint("App Conversation Events", __name__, url_prefix="/api/v1/conversation")
 
-
-_SEQ = {"schema": {"type": "integer", "minimum": 0}}
+#: a number of events, for the OpenAPI document
+_NUMBER = {"type": "integer", "minimum": 0}
+_SEQ = {"schema": _NUMBER}
 
 
 @events.get("/events/count")
 @needs("read")
 @events.fails(404, 414)
 @events.arguments(EventFilter(), location="query")
-@events.response(200, {"type": "integer", "minimum": 0}, description="The number of matching events")
+@events.response(200, _NUMBER, description="The number of matching events")
 def count_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Count local events matching the given filters."""
     return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
@@ -39,7 +70,7 @@ def count_conversation_events(filters: dict[str, Any], conversation_id: Conversa
 @events.response(200, Histogram)
 def get_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
     """Count events over time, by kind or by source, in equal buckets."""
-    return current_store.histograms.of(conversation_id, **query)
+    return current_store.events.histograms.of(conversation_id, **query)
 
 
 @events.get("/events/search")
@@ -53,10 +84,10 @@ def search_conversation_events(search: dict[str, Any], conversation_id: Conversa
     """Search events, a page at a time, in the order of their timestamps; or read them after a seq."""
     if "after_seq" in search:
         return _read_after(conversation_id, search)
-    return events_page(conversation_id, search)
+    return _page(conversation_id, search)
 
 
-def events_page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
+def _page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
     """A page of events, with the bytes of each as it was appended."""
     items, following = current_store.events.search(conversation_id, **search)
     return json_response(json_page(items, following))
@@ -66,7 +97,9 @@ def _read_after(conversation_id: ConversationId, search: dict[str, Any]) -> Resp
     after, wait, limit = search.pop("after_seq"), search.pop("wait", 0.0), search.pop("limit")
     search.pop("descending")
     ending = partial(current_app.extensions["guard"].following.going_on, g.principal)
-    items, last = current_store.followers.read(conversation_id, after, wait=wait, limit=limit, ending=ending, **search)
+    items, last = current_store.streams.events.read(
+        conversation_id, after, wait=wait, limit=limit, ending=ending, **search
+    )
     response = json_response(json_page(items, None))
     response.headers["X-Last-Seq"] = str(last)
     return response
@@ -103,9 +136,14 @@ def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
     """Get events by id, in that order, null for an unknown one."""
     place, ids = _ids()
     try:
-        found = current_store.events.get_many(conversation_id, ids)
+        return _batch(conversation_id, ids)
     except EventsTooLong as error:
         raise _refused_ids(place, [Fault(str(error), "too_long")]) from None
+
+
+def _batch(conversation_id: ConversationId, ids: list[str]) -> Response:
+    """Events by id, in that order, with the bytes of each; null for an unknown one. Raises EventsTooLong."""
+    found = current_store.events.get_many(conversation_id, ids)
     return json_response(b"[%b]" % b",".join(event or b"null" for event in found))
 
 
@@ -152,4 +190,76 @@ def respond_to_confirmation(decision: dict[str, Any], conversation_id: Conversat
 @events.response(200, PendingAction(many=True))
 def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
     """List the pending actions, in the order of the log."""
-    return current_store.confirmations.pending(conversation_id)
+    return current_store.approvals.confirmations.pending(conversation_id)
+
+
+@app_events.get("/<conversation_id:conversation_id>/events/search")
+@needs("read")
+@app_events.fails(404, 414)
+@app_events.arguments(AppEventSearch(), location="query")
+@app_events.response(200, EventPage)
+def search_app_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Search the events of a conversation, a page at a time."""
+    return _page(conversation_id, search)
+
+
+@app_events.get("/<conversation_id:conversation_id>/events/count")
+@needs("read")
+@app_events.fails(404, 414)
+@app_events.arguments(AppEventFilter(), location="query")
+@app_events.response(200, _NUMBER, description="The number of matching events")
+def count_app_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Count the events of a conversation."""
+    return json_response(b"%d" % current_store.events.count(conversation_id, **filters))
+
+
+@app_events.get("/<conversation_id:conversation_id>/events/histogram")
+@needs("read")
+@app_events.fails(404, 414)
+@app_events.arguments(HistogramQuery(), location="query")
+@app_events.response(200, Histogram)
+def get_app_conversation_event_histogram(query: dict[str, Any], conversation_id: ConversationId) -> EventHistogram:
+    """Count the events of a conversation over time, by kind or by source, in equal buckets."""
+    return current_store.events.histograms.of(conversation_id, **query)
+
+
+@app_events.get("/<conversation_id:conversation_id>/events")
+@needs("read")
+@app_events.fails(404, 414)
+@app_events.doc(parameters=[repeated_parameter("id", "the events")])
+@app_events.response(200, array_with_holes("Event"))
+def batch_get_app_conversation_events(conversation_id: ConversationId) -> Response:
+    """Get events by id, in that order, null for an unknown one."""
+    return _batch(conversation_id, repeated("id", read_some_ids))
+
+
+@stream.get("/events/stream")
+@needs("read", ticket=True)
+@stream.fails(404)
+@stream.doc(
+    parameters=[
+        {
+            "in": "header",
+            "name": "Last-Event-ID",
+            "schema": {"type": "integer", "minimum": 0},
+            "description": "Sent by a browser that connects again; after_seq is ignored then.",
+        }
+    ]
+)
+@stream.arguments(Stream(), location="query")
+@stream.response(200, {"type": "string"}, content_type="text/event-stream", description="`id:` is the event's seq")
+def stream_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
+    """Follow events: first those of the log, then each as it is appended."""
+    after = last_event_id(Place(), filters.pop("after_seq", 0))
+    try:
+        return streamed(
+            current_store.streams.events.follow(conversation_id, after), lambda entry: _lines(entry, filters)
+        )
+    except Stopping:
+        return ended_stream()
+
+
+def _lines(entry: Entry, filters: dict[str, Any]) -> bytes:
+    if not entry.raw or not passes(entry.fields, **filters):
+        return b""
+    return event_lines(entry.raw, str(entry.seq or ""))

@@ -1,32 +1,40 @@
-"""Conversations as JSON lines, out and in, streamed a page of events at a time. Source: docs/keeping.md."""
+"""Conversations out and in: JSON lines of any conversation, and a zip file of an app conversation.
 
+JSON lines are streamed a page of events at a time. Source: docs/keeping.md. The zip file is made of the log alone, so
+it outlives the sandbox, and has none of its files. Source: the app-server wire.
+"""
+
+import json
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from flask import Response, current_app, g, request
-from werkzeug.exceptions import UnsupportedMediaType
+from werkzeug.exceptions import RequestEntityTooLarge, UnsupportedMediaType
 
 from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput, needs
-from blueprints.audit_trail import JSON_LINES
-from boot.body import body_of
+from blueprints.api import Blueprint, InvalidInput, begun, needs
+from blueprints.audit import JSON_LINES
+from boot.http import body_of
+from core.wire import ConversationId
+from schemas.app_conversations import AppConversation
 from schemas.conversations import ConversationInfo, with_skills
-from schemas.exports import BadLine, event_line, head_line, read_export
+from schemas.exports import BadLine, export, read_export
 from schemas.fields import Fault
 from store import Store
-from store.conversations.exports import RepeatedEvent
-from wire import ConversationId
+from store.conversations.copies import RepeatedEvent
 
 exports = Blueprint("Conversation Exports", __name__, url_prefix="/api/conversations")
 
 #: media types of an import
-MEDIA_TYPES = (JSON_LINES, "application/jsonl")
+EXPORT_TYPES = (JSON_LINES, "application/jsonl")
 
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "An export: the conversation's first line, then a line for each event.",
+        "description": "An export: the conversation's first line, a line for each event, and the digest of them.",
         "content": {JSON_LINES: {"schema": {"type": "string"}}},
     }
 }
@@ -41,18 +49,17 @@ def export_conversation(conversation_id: ConversationId) -> Response:
     state = current_store.conversations.get(conversation_id)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
-    lines = _streamed(store, state, may_go_on) if request.method == "GET" else ()
-    response = Response(lines, mimetype=JSON_LINES)
+    lines = begun(_streamed(store, state, may_go_on))
+    response = Response(lines if request.method == "GET" else (), mimetype=JSON_LINES)
     response.headers.set("Content-Disposition", "attachment", filename=f"conversation_{conversation_id}.jsonl")
     return response
 
 
 def _streamed(store: Store, state: Mapping[str, Any], may_go_on: Callable[[], bool]) -> Iterator[bytes]:
-    yield head_line(state)
-    for page in store.exports.pages(state):
-        if not may_go_on():
+    for number, lines in enumerate(export(state, store.conversations.exports.pages(state))):
+        if number and not may_go_on():
             raise PermissionError("The key of this export was revoked or has expired")
-        yield b"".join(map(event_line, page))
+        yield lines
 
 
 @exports.post("/import")
@@ -63,8 +70,8 @@ def _streamed(store: Store, state: Mapping[str, Any], may_go_on: Callable[[], bo
 @exports.response(201, ConversationInfo)
 def import_conversation() -> tuple[dict[str, Any], int]:
     """Import an export: a detached conversation with its id, its events and its times, whole or not at all."""
-    if request.mimetype not in MEDIA_TYPES:
-        allowed = " or ".join(MEDIA_TYPES)
+    if request.mimetype not in EXPORT_TYPES:
+        allowed = " or ".join(EXPORT_TYPES)
         raise UnsupportedMediaType(f"Content-Type must be {allowed}, not {request.mimetype or 'absent'}")
     request.max_content_length = current_app.config["MAX_IMPORT_BYTES"]
     if body := body_of(request.environ):
@@ -72,7 +79,7 @@ def import_conversation() -> tuple[dict[str, Any], int]:
     try:
         head, events = read_export(request.stream)
         conversation_id = ConversationId(head["id"])
-        created = current_store.exports.load(conversation_id, head, events)
+        created = current_store.conversations.exports.load(conversation_id, head, events)
     except BadLine as bad:
         raise _refused(bad.number, bad.messages) from None
     except RepeatedEvent as repeated:
@@ -83,3 +90,70 @@ def import_conversation() -> tuple[dict[str, Any], int]:
 
 def _refused(number: int, messages: Any) -> InvalidInput:
     return InvalidInput("body", {f"line {number}": messages})
+
+
+downloads = Blueprint("App Conversation Downloads", __name__, url_prefix="/api/v1/app-conversations")
+
+#: events of one zip file: its directory is kept in memory until its end. Source: the app-server wire
+MOST_EVENTS = 10_000
+
+#: events that are read at once
+_PAGE = 100
+
+
+@downloads.get("/<conversation_id:conversation_id>/download")
+@needs("read")
+@downloads.fails(404, 413)
+@downloads.response(200, {"type": "string", "format": "binary"}, content_type="application/zip")
+def download_app_conversation(conversation_id: ConversationId) -> Response:
+    """Download the events as a zip file, in the order of their times; one that fails breaks off."""
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    if current_store.events.count(conversation_id) > MOST_EVENTS:
+        words = f"The conversation has more than {MOST_EVENTS} events, the limit of a zip file: "
+        raise RequestEntityTooLarge(words + f"read them at /api/v1/conversation/{conversation_id}/events/search")
+    meta = {**AppConversation().dump(state), "session_api_key": None}
+    store = current_store._get_current_object()  # type: ignore[attr-defined]
+    may_go_on = partial(current_app.extensions["guard"].following.are_live, g.principal)
+    pieces = begun(_zipped(store, conversation_id, meta, may_go_on))
+    response = Response(pieces if request.method == "GET" else (), mimetype="application/zip")
+    response.headers.set("Content-Disposition", "attachment", filename=f"conversation_{conversation_id}.zip")
+    return response
+
+
+class _Sink:
+    """What a ZipFile writes to; it has no place to seek to, so the zip file is one that can be streamed."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._held.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing: `taken` is what moves the bytes on."""
+
+    def taken(self) -> bytes:
+        data, self._held = b"".join(self._held), []
+        return data
+
+
+def _zipped(
+    store: Store, conversation_id: ConversationId, meta: dict[str, Any], may_go_on: Callable[[], bool]
+) -> Iterator[bytes]:
+    sink, number, page_id = _Sink(), 0, None
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as zipped:  # type: ignore[call-overload]
+        zipped.writestr("meta.json", json.dumps(meta, indent=2))
+        while number < MOST_EVENTS and may_go_on():
+            events, page_id = store.events.search(conversation_id, limit=_PAGE, page_id=page_id)
+            for event in events[: MOST_EVENTS - number]:
+                # An id may be any text: as one name without slashes it stays in the folder where it is unpacked.
+                zipped.writestr(f"event_{number:06d}_{quote(json.loads(event)['id'], safe='')}.json", event)
+                number += 1
+            yield sink.taken()
+            if page_id is None:
+                break
+        else:
+            if number < MOST_EVENTS:
+                raise PermissionError("The key of this download was revoked or has expired")
+    yield sink.taken()

@@ -1,21 +1,29 @@
-"""What goes on for long: sockets, streams and long polls. Each key may have so many; they end when the key does.
+"""Long-lived requests: sockets, streams of server-sent events, long polls, calls that are forwarded.
 
-A worker asks Redis about the keys of all that it serves, several times a second, in one round trip. While Redis does
-not answer nothing ends, for nothing can be revoked either.
+Each key may have so many followers; they end when the key does. A worker asks Redis about the keys of all that it
+serves, several times a second, in one round trip. While Redis does not answer nothing ends, for nothing can be revoked
+either. What a client hangs up ends too: WSGI tells a view of that only when it writes, so the connection is asked.
 """
 
 import logging
+import re
+import select
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, Protocol
 
-from flask import request
+from flask import Response, current_app, g, request
+from marshmallow import ValidationError, fields
 
-from access import Principal, is_revocable
+from agents.forwarding import ClientGone
+from blueprints.api import InvalidInput
+from core.access import Principal, is_revocable
 from store.access.access_keys import AccessKeys
 from store.access.quotas import Quota
-from store.errors import UNAVAILABLE
+from store.errors import UNAVAILABLE, StoreError
 
 #: seconds between two checks
 _POLL = 0.4
@@ -45,7 +53,7 @@ class Following:
             done()
 
     def begin(self, principal: Principal, end: Callable[[], None]) -> Callable[[], None]:
-        """The same for what has no block; returns what must be called once at its end."""
+        """As `going_on`, without a block; returns what must be called once at its end."""
         holder, identity = principal.key_id or f"address {request.remote_addr}", object()
         self._quota.take(holder)
         if is_revocable(principal):
@@ -90,3 +98,133 @@ class Following:
                 for end in ends.values():
                     # A client that takes nothing holds up its own end, and no other.
                     threading.Thread(target=end, daemon=True).start()
+
+
+#: milliseconds after which a browser connects again
+RECONNECT = 1000
+_RETRY = b"retry: %d\n\n" % RECONNECT
+
+#: seconds between two checks that the client is still connected
+_CLIENT_POLL = 2.0
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+class Source(Protocol):
+    """What a stream sends: a `store.log.feed.Follower`, or another one that is asked alike."""
+
+    @property
+    def seq(self) -> object: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def next(self, timeout: float) -> Sequence[Any]: ...
+
+    def pause(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def streamed(source: Source, lines_of: Callable[[Any], bytes]) -> Response:
+    """A response that sends what a source has until either side ends; it counts as followed by the one who asks.
+
+    lines_of: the lines of one entry of the source, b"" for none. Raises TooManyFollowersOfKey.
+    """
+    try:
+        done = current_app.extensions["guard"].following.begin(g.principal, source.close)
+    except BaseException:
+        source.close()
+        raise
+    return _response(_Body(source, lines_of, request.environ.get("gunicorn.socket"), done))
+
+
+def last_event_id(kind: fields.Field[Any], absent: Any) -> Any:
+    """The id after which a browser that connects again goes on; `absent` where it sends none. Raises InvalidInput."""
+    text = request.headers.get("Last-Event-ID")
+    try:
+        return kind.deserialize(text) if text else absent
+    except ValidationError as fault:
+        raise InvalidInput("header", {"Last-Event-ID": fault.messages}) from None
+
+
+def ended_stream() -> Response:
+    """A stream that ends at once: a browser never retries after an error; after the end of a stream it does."""
+    return _response([_RETRY])
+
+
+def event_lines(raw: bytes, identity: str = "", name: str = "") -> bytes:
+    """An event: its data, its `id:` and its name, where it has these."""
+    head = (f"event: {name}\n" if name else "") + (f"id: {identity}\n" if identity else "")
+    return head.encode() + b"".join(b"data: %b\n" % line for line in _LINE_END.split(raw)) + b"\n"
+
+
+def _response(body: Any) -> Response:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no cache stores it, no proxy buffers it
+    return Response(body, mimetype="text/event-stream", headers=headers)
+
+
+class _Body:
+    """A class, because a generator that was never started is not closed."""
+
+    def __init__(
+        self,
+        source: Source,
+        lines_of: Callable[[Any], bytes],
+        connection: socket.socket | None,
+        done: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._lines_of = lines_of
+        self._connection = connection
+        self._done = done
+        self._ping_seconds = current_app.config["PING_SECONDS"]
+        self._body = self._chunks()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._body
+
+    def close(self) -> None:
+        done, self._done = self._done, lambda: None  # a server may close a response twice
+        done()
+        self._source.close()
+
+    def _chunks(self) -> Iterator[bytes]:
+        yield _RETRY
+        silent_since = time.monotonic()
+        while not (self._source.closed or _has_ended(self._connection)):
+            lines = b""
+            try:
+                lines = b"".join(map(self._lines_of, self._source.next(min(_CLIENT_POLL, self._ping_seconds))))
+            except UNAVAILABLE:
+                self._source.pause()
+            except StoreError:  # stopping, too slow, or deleted: the client connects again and gets the error then
+                return
+            if lines or time.monotonic() - silent_since >= self._ping_seconds:
+                silent_since = time.monotonic()
+                yield lines or f": {self._source.seq}\n\n".encode()
+
+
+def client_required() -> Callable[[], None]:
+    """A function that raises ClientGone once the client of the present request has ended its connection."""
+    connection: socket.socket | None = request.environ.get("gunicorn.socket")
+
+    def require_client() -> None:
+        if _has_ended(connection):
+            raise ClientGone("The client has ended its connection")
+
+    return require_client
+
+
+def _has_ended(connection: socket.socket | None) -> bool:
+    """Whether the client has ended a connection, which otherwise only the next write would find."""
+    if connection is None:
+        return False
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    try:
+        return bool(poll.poll(0)) and connection.recv(1, socket.MSG_PEEK) == b""
+    except ConnectionError:
+        return True
+    except (ValueError, OSError):  # a connection with TLS does not tell
+        return False

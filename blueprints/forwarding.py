@@ -1,9 +1,10 @@
 """Bash, files, git and VS Code of a sandbox: calls that its agent server serves. Source: docs/wire.md.
 
-They come under a conversation, or without one: then the session key of a sandbox says which, else `?cid=`, else the
-one sandbox that runs. Nothing here touches the disk or a shell of this server.
+They come under a conversation, or without one: then the session key of a sandbox says which, else `?cid=`, else the key
+of the caller, whose own sandbox it is. Nothing here touches the disk or a shell of this server.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -12,18 +13,16 @@ from typing import Any
 from flask import Response, current_app, g, request
 from marshmallow import ValidationError
 from webargs import core
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import Forbidden, NotFound
 
-from agents.crossing import PATH
-from agents.folders import Folder
-from agents.forwarding import Answer, Call, ClientGone, Forwarding
+from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding
 from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput, needs
-from blueprints.presence import client_required
-from boot.body import body_of
+from blueprints.following import client_required
+from boot.http import body_of
+from core.wire import ConversationId
 from schemas.fields import Fault, canonical_id
-from store.sandboxes.sandbox_record import SandboxId
-from wire import ConversationId
+from store.sandboxes.sandboxes import SandboxId
 
 forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
 
@@ -45,6 +44,9 @@ _SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
     "git": ({"GET": "Read changes, differences and commits of a repository"}, "read", True),
     "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve", False),
 }
+
+#: the operations of git that a key needs no scope `approve` for: each has its path in the query, where it is checked
+_GIT = re.compile(r"(?:changes|diff|commits|commits/[0-9A-Za-z]+/changes|repositories/search)/?")
 
 _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
@@ -119,7 +121,7 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
     """The sandbox that a call without a conversation means, and what reads the folder of its conversations."""
     own: str | None = g.principal.user_of
     if own is not None or "cid" not in request.args:
-        sandbox_id = SandboxId(own) if own is not None else _forwarding().only_sandbox()
+        sandbox_id = SandboxId(own) if own is not None else _forwarding().own_sandbox(g.principal.owner, _paths)
         return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id)
     try:
         conversation_id = ConversationId(canonical_id(request.args["cid"]))
@@ -128,8 +130,16 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
     return _forwarding().sandbox_of(conversation_id), partial(_folder_of, conversation_id)
 
 
+def _paths() -> list[str]:
+    """The paths that the present request is about."""
+    asked = [path for name in QUERY_PATHS for path in request.args.getlist(name)]
+    return asked + (Folder.paths_of(request.get_data()) if core.is_json(request.mimetype) else [])
+
+
 def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]) -> Response:
     folder = cache(read_folder)
+    if "/git/" in path:
+        _require_within(folder, path.partition("/git/")[2])
     is_json = core.is_json(request.mimetype)
     content: bytes | Iterator[bytes] | None = None
     if is_json:
@@ -151,6 +161,19 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
     if request.method == "HEAD":
         answer.close()
     return _response(answer)
+
+
+def _require_within(folder: Callable[[], Folder], rest: str) -> None:
+    """Raises Forbidden of what reads outside of the folder, for who may not read the sandbox's files anyway."""
+    if g.principal.user_of is not None or g.principal.may("approve"):
+        return
+    if not _GIT.fullmatch(rest):
+        raise Forbidden(
+            "Without the scope approve a key reads git/changes, git/diff, git/commits, git/commits/SHA/changes and "
+            "git/repositories/search alone; give a path as ?path="
+        )
+    if not all(folder().has(path) for name in QUERY_PATHS for path in request.args.getlist(name)):
+        raise Forbidden("A path outside of the conversation's folder needs a key with the scope approve")
 
 
 def _response(answer: Answer) -> Response:

@@ -1,18 +1,18 @@
-"""The one guard: who asks, and whether that one may. It stands before every operation, and before the body is read.
+"""Authenticates and authorizes every request, before its operation runs and before its body is read.
 
 A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a socket also as the query's
-`session_api_key` or in the first frame (`blueprints/live_socket.py`). Where a ticket may stand for a key it is the
+`session_api_key` or in the first frame (`blueprints/sockets.py`). Where a ticket may stand for a key it is the
 query's `ticket`. Source: docs/access.md; the agent-server wire, 5.
 """
 
 from flask import Flask, Response, g, request
-from werkzeug.exceptions import Forbidden, Unauthorized
+from werkzeug.exceptions import Forbidden, LengthRequired, Unauthorized
 
-from access import ANYONE, NOBODY, Principal, SettingsKeys
 from blueprints.api import InvalidInput, Needs, declared
 from blueprints.following import Following
 from blueprints.posture import admit
 from blueprints.rates import count_failure
+from core.access import ANYONE, NOBODY, Principal, SettingsKeys
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
 
@@ -27,7 +27,7 @@ class Guard:
     """Who asks, by the keys of the settings, of admins and of sandboxes."""
 
     def __init__(self, app: Flask, keys: SettingsKeys, *, is_open: bool, asks_store: bool = False) -> None:
-        """is_open: whoever reaches the server may do everything, with asks_store unless the store has keys.
+        """is_open: everyone who reaches the server may do everything, with asks_store unless the store has keys.
 
         Raises LookupError for a rule that declares nothing.
         """
@@ -36,7 +36,7 @@ class Guard:
         self._store: Store = app.extensions["store"]
         self._is_open = is_open
         self._asks_store = asks_store
-        self.following = Following(self._store.access_keys, app.extensions["followers_of_keys"])
+        self.following = Following(self._store.access.keys, app.extensions["followers_of_keys"])
 
     def check(self) -> Response | None:
         """Let the present request pass, with its `g.principal`; a preflight is answered here.
@@ -51,7 +51,7 @@ class Guard:
         if request.method == "OPTIONS":  # it changes nothing, and a browser sends it without a key
             return None
         if rule is None:
-            # A path that is no path is 404 for all; what is wrong within one is for those who may read.
+            # An unknown path is 404 for everyone; a malformed id is shown only to those who may read.
             if isinstance(request.routing_exception, InvalidInput) and not self._is_open:
                 self._require(Needs("read"))
             return None
@@ -68,13 +68,13 @@ class Guard:
 
     def _ask_store(self) -> None:
         """Settle whether a key is needed, once. Raises one of UNAVAILABLE."""
-        self._is_open = not self._store.access_keys.all()
+        self._is_open = not self._store.access.keys.all()
         self._asks_store = False
         g.principal = ANYONE if self._is_open else NOBODY
 
     def find(self, key: str) -> Principal | None:
         """The one whose key this is, of the settings or of an admin's making."""
-        return None if len(key) > _LONGEST else self._keys.find(key) or self._store.access_keys.find(key)
+        return None if len(key) > _LONGEST else self._keys.find(key) or self._store.access.keys.find(key)
 
     def _require(self, needs: Needs) -> None:
         if self._is_open and not needs.hook:
@@ -101,7 +101,8 @@ class Guard:
             raise Forbidden(f"This needs a key with the scope {needs.scope}")
 
     def _owner(self, key: str, needs: Needs) -> Principal:
-        """The one whose key a request shows. Raises Unauthorized, and Forbidden for a sandbox that may not ask this."""
+        """The one whose key a request shows. Raises Unauthorized, Forbidden for a sandbox that may not ask this, and as
+        `_sandbox`."""
         if needs.hook and (sandbox := self._sandbox(key)):
             return sandbox
         if found := self.find(key) or (self._user_of_sandbox(key) if needs.session else None):
@@ -114,8 +115,13 @@ class Guard:
         raise Unauthorized("The key is wrong, was revoked or has expired")
 
     def _sandbox(self, key: str) -> Principal | None:
+        """The sandbox whose hook key this is. Raises SandboxPostedTooMuch, SandboxPostsTooFast, LengthRequired."""
         about = (request.view_args or {}).get("conversation_id", "")
-        sandbox_id = self._store.sandboxes.of_hook_key(key, about) if len(key) <= _LONGEST else None
+        if len(key) > _LONGEST:
+            return None
+        sandbox_id = self._store.sandboxes.of_hook_key(key, about, request.content_length or 0)
+        if sandbox_id and "HTTP_TRANSFER_ENCODING" in request.environ:  # its bytes are bounded before any is read
+            raise LengthRequired("A webhook of a sandbox must have its length: Content-Length, no Transfer-Encoding")
         return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
 
     def _user_of_sandbox(self, key: str) -> Principal | None:
@@ -124,10 +130,11 @@ class Guard:
 
     def _bearer_of_ticket(self) -> Principal:
         """Raises Unauthorized, and Forbidden for a ticket of another conversation."""
-        principal = self._store.tickets.take(request.args["ticket"][:_LONGEST])
+        about_now = (request.view_args or {}).get("conversation_id")
+        principal = self._store.access.tickets.take(request.args["ticket"][:_LONGEST], about_now)
         if principal is None or not self.following.are_live(principal):
             raise Unauthorized("The ticket is unknown, too old, or was used before: POST /api/v1/tickets makes another")
-        if principal.conversation_id != (request.view_args or {}).get("conversation_id"):
+        if principal.conversation_id != about_now:
             about = f"the conversation {principal.conversation_id}" if principal.conversation_id else "no conversation"
             raise Forbidden(f"The ticket is for {about}")
         return principal

@@ -22,7 +22,7 @@ keys = Blueprint("Keys", __name__, url_prefix="/api/v1")
 @keys.response(201, NewKey)
 def make_key(wanted: dict[str, Any]) -> Response:
     """Make a key; this response alone shows it."""
-    made, key = current_store.access_keys.make(**wanted)
+    made, key = current_store.access.keys.make(**wanted)
     return _only_now({**KeyInfo().dump(made), "key": key})
 
 
@@ -32,7 +32,7 @@ def make_key(wanted: dict[str, Any]) -> Response:
 @keys.response(200, KeyInfo(many=True))
 def list_keys() -> list[AccessKey]:
     """List the keys that admins made, the newest first, expired ones too; those of the settings are not listed."""
-    return current_store.access_keys.all()
+    return current_store.access.keys.all()
 
 
 @keys.delete("/keys/<key_id>")
@@ -41,7 +41,7 @@ def list_keys() -> list[AccessKey]:
 @keys.response(200, Success)
 def revoke_key(key_id: str) -> dict[str, bool]:
     """Revoke a key: within a second it opens nothing on any host, and what was open under it ends."""
-    current_store.access_keys.revoke(key_id)
+    current_store.access.keys.revoke(key_id)
     return {"success": True}
 
 
@@ -57,7 +57,7 @@ def make_ticket(wanted: dict[str, Any]) -> Response:
     for scope in scopes:
         if not g.principal.may(scope):
             raise Forbidden(f"A ticket has no scope that its asker lacks: {scope}")
-    ticket = current_store.tickets.make(g.principal, wanted.get("conversation_id"), scopes)
+    ticket = current_store.access.tickets.make(g.principal, wanted.get("conversation_id"), scopes)
     return _only_now({"ticket": ticket, "expires_in": TICKET_SECONDS})
 
 

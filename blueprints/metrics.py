@@ -1,4 +1,4 @@
-"""What Prometheus reads: the counts of every worker of this host and of its supervisor, and the state of the store.
+"""Metrics for Prometheus: the counts of every worker of this host and of its supervisor, and the state of the store.
 
 Whichever worker is asked answers for all of them. No label is text that a client chose. Source: docs/monitoring.md.
 """
@@ -18,13 +18,12 @@ from prometheus_client.registry import Collector
 
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
-from blueprints.websocket import TakenOver
-from boot.routes import template
-from meter import Meter, ProcessCounts, RouteCounts, Seconds
+from blueprints.sockets import TakenOver
+from core.wire import Micros, now
 from store.errors import UNAVAILABLE
-from store.notifications.targets import TargetState
-from store.sandboxes.gauges import Reading
-from wire import Micros, now
+from store.gauges import Reading
+from store.notifications import TargetState
+from telemetry.meter import Meter, ProcessCounts, RouteCounts, Seconds, template
 
 metrics = Blueprint("Metrics", __name__)
 
@@ -77,7 +76,7 @@ class _Scrape(Collector):
         yield from _processes(*processes)
         yield _gauge("workers_configured", "Worker processes that the settings ask for", current_app.config["WORKERS"])
         try:
-            reading, targets = current_store.gauges.read(), current_store.targets.states()
+            reading, targets = current_store.gauges.read(), current_store.notifications.targets.states()
         except UNAVAILABLE:
             yield _gauge("store_up", "Whether Redis answered this scrape", 0)
             return
@@ -132,7 +131,7 @@ def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
         ended.add_metric([status], sum(one.starts[status] for one in kinds))
     yield ended
     calls = CounterMetricFamily(
-        "agent_server_archive_calls", "Calls of the archive by processes of this host", labels=["verb", "outcome"]
+        "agent_server_cold_calls", "Calls of cold storage by processes of this host", labels=["verb", "outcome"]
     )
     for call in workers.objects:
         calls.add_metric(list(call), sum(one.objects[call] for one in kinds))
@@ -141,7 +140,7 @@ def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
 
 def _store(reading: Reading) -> Iterator[Metric]:
     yield _by("conversations", "Conversations by execution status", "status", reading.conversations)
-    yield _gauge("archive_objects", "Objects in the archive: of cold conversations, and to remove", reading.objects)
+    yield _gauge("cold_objects", "Objects in cold storage: of cold conversations, and to remove", reading.objects)
     yield _gauge("pending_actions", "Actions that wait for a decision", reading.pending_actions)
     yield _gauge("pending_action_oldest_seconds", "How long the oldest has waited", reading.oldest_pending)
     yield _by("sandboxes", "Sandboxes by status", "status", reading.sandboxes)

@@ -28,5 +28,5 @@ def list_notifications() -> dict[str, Any]:
 @notifications.arguments(NotificationTest())
 @notifications.response(200, NotificationOutcome(many=True))
 def send_test_notifications(wanted: dict[str, Any]) -> list[Outcome]:
-    """Send a test message to one target or to all, and report what came of each."""
+    """Send a test message to one target or to all, and report the result of each."""
     return current_desk.test(wanted["target"])

@@ -1,7 +1,7 @@
 """Idempotency-Key: a POST that a client repeats has one effect, and the repeat gets the first response.
 
-Every POST takes the header; `Blueprint.replay` says how a repeat is answered whose response is not kept. A request
-without the header costs nothing. Source: docs/wire.md.
+Every POST takes the header, but that of a one-time link ignores it: a link decides once anyway. `Blueprint.replay` says
+how a repeat is answered whose response is not kept. A request without the header costs nothing. Source: docs/wire.md.
 """
 
 import re
@@ -11,16 +11,20 @@ from hashlib import sha256
 from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import BadRequest
 
-from access import ANYONE, Principal
 from blueprints import current_store
-from blueprints.api import Replay
-from blueprints.archives import MEDIA_TYPES as ARCHIVES
-from blueprints.exports import MEDIA_TYPES as EXPORTS
+from blueprints.api import Replay, declared
+from blueprints.exports import EXPORT_TYPES
+from blueprints.sandboxes import ARCHIVE_TYPES
+from core.access import ANYONE, Principal
+from core.pauses import take_turns
 from store.access.idempotency import KeptResponse, ResponseNotKept
 from store.errors import UNAVAILABLE
 from store.link.attempts import enter
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
+
+#: bytes of a body that are hashed before other requests get a turn: 8 MiB would take 10 ms
+_PIECE = 1024 * 1024
 
 _KEY = re.compile(r"[ -~]{1,255}")
 
@@ -29,7 +33,7 @@ _DID_NOTHING = (400, 401, 403, 405, 408, 413, 414, 415, 422, 429)
 
 
 def register_once(app: Flask) -> None:
-    """Stand around every POST; the guard must have been registered before."""
+    """Wrap every POST; the guard must have been registered before."""
     app.before_request(_begin)
     app.after_request(_end)
     app.teardown_request(lambda _: enter(None))
@@ -39,13 +43,17 @@ def _begin() -> Response | None:
     key = request.headers.get(HEADER)
     if key is None or request.method != "POST" or request.url_rule is None:
         return None
+    view = current_app.view_functions[request.endpoint or ""]
+    # Who shows a link is known only when the view has read its token: nothing of the body is read before.
+    if declared(view, request.endpoint or "").scope == "link":
+        return None
     if not _KEY.fullmatch(key):
         raise BadRequest(f"{HEADER} must have 1 to 255 printable ASCII characters")
-    if request.mimetype in (*ARCHIVES, *EXPORTS):
+    if request.mimetype in (*ARCHIVE_TYPES, *EXPORT_TYPES):
         raise BadRequest(f"{HEADER} does not cover archives and exports: send this request without it")
-    if getattr(current_app.view_functions[request.endpoint or ""], "is_forwarded", False):
+    if getattr(view, "is_forwarded", False):
         raise BadRequest(f"{HEADER} does not cover what a sandbox serves: send this request without it")
-    found = current_store.idempotency.begin(_client(), key, _fingerprint())
+    found = current_store.access.idempotency.begin(_client(), key, _fingerprint())
     if isinstance(found, KeptResponse):
         response = Response(found.body, found.status, content_type=found.content_type or None)
         response.headers[REPLAYED] = "true"
@@ -65,8 +73,12 @@ def _client() -> str:
 
 def _fingerprint() -> str:
     """A digest of all that makes the request: another one under the same key is refused."""
-    parts = (request.path.encode(), request.query_string, request.mimetype.encode(), request.get_data(cache=True))
-    return sha256(b"\0".join(parts)).hexdigest()
+    parts = (request.path.encode(), request.query_string, request.mimetype.encode(), b"")
+    digest, body = sha256(b"\0".join(parts)), request.get_data(cache=True)
+    for at in range(0, len(body), _PIECE):
+        take_turns()
+        digest.update(body[at : at + _PIECE])
+    return digest.hexdigest()
 
 
 def _replay() -> Replay:
@@ -81,7 +93,7 @@ def _end(response: Response) -> Response:
     if attempt.is_finished:
         response.headers[REPLAYED] = "true"
         return response
-    records, whose = current_store.idempotency, (_client(), request.headers[HEADER])
+    records, whose = current_store.access.idempotency, (_client(), request.headers[HEADER])
     # An end that Redis does not take is sent again; else the lease ends, and the next attempt finds what this one did.
     with suppress(*UNAVAILABLE):
         if response.status_code in _DID_NOTHING:

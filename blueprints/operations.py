@@ -1,4 +1,4 @@
-"""The state of the server itself: alive, ready, and what it is. Open to all."""
+"""The state of the server itself: liveness, readiness, description. Open to all."""
 
 import platform
 import time
@@ -9,12 +9,12 @@ from flask import current_app
 
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
-from boot.draining import is_draining
+from boot.http import is_draining
+from core.wire import micros, now
 from schemas.operations import Readiness, ServerInfo, Status
-from specs import unsupported
+from settings.specs import unsupported
 from store.errors import UNAVAILABLE, Stopping
 from store.listing import Filter
-from wire import micros, now
 
 operations = Blueprint("Server Details", __name__)
 
@@ -74,14 +74,14 @@ def ready() -> dict[str, object]:
     if is_draining():
         raise Stopping
     current_store.data_version.ensure()
-    return {"status": "ready", "store": current_store.health.ready()}
+    return {"status": "ready", "store": current_store.link.health.ready()}
 
 
 @operations.get("/")
 @needs("read")
 @operations.response(200, ServerInfo)
 def root() -> dict[str, object]:
-    """Describe this server, as `/server_info` does; a browser is led to the docs instead."""
+    """Describe this server, as `/server_info` does; a browser is redirected to the docs."""
     return _info()
 
 
@@ -95,8 +95,8 @@ def server_info() -> dict[str, object]:
 
 def _info() -> dict[str, object]:
     uptime = time.monotonic() - _STARTED
-    state = current_store.health.state()
-    hosts = current_store.hosts.all() if state else None
+    state = current_store.link.health.state()
+    hosts = current_store.sandboxes.hosts.all() if state else None
     isolation = None if hosts is None else [{"host": host.id, **host.said} for host in hosts if host.said]
     of_store = "The store does not answer." if state is None else "" if state.durable else VOLATILE
     notices = (
@@ -140,7 +140,7 @@ def _idle_time(uptime: float) -> float:
 def _settings_faults() -> list[str | None]:
     """What the stored data need and the settings lack."""
     with suppress(*UNAVAILABLE):
-        return [current_store.seal_check.fault(), current_store.cold.fault()]
+        return [current_store.link.seal_check.fault(), current_store.conversations.cold.fault()]
     return []
 
 

@@ -1,6 +1,6 @@
-"""Paths that lead to another path: a trailing slash, and `/` for a browser. Source: docs/wire.md, 2.
+"""Paths that redirect to another path: a trailing slash, and `/` for a browser. Source: docs/wire.md, 2.
 
-Neither passes the guard over: a request that it refuses is led nowhere.
+Neither bypasses the guard: a refused request is not redirected.
 """
 
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException
 from blueprints.api import InvalidInput
 from blueprints.posture import admit
 
-#: where a browser is led from `/`
+#: where a browser is redirected from `/`
 _CONSOLE = "/console/"
 
 

@@ -1,18 +1,24 @@
-"""Requests that a web page elsewhere may have sent: which Host and Origin are refused. Source: docs/operations.md.
+"""What browsers and proxies may do: which Host and Origin are refused, whose X-Forwarded- headers count, and the
+headers of every response. Source: docs/operations.md.
 
 A page that rebinds its name to our address sends its own name as `Host`; a page elsewhere sends its own `Origin`, or a
 browser says `Sec-Fetch-Site: cross-site`. Programs send neither, and are not concerned. Reads without an Origin check
 are safe: the browser keeps a response from a page whose origin no CORS header names.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any
 from urllib.parse import urlsplit
 
-from flask import Response, current_app, request
+from flask import Flask, Response, current_app, request
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import Forbidden, MisdirectedRequest
+from werkzeug.middleware.proxy_fix import ProxyFix
 
-from origins import authority, is_loopback, is_named, origin, origin_at
+from boot.http import SECURITY_HEADERS
+from core.origins import authority, is_loopback, is_named, origin, origin_at
 
 #: methods that change nothing
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -89,3 +95,82 @@ def admit() -> Response | None:
     if origin(request.headers.get("Origin", "")) not in posture.allowed_origins:
         raise Forbidden("A page of this Origin may not do this: ALLOWED_ORIGINS names those that may")
     return Response(status=204)
+
+
+#: what a page of an allowed origin may read of a response, beside its body
+EXPOSED = (
+    "ETag",
+    "Idempotency-Replayed",
+    "Location",
+    "Retry-After",
+    "X-Request-Id",
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+)
+
+#: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
+_HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+
+#: seconds for which a browser may keep the response to a preflight
+_MAX_AGE = 600
+
+
+def register_headers(app: Flask) -> None:
+    """Add them to every response of the app. A view's own header stands."""
+    app.after_request(_with_headers)
+
+
+def _with_headers(response: Response) -> Response:
+    # One pass over the names: `setdefault` would read all headers for each of these.
+    given = {name.lower() for name, _ in response.headers}
+    for name, value in _HEADERS.items():
+        if name.lower() not in given:
+            response.headers.add(name, value)
+    allowed = current_app.extensions["posture"].allowed_origins
+    if not allowed:
+        return response
+    response.vary.add("Origin")
+    sent = request.headers.get("Origin", "")
+    if origin(sent) in allowed:
+        response.headers["Access-Control-Allow-Origin"] = sent
+        response.headers["Access-Control-Allow-Credentials"] = "true"
+        response.headers["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+        if request.method == "OPTIONS":
+            _grant(response)
+    return response
+
+
+def _grant(response: Response) -> None:
+    """Complete the response to a preflight: a page may send what it asks for."""
+    response.vary.update(("Access-Control-Request-Method", "Access-Control-Request-Headers"))
+    response.headers["Access-Control-Allow-Methods"] = "DELETE, GET, HEAD, PATCH, POST, PUT"
+    response.headers["Access-Control-Max-Age"] = str(_MAX_AGE)
+    if wanted := request.headers.get("Access-Control-Request-Headers"):
+        response.headers["Access-Control-Allow-Headers"] = wanted
+
+
+class TrustedProxies:
+    """Sets the client's address, scheme and host from the `X-Forwarded-` headers of a trusted proxy.
+
+    Of each header the last value counts, which the proxy has added itself: what a client has sent before it does not.
+    """
+
+    def __init__(self, app: Any, networks: Iterable[str]) -> None:
+        """networks: addresses or networks of proxies."""
+        self._app = app
+        self._behind_a_proxy = ProxyFix(app, x_for=1, x_proto=1, x_host=1)
+        self._networks = [ip_network(network) for network in networks]
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        is_trusted = self._trusts(environ.get("REMOTE_ADDR", ""))
+        return (self._behind_a_proxy if is_trusted else self._app)(environ, start_response)
+
+    def _trusts(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:  # a Unix socket has none
+            return False
+        if isinstance(address, IPv6Address):
+            address = address.ipv4_mapped or address
+        return any(address in network for network in self._networks)

@@ -22,8 +22,8 @@ from limits import RateLimitItem, parse
 from limits.storage import Storage
 from werkzeug.exceptions import TooManyRequests
 
-from access import NOBODY, Principal
-from store.access.rates import Counters
+from core.access import NOBODY, Principal
+from store.access.quotas import Counters
 from store.errors import UNAVAILABLE
 
 #: the value of a setting without a limit
@@ -77,7 +77,7 @@ def register_rates(app: Flask) -> None:
     limiter = Limiter(
         _client,
         storage_uri="counters://",
-        storage_options={"counters": app.extensions["store"].counters},
+        storage_options={"counters": app.extensions["store"].access.counters},
         strategy="fixed-window",
         application_limits=[limit for limit in (writes, reads, starts) if limit],
     )

@@ -1,13 +1,16 @@
-"""Sandboxes: start, list, pause, resume, delete, read their logs, archive. Source: the app-server wire."""
+"""Sandboxes and their specs: start, list, pause, resume, delete, read logs, archive. Source: the app-server wire."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from flask import Response, jsonify, request
+from flask import Response, current_app, g, jsonify, request
+from werkzeug.exceptions import UnsupportedMediaType
 
-from agents.room import with_room
+from agents.waking import retry_after_making_room
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
-from blueprints.archives import MEDIA_TYPES, ArchiveBody, start_from_archive
+from boot.http import body_of
 from schemas.confirmations import Success
 from schemas.fields import Fault
 from schemas.sandboxes import (
@@ -17,21 +20,36 @@ from schemas.sandboxes import (
     SandboxLog,
     SandboxPage,
     SandboxSearch,
+    SandboxSpecInfo,
+    SandboxSpecPage,
+    SpecSearch,
     StartSandbox,
     is_sandbox_id,
     read_names,
 )
-from store.errors import SandboxNotFound, SandboxRefuses
-from store.sandboxes.sandbox_record import Sandbox, SandboxId
+from settings.specs import SpecNotFound
+from store.errors import UNAVAILABLE, NotDoneYet, SandboxNotFound, SandboxRefuses
+from store.sandboxes.files import Outcome, Receiver, Sender
+from store.sandboxes.sandboxes import Sandbox, SandboxId
 
 sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
+specs = Blueprint("Sandbox Specs", __name__, url_prefix="/api/v1/sandbox-specs")
+
+#: the media types of archives: packed as a tar stream, and how that is compressed
+ARCHIVE_TYPES = {"application/zstd": "zstd", "application/x-tar": "none"}
+
+#: seconds in which what was sent must be unpacked, and in which the sandbox of a refused archive must be gone
+_UNPACK_TIMEOUT, _END_TIMEOUT = 60.0, 8.0
+
+#: bytes that are read of a body at once: few enough that they come at the least rate before the receiver gives up
+_PIECE = 16 * 1024
 
 _DONE = {"success": True}
 
 _ARCHIVE_BODY = {
     "description": "With `from=archive` alone: the archive.",
     "required": False,
-    "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in MEDIA_TYPES},
+    "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in ARCHIVE_TYPES},
 }
 
 #: seconds in which a pause or a deletion must be done; one that takes longer is 503 and goes on
@@ -56,9 +74,10 @@ def search_sandboxes(search: dict[str, Any]) -> dict[str, Any]:
 @sandboxes.response(200, array_with_holes("SandboxInfo"))
 def batch_get_sandboxes() -> Response:
     """Get sandboxes by id, in that order, null for an unknown one."""
-    ids = [SandboxId(one) if is_sandbox_id(one) else SandboxId("-") for one in repeated("id", read_names)]
-    found = current_store.sandboxes.get_many(ids)
-    return jsonify([sandbox and SandboxInfo().dump(sandbox) for sandbox in found])
+    ids = repeated("id", read_names)
+    read = current_store.sandboxes.get_many([SandboxId(one) for one in ids if is_sandbox_id(one)])
+    found = {sandbox.id: SandboxInfo().dump(sandbox) for sandbox in read if sandbox}
+    return jsonify([found.get(SandboxId(one)) for one in ids])
 
 
 @sandboxes.post("")
@@ -71,12 +90,12 @@ def batch_get_sandboxes() -> Response:
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
     """Start a sandbox, which is STARTING until its agent server answers; without files, or with those of another."""
-    source, spec_id = query.get("source"), query.get("sandbox_spec_id")
+    source, spec_id, owner = query.get("source"), query.get("sandbox_spec_id"), g.principal.owner
     if source is None:
         spec = current_specs.get(spec_id)
-        return with_room(current_store, lambda: current_store.sandboxes.start(spec.id))
+        return retry_after_making_room(current_store, lambda: current_store.sandboxes.start(spec.id, owner=owner))
     if source == "archive":
-        return start_from_archive(current_specs.get(spec_id).id)
+        return start_from_archive(current_specs.get(spec_id).id, owner)
     copied = current_store.sandboxes.get(_checked(source))
     spec = current_specs.get(spec_id or copied.spec_id)
     if spec.runtime != current_specs.get(copied.spec_id).runtime:
@@ -85,7 +104,10 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
     if not copied.host or copied.wanted == "deleted":
         raise SandboxRefuses("copy", "being deleted" if copied.host else copied.status)
     origin = {"sandbox": copied.id}
-    return with_room(current_store, lambda: current_store.sandboxes.start(spec.id, source=origin, host=copied.host))
+    return retry_after_making_room(
+        current_store,
+        lambda: current_store.sandboxes.start(spec.id, source=origin, host=copied.host, owner=owner),
+    )
 
 
 @sandboxes.post("/<sandbox_id>/pause")
@@ -105,7 +127,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
     """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is."""
-    with_room(current_store, lambda: current_store.sandboxes.ask(_checked(sandbox_id), "resume"))
+    retry_after_making_room(current_store, lambda: current_store.sandboxes.ask(_checked(sandbox_id), "resume"))
     return _DONE
 
 
@@ -142,7 +164,7 @@ def get_sandbox_archive(sandbox_id: str) -> Response:
     sandbox = current_store.sandboxes.get(_checked(sandbox_id))
     if not sandbox.host:
         raise SandboxRefuses("archive", sandbox.status)
-    body = ArchiveBody(current_store.archives.of_sandbox(sandbox.id))
+    body = ArchiveBody(current_store.sandboxes.archives.of_sandbox(sandbox.id))
     if request.method == "HEAD":
         body.close()
     response = Response(body, mimetype="application/zstd")
@@ -155,3 +177,80 @@ def _checked(sandbox_id: str) -> SandboxId:
     if not is_sandbox_id(sandbox_id):
         raise SandboxNotFound
     return SandboxId(sandbox_id)
+
+
+class ArchiveBody:
+    """The body of a response, which breaks off with an error unless the archive is whole.
+
+    A class, because a generator that was never started is not closed.
+    """
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._receiver
+
+    def close(self) -> None:
+        self._receiver.close(Outcome.FAILED, "The client has gone")
+
+
+def start_from_archive(spec_id: str, owner: str) -> Sandbox:
+    """Start a sandbox with the files of the archive that is the request's body; returns once all are unpacked.
+
+    owner: id of the key that asks.
+    Where the archive is refused or does not come whole, nothing is left of the sandbox.
+    """
+    form = ARCHIVE_TYPES.get(request.mimetype)
+    if form is None:
+        allowed = " or ".join(ARCHIVE_TYPES)
+        raise UnsupportedMediaType(f"Content-Type must be {allowed}, not {request.mimetype or 'absent'}")
+    request.max_content_length = current_app.config["MAX_ARCHIVE_BYTES"]
+    stream = request.stream
+    if body := body_of(request.environ):
+        body.stream()
+    sender = current_store.sandboxes.archives.sender(current_store.sandboxes.archives.open())
+    sandbox = current_store.sandboxes.start(spec_id, source={"archive": sender.id, "format": form}, owner=owner)
+    try:
+        while piece := stream.read(_PIECE):
+            sender.write(piece)
+        sender.end()
+        sender.confirmed(_UNPACK_TIMEOUT)
+    except BaseException:  # also the end of this worker
+        _discard(sandbox.id, sender)
+        raise
+    return current_store.sandboxes.get(sandbox.id)
+
+
+def _discard(sandbox_id: SandboxId, sender: Sender) -> None:
+    """End a sandbox whose archive did not come whole. Without Redis its supervisor makes it ERROR."""
+    with suppress(*UNAVAILABLE):
+        sender.fail(Outcome.FAILED, "The upload stopped before its end")
+        with suppress(SandboxNotFound, NotDoneYet):
+            current_store.sandboxes.ask(sandbox_id, "delete", wait=_END_TIMEOUT)
+
+
+@specs.get("/search")
+@needs("read")
+@specs.fails()
+@specs.arguments(SpecSearch(), location="query")
+@specs.response(200, SandboxSpecPage)
+def search_sandbox_specs(search: dict[str, Any]) -> dict[str, Any]:
+    """List the templates of sandboxes, the default one first, a page at a time."""
+    try:
+        items, following = current_specs.page(**search)
+    except SpecNotFound:
+        fault = Fault("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
+        raise InvalidInput("query", {"page_id": [fault]}) from None
+    return {"items": items, "next_page_id": following}
+
+
+@specs.get("")
+@needs("read")
+@specs.fails(414)
+@specs.doc(parameters=[repeated_parameter("id", "the specs")])
+@specs.response(200, array_with_holes("SandboxSpecInfo"))
+def batch_get_sandbox_specs() -> Response:
+    """Get specs by id, in that order, null for an unknown one."""
+    found = [current_specs.find(one) for one in repeated("id", read_names)]
+    return jsonify([spec and SandboxSpecInfo().dump(spec) for spec in found])

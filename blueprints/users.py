@@ -1,29 +1,32 @@
-"""Who asks, and what a sandbox of theirs may know: its model and its secrets. Source: the app-server wire.
+"""Who asks, what a sandbox of theirs may know, and what a web client shows them. Source: the app-server wire.
 
-There are no accounts here: a key is its one user. Nothing secret is told but to one who shows the session key of a
-sandbox, and then only what that sandbox has already.
+There are no accounts here: a key is its one user. Secrets are shown only to a caller with the session key of a
+sandbox, and then only what that sandbox has already. A web client reads its configuration before it has a key.
 """
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from flask import Response, g, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
-from access import SCOPES
-from agents.models import model_of
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.rates import count_failure
+from core.access import SCOPES
 from schemas.sandboxes import is_sandbox_id
-from schemas.users import SandboxSecrets, User, UserQuery
-from specs import Spec
+from schemas.users import SandboxSecrets, User, UserQuery, WebClientConfig
+from settings.specs import Spec
 from store.errors import SandboxNotFound
-from store.sandboxes.sandbox_record import SandboxId
+from store.sandboxes.sandboxes import SandboxId
 
 users = Blueprint("Users", __name__, url_prefix="/api/v1/users")
 sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/sandboxes")
 
 _HEADER = "X-Session-API-Key"
+
+#: variables of an agent's environment. Source: the published agent server, and reference_agent
+_VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
 
 
 @users.get("/me")
@@ -32,11 +35,11 @@ _HEADER = "X-Session-API-Key"
 @users.arguments(UserQuery(), location="query")
 @users.response(200, User)
 def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
-    """Tell who asks, what they may do, and the model of their agents; with `expose_secrets` also its key."""
+    """Describe the caller, what they may do, and the model of their agents; with `expose_secrets` also its key."""
     spec = _shown_spec() if query["expose_secrets"] else current_specs.get(None)
-    model = model_of(spec) if spec else None
+    model = _model_of(spec) if spec else None
     return {
-        "id": g.principal.key_id or g.principal.name,
+        "id": g.principal.owner,
         "name": g.principal.name,
         "scopes": [scope for scope in SCOPES if g.principal.may(scope)],
         "llm_model": model and model.model,
@@ -94,3 +97,37 @@ def _shown_spec() -> Spec | None:
         count_failure()
         raise Unauthorized(f"expose_secrets needs {_HEADER}: the session key of a sandbox that runs")
     return current_specs.find(sandbox.spec_id)
+
+
+class _Model(NamedTuple):
+    """A model; a member that the spec does not name is None."""
+
+    model: str | None
+    base_url: str | None
+    api_key: str | None
+
+
+def _model_of(spec: Spec) -> _Model:
+    """The model of the spec's template, or that of its environment."""
+    agent = spec.conversation.get("agent")
+    template = agent.get("llm") if isinstance(agent, dict) else None
+    environment = {**spec.initial_env, **spec.secret_env}
+
+    def named(member: str) -> str | None:
+        value: Any = template.get(member) if isinstance(template, dict) else environment.get(_VARIABLES[member])
+        return value if isinstance(value, str) and value else None
+
+    return _Model(*(named(member) for member in _Model._fields))
+
+
+web_client = Blueprint("Web Client", __name__, url_prefix="/api/v1/web-client")
+
+_STARTED_AT = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@web_client.get("/config")
+@needs("open")
+@web_client.response(200, WebClientConfig)
+def get_web_client_config() -> dict[str, str]:
+    """Get what a web client shows and hides. It needs no key and has no data."""
+    return {"updated_at": _STARTED_AT}

@@ -3,6 +3,7 @@
 An agent in a sandbox shows the sandbox's hook key, the agent of a detached conversation a key with the scope `write`.
 """
 
+from threading import Lock
 from typing import Any
 
 from flask import current_app, g, request
@@ -10,12 +11,15 @@ from marshmallow import ValidationError
 
 from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, needs
+from core.wire import ConversationId
 from schemas.confirmations import Success
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
-from schemas.webhooks import ConversationTold
-from wire import ConversationId
+from schemas.webhooks import ConversationReport
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
+
+#: One batch is read at a time: each that took turns with it would have every other request wait for one more.
+_reading = Lock()
 
 _BATCH = {
     "requestBody": {
@@ -36,7 +40,7 @@ _BATCH = {
 
 @webhooks.post("/events/<conversation_id:conversation_id>")
 @needs("write", hook=True)
-@webhooks.fails(404, 409, 413, 415)
+@webhooks.fails(404, 409, 411, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
@@ -46,7 +50,7 @@ def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 @webhooks.post("/<sandbox_id>/events/<conversation_id:conversation_id>")
 @needs("hook")
-@webhooks.fails(404, 409, 413, 415)
+@webhooks.fails(404, 409, 411, 413, 415)
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:  # noqa: ARG001
@@ -56,8 +60,8 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 
 @webhooks.post("/conversations")
 @needs("hook")
-@webhooks.fails(404, 413, 415)
-@webhooks.arguments(ConversationTold())
+@webhooks.fails(404, 411, 413, 415)
+@webhooks.arguments(ConversationReport())
 @webhooks.response(200, Success)
 def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
     """Report what an agent server knows of a conversation: its costs, its tags, its model."""
@@ -66,8 +70,8 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 
 @webhooks.post("/<sandbox_id>/conversations")
 @needs("hook")
-@webhooks.fails(404, 413, 415)
-@webhooks.arguments(ConversationTold())
+@webhooks.fails(404, 411, 413, 415)
+@webhooks.arguments(ConversationReport())
 @webhooks.response(200, Success)
 def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001
     """Report what an agent server knows of a conversation, under the sandbox's own path."""
@@ -77,7 +81,8 @@ def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[
 def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
     raw = json_body(request)
     try:
-        batch = read_batch(raw)
+        with _reading:
+            batch = read_batch(raw)
     except ValidationError as fault:
         raise InvalidInput("body", fault.normalized_messages()) from None
     sandbox_id = g.principal.sandbox_id
@@ -91,5 +96,5 @@ def _tell(told: dict[str, Any]) -> dict[str, bool]:
         current_app.logger.warning(
             "conversation %s: its agent reports more than is kept of %s", conversation_id, ", ".join(too_long)
         )
-    current_store.app_conversations.report(g.principal.sandbox_id, conversation_id, told)
+    current_store.conversations.in_sandboxes.report(g.principal.sandbox_id, conversation_id, told)
     return {"success": True}

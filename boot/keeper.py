@@ -2,18 +2,81 @@
 
     python -m boot.keeper TALLIES
 
-TALLIES is the descriptor of the memory that the supervisor counts in (see `boot/tallies.py`).
+TALLIES is the descriptor of the memory that the supervisor counts in (see `telemetry/meter.py`).
 The gunicorn master starts this process and holds its standard input, whose end, in whatever way, ends this process.
 Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
 """
 
 import contextlib
+import os
+import select
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from boot.restarts import keep_running
+from core.pauses import Backoff
+from telemetry.logs import say
+
+
+def parent_is_there(seconds: float) -> bool:
+    """Wait up to so many seconds; whether standard input, a pipe that the parent holds, is still open."""
+    readable, _, _ = select.select([0], [], [], seconds)
+    return not readable or bool(os.read(0, 1))
+
+
+#: seconds between two polls of the process
+_POLL = 0.2
+
+#: seconds between the end of the process and its restart: the first time, and at most
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 2.0
+
+
+def keep_running(
+    process: subprocess.Popen[bytes],
+    start: Callable[[], subprocess.Popen[bytes]],
+    *,
+    name: str,
+    steady: float,
+    grace: float,
+) -> None:
+    """Restart a process whenever it ends, until standard input does; then end it.
+
+    One that has ended just then is started once more: what it left may be its own to end.
+    name: for the log. steady: seconds; a process that lived for so long is restarted after the shortest delay.
+    grace: seconds between SIGTERM and SIGKILL at the end.
+    """
+    backoff, began, goes_on = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), time.monotonic(), True
+    try:
+        while goes_on:
+            goes_on = parent_is_there(_POLL)
+            if process.poll() is None:
+                continue
+            if time.monotonic() - began >= steady:
+                backoff.reset()
+            delay = backoff.delay()
+            say(f"{name} ended with status {process.returncode}: restart in {delay:g} s")
+            goes_on = parent_is_there(delay)
+            began = time.monotonic()
+            try:
+                process = start()
+            except OSError as error:  # as when the system has no more processes; the next round retries
+                say(f"{name} could not be started: {error}")
+    finally:
+        end(process, grace)
+
+
+def end(process: subprocess.Popen[bytes], grace: float) -> None:
+    """SIGTERM, SIGKILL after so many seconds, and wait."""
+    process.terminate()
+    try:
+        process.wait(grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
 
 #: seconds after which a supervisor that ends is restarted after the shortest delay
 _STEADY = 3.0
@@ -48,7 +111,11 @@ def main(tallies: int) -> None:
     command = [sys.executable, "-m", "supervisor", "--stand-by", "--tallies", str(tallies)]
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[tallies])
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[tallies], preexec_fn=hold_sigterm)
+
+    def hold_sigterm() -> None:
+        """Until the supervisor is loaded and can end what the one before it left."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     keep_running(start(), start, name="the supervisor", steady=_STEADY, grace=_GRACE)
 

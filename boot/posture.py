@@ -23,9 +23,9 @@ from logging import Logger
 from pathlib import Path
 from typing import Literal
 
-from boot.folder import make_private
-from boot.json_lines import is_json, say
-from origins import is_loopback
+from core.origins import is_loopback
+from settings.data_dir import make_private
+from telemetry.logs import is_json, say
 
 #: where gunicorn listens: a host and a port, the path of a Unix socket, or an inherited file
 Address = tuple[str, int] | str | int

@@ -3,14 +3,19 @@
 gunicorn's master loads it, as it would load the one of gevent, when `gunicorn.conf.py` has been read.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gevent import Timeout, socket  # type: ignore[import-untyped]
 from gevent.local import local  # type: ignore[import-untyped]
 from gunicorn.workers.ggevent import GeventWorker
 
-from boot.body import RequestBody
-from boot.draining import is_draining
+from boot.http import RequestBody, is_draining
+
+#: of the connections that a worker takes, the part that may be taken before those make room that only wait for a head
+_CROWDED = 0.9
 
 #: seconds in which a client must send the head of a connection's first request; for a later one it has `keepalive`
 _FIRST_HEAD_SECONDS = 20
@@ -19,6 +24,7 @@ _FIRST_HEAD_SECONDS = 20
 class _Served(local):
     """What a connection's greenlet knows of it."""
 
+    client: socket.socket
     is_new = True
 
 
@@ -33,22 +39,55 @@ class Connection(socket.socket):
 
 
 class Worker(GeventWorker):
-    """Serves the app, whose settings say how long it waits for clients."""
+    """Serves the app, whose settings say how long it waits for clients.
+
+    Guarantee: connections on which no head comes keep nobody out, nor do those whose request was answered and whose
+    body does not come. When a worker has nearly all the connections that it takes, each new one ends the one that has
+    waited longest for a head, its first or its next, or for such a body.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._served = _Served()
+        self._open = 0
+        self._waiting: dict[socket.socket, None] = {}  #: for what no response needs, the longest first
 
-    def timeout_ctx(self) -> Timeout:
+    @contextmanager
+    def timeout_ctx(self) -> Iterator[None]:
         """The time for a request's head. A client that opens hundreds of connections at once is late with the first."""
         is_new, self._served.is_new = self._served.is_new, False
-        return Timeout(_FIRST_HEAD_SECONDS if is_new else self.cfg.keepalive, False)
+        with self._giving_way(), Timeout(_FIRST_HEAD_SECONDS if is_new else self.cfg.keepalive, False):
+            yield
+
+    @contextmanager
+    def _giving_way(self) -> Iterator[None]:
+        """While the present connection waits, a new one may end it."""
+        client = self._served.client
+        self._waiting[client] = None
+        try:
+            yield
+        finally:
+            self._waiting.pop(client, None)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection until it ends."""
         if type(client) is socket.socket:  # one with TLS stays as it is
             client = Connection(client.family, client.type, client.proto, fileno=client.detach())
-        super().handle(listener, client, addr)
+        self._served.client = client
+        self._open += 1
+        if self._open > self.worker_connections * _CROWDED and self._waiting:
+            self._end(next(iter(self._waiting)))
+        try:
+            super().handle(listener, client, addr)
+        finally:
+            self._open -= 1
+
+    def _end(self, waiting: socket.socket) -> None:
+        """End a connection that waits, as if its client had."""
+        del self._waiting[waiting]
+        # gevent's own shutdown would raise an error where the connection is read.
+        with suppress(OSError), socket.socket(fileno=os.dup(waiting.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Serve one request. Raises StopIteration, by which gunicorn knows that the connection ends."""
@@ -65,8 +104,13 @@ class Worker(GeventWorker):
             )
             raise StopIteration from None
         except StopIteration:
-            body.finish()  # a connection that is closed upon unread bytes may lose the response
+            self._finish(body)  # a connection that is closed upon unread bytes may lose the response
             raise
-        if not body.finish():
+        if not self._finish(body):
             raise StopIteration
         sock.settimeout(None)
+
+    def _finish(self, body: RequestBody) -> bool:
+        """As `RequestBody.finish`: after the response, so a new connection need not wait for it."""
+        with self._giving_way():
+            return body.finish()

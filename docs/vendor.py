@@ -1,7 +1,7 @@
 """Fetches the files of other projects from npm by name:  python -m docs.vendor  (or `make vendor`)
 
-`assets/README.md` has the table of them: release, licence, and the SHA-256 of each file. A test compares it with the
-files. `npm` is needed; no server and no test fetches anything.
+`console/vendor/README.md` has the table of them: release, licence, and the SHA-256 of each file. A test compares it
+with the files. `npm` is needed; no server and no test fetches anything.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROJECT = Path(__file__).parent.parent
-TABLE = PROJECT / "assets/README.md"
+TABLE = PROJECT / "console/vendor/README.md"
 
 
 class Package(NamedTuple):
@@ -32,16 +32,16 @@ class Package(NamedTuple):
 
 
 PACKAGES = (
-    Package("preact", "11.2.0", ("dist/preact.mjs", "hooks/dist/hooks.mjs", "LICENSE"), "assets/preact"),
-    Package("htm", "3.1.1", ("dist/htm.module.js", "LICENSE"), "assets/htm"),
-    Package("@picocss/pico", "2.1.1", ("css/pico.classless.min.css", "LICENSE.md"), "assets/pico"),
-    Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "assets/uplot"),
-    Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "assets/ansi_up"),
+    Package("preact", "11.2.0", ("dist/preact.mjs", "hooks/dist/hooks.mjs", "LICENSE"), "console/vendor/preact"),
+    Package("htm", "3.1.1", ("dist/htm.module.js", "LICENSE"), "console/vendor/htm"),
+    Package("@picocss/pico", "2.1.1", ("css/pico.classless.min.css", "LICENSE.md"), "console/vendor/pico"),
+    Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "console/vendor/uplot"),
+    Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "console/vendor/ansi_up"),
     Package(
         "swagger-ui-dist",
         "5.35.0",
         ("swagger-ui-bundle.js", "swagger-ui.css", "LICENSE", "NOTICE"),
-        "assets/swagger-ui",
+        "console/vendor/swagger-ui",
     ),
     Package("axe-core", "4.14.1", ("axe.min.js", "LICENSE", "LICENSE-3RD-PARTY.txt"), "tests/console/axe-core"),
 )

@@ -5,32 +5,35 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import wire
-from notifications.failures import NotDelivered
+from core import wire
+from core.refused import Kind
 from notifications.messages import body_of_test
 from notifications.sending import Sender
-from notifications.targets import Target
+from notifications.targets import NotDelivered, Target
 from store import Store
 from store.errors import UNAVAILABLE, StoreError
-from store.notifications.targets import TargetState
+from store.notifications import TargetState
 
 
 class NoTargets(StoreError):
     """The settings name no target."""
 
-    def __init__(self) -> None:
-        super().__init__("There is no target to test: neither NOTIFY_URLS nor NOTIFY_WEBHOOKS is set")
+    kind = Kind.CONFLICT
+    words = "There is no target to test: neither NOTIFY_URLS nor NOTIFY_WEBHOOKS is set"
 
 
 class UnknownTarget(StoreError):
     """The settings name no target of that id."""
+
+    kind = Kind.MEMBER
+    member = "target"
 
     def __init__(self, known: Sequence[str]) -> None:
         super().__init__(f"Input should be the id of a target: one of {', '.join(known)}")
 
 
 class Outcome(NamedTuple):
-    """What came of the test of a target."""
+    """The result of a test of a target."""
 
     id: str
     name: str
@@ -48,12 +51,12 @@ class Desk:
 
     def overview(self) -> dict[str, Any]:
         """The targets of the settings in their order, then others that have a queue; and the outboxes."""
-        known = self._store.targets.states()
+        known = self._store.notifications.targets.states()
         kinds = {target.id: target.kind for target in self._targets}
         ours = [known.pop(one.id, TargetState(one.id, one.name)) for one in self._targets]
         return {
             "items": [{"kind": kinds.get(state.id), "state": state} for state in (*ours, *known.values())],
-            "outboxes": self._store.outboxes.states(),
+            "outboxes": self._store.notifications.outboxes.states(),
         }
 
     def test(self, target_id: str | None) -> list[Outcome]:
@@ -73,7 +76,7 @@ class Desk:
         at = wire.now()
         try:
             self._sender.send(target, f"msg_test-{uuid4()}", body_of_test(wire.utc_time(at)), at)
-            self._store.targets.hurry(target.id)
+            self._store.notifications.targets.hurry(target.id)
         except NotDelivered as error:
             return Outcome(target.id, target.name, False, str(error))
         except UNAVAILABLE:

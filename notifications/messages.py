@@ -1,17 +1,19 @@
-"""The words of notifications: a payload after Standard Webhooks, and its text for people.
+"""The words of notifications, and which events are notified of: the quiet rules of the settings.
 
-A payload is `{"type", "timestamp", "data"}`; the members of `data` are in docs/approvals.md. It has no secret of its
-conversation that this server knows, and of an action's arguments the beginning alone.
+A payload is `{"type", "timestamp", "data"}`, after Standard Webhooks; the members of `data` are in docs/approvals.md.
+It has no secret of its conversation that this server knows, and of an action's arguments the beginning alone.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from approvals.digests import canonical
-from redaction import redacted, without_secrets_of
-from visible import visible
+from core.approvals import RISKS, canonical
+from core.redaction import redacted, without_secrets_of
+from core.visible import visible
+from settings.approvals import ApprovalSettings, names
 
 #: most characters of a text in a payload
 MOST_TEXT = 300
@@ -108,3 +110,37 @@ def _link(public_url: str, entry: Mapping[str, Any]) -> str:
     room = "sandboxes" if entry.get("sandbox_id") and not entry.get("conversation_id") else "conversations"
     identity = quote(entry.get("conversation_id") or entry.get("sandbox_id") or "", safe="")
     return f"{public_url.rstrip('/')}/console/#/{room}/{identity}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuietRules:
+    """What passes is notified of. Events of actions pass by risk and tool, those of conversations also by tag."""
+
+    events: frozenset[str]  #: types; empty: all
+    risk: str  #: the least
+    tools: frozenset[str]  #: empty: all
+    tags: tuple[tuple[str, str | None], ...]  #: name, and value where it matters; empty: all
+
+    @classmethod
+    def of(cls, settings: ApprovalSettings) -> "QuietRules":
+        pairs = [tag.partition("=") for tag in names(settings.notify_tags)]
+        return cls(
+            frozenset(names(settings.notify_events)),
+            settings.notify_risk,
+            frozenset(names(settings.notify_tools)),
+            tuple((name, value if sign else None) for name, sign, value in pairs),
+        )
+
+    def pass_entry(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry of an outbox passes, as far as the entry alone tells; an unknown risk counts as HIGH."""
+        if self.events and entry["type"] not in self.events:
+            return False
+        if not entry["type"].startswith("action."):
+            return True
+        risk = entry.get("risk")
+        rank = RISKS.index(risk) if risk in RISKS else len(RISKS)
+        return rank >= RISKS.index(self.risk) and (not self.tools or entry.get("tool") in self.tools)
+
+    def pass_tags(self, tags: Mapping[str, str]) -> bool:
+        """Whether the tags of a conversation pass; a conversation that is gone has none."""
+        return not self.tags or any(name in tags and value in (None, tags[name]) for name, value in self.tags)

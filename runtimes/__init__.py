@@ -31,6 +31,14 @@ class FileTooLong(RuntimeFailure):
     """A file has more bytes than the caller takes."""
 
 
+class PartlyMeasured(RuntimeFailure):
+    """Directories were moved, or could not be read, while files were measured: there are `least` bytes or more."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(f"not all of its files could be measured: they take {least} bytes or more")
+        self.least = least
+
+
 def filled(text: str, values: Mapping[str, object]) -> str:
     """The text with each `{NAME}` replaced by the value of that name."""
     for name, value in values.items():
@@ -81,8 +89,11 @@ class Launch:
     memory_bytes: int | None = None
     cpus: float | None = None
     processes: int | None = None
-    disk_bytes: int | None = None  #: the size of a volume, where one is made for the sandbox's files
+    disk_bytes: int | None = (
+        None  #: the size of a volume, where one is made for its files; else of one file of a process
+    )
     webhooks: str = ""  #: base URL of the server's webhooks; empty: the sandbox posts none
+    hook_key: str = field(default="", repr=False)  #: what they bear
     # for processes only; docs/isolation.md
     isolation: str = "none"  #: auto, required, none
     readable: tuple[str, ...] = ()  #: further paths that a confined sandbox can read
@@ -97,6 +108,7 @@ class Launch:
 class Runtime(Protocol):
     """The calls of a runtime. All but `observe` and `logs` raise RuntimeFailure; each may be repeated without harm."""
 
+    in_folder: bool  #: whether the files of its sandboxes are in the host's folder
     freezes: bool  #: whether a paused sandbox keeps its processes; else a pause is a stop, and a resume is a start
 
     def start(self, launch: Launch) -> Handle:
@@ -110,7 +122,7 @@ class Runtime(Protocol):
         """The present state of a sandbox."""
 
     def pause(self, handle: Handle) -> None:
-        """Freeze every process of the sandbox; returns when all stand still. A paused sandbox stays as it is."""
+        """Freeze every process of the sandbox; returns when all are stopped. A paused sandbox stays as it is."""
 
     def resume(self, handle: Handle) -> None:
         """Let every process go on, also one that was stopped from outside. A running sandbox stays as it is."""
@@ -122,7 +134,10 @@ class Runtime(Protocol):
         """End every process of the sandbox and remove all of its files. One that is gone stays gone."""
 
     def disk_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes that the kept files take on the disk; None if that is not known."""
+        """Bytes that the kept files take on the disk; None if that is not known. Raises PartlyMeasured."""
+
+    def occupied_bytes(self, sandbox_id: str) -> int | None:
+        """Bytes in use on the whole file system that has its files, at little cost; None where that is not known."""
 
     def usage(self, sandbox_id: str) -> Usage:
         """What its processes use now."""

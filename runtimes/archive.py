@@ -3,6 +3,9 @@
 Kept: files, directories, symlinks as they are, hard links among the files, names of any bytes, permissions, times of
 change. Not kept: owners, the bits set-uid and set-gid, extended attributes, sockets, FIFOs and devices.
 A file that changes while it is read has the size that it had when its reading began: what is missing is zeros.
+
+An archive may be hostile. While a new folder is filled, every name is reached directory by directory, each opened
+without following a symlink. So no member of an archive is written through a link that an earlier one made.
 """
 
 import contextlib
@@ -10,12 +13,163 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from runtimes.filling import Target, naming
-from runtimes.tar_stream import END, PIECE, ArchiveTooLarge, Kind, Member, TarReader, header, padding
-from runtimes.walk import Entry, entries, unreadable
+from runtimes import RuntimeFailure
+from runtimes.folder import Directories, Entry, Stack, entries, lock_of, locked, remove, unreadable
+from runtimes.tar_stream import (
+    END,
+    PIECE,
+    ArchiveTooLarge,
+    Kind,
+    Member,
+    MemberRefused,
+    TarReader,
+    header,
+    padding,
+    shown,
+)
+
+#: errors of a name that no file can have here
+_BAD_NAME = (errno.ENAMETOOLONG, errno.ENOENT, errno.EINVAL, errno.EILSEQ)
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def fill(folder: Path, act: Callable[[Path], None]) -> None:
+    """Have `act` fill a new folder, as a whole or not at all; a folder that is there stays as it is.
+
+    It is filled under another name and renamed at the end, so a half-filled folder never passes for a whole one.
+    Raises RuntimeFailure, and what `act` raises.
+    """
+    with locked(lock_of(folder.parent)):
+        if folder.exists():
+            return
+        part = folder.with_name(f"{folder.name}.part")
+        try:
+            with naming(os.fsencode(part)):
+                remove(part)
+                part.mkdir(parents=True)
+            act(part)
+            with naming(os.fsencode(folder)):
+                part.rename(folder)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the folder above has something else, or the disk fails
+                remove(part)
+                part.parent.rmdir()
+            raise
+
+
+class Target:
+    """A folder that is filled; every name in it is reached without following a symlink."""
+
+    def __init__(self, folder: Path) -> None:
+        self._directories = Directories(folder)
+        self._modes = Stack()  #: of directories, whose modes are set last: some could not be written to
+
+    def add(self, member: Member, content: Iterable[memoryview | bytes]) -> None:
+        """Make what the member says. Raises MemberRefused, OSError."""
+        match member.kind:
+            case Kind.DIRECTORY:
+                path = _path(member.name)
+                self._open(path, member.name)
+                self._modes.push(b"%d %d %s" % (member.mode & 0o1777, member.mtime, path))
+            case Kind.FILE:
+                with self.file(member) as file:
+                    for piece in content:
+                        while piece:
+                            piece = piece[os.write(file, piece) :]
+            case Kind.SYMLINK:
+                directory, name = self._place(member.name)
+                os.symlink(member.target, name, dir_fd=directory)
+                os.utime(name, ns=(member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
+            case Kind.HARDLINK:
+                self._link(member)
+
+    @contextlib.contextmanager
+    def file(self, member: Member) -> Iterator[int]:
+        """A new file, open for writing."""
+        directory, name = self._place(member.name)
+        file = os.open(name, _CREATE, 0o600, dir_fd=directory)
+        try:
+            yield file
+            os.fchmod(file, member.mode & 0o777)
+            os.utime(file, ns=(member.mtime, member.mtime))
+        finally:
+            os.close(file)
+
+    def finish(self) -> None:
+        """Set the modes and times of directories, the last one first: so each can still be entered for those below."""
+        while (record := self._modes.pop()) is not None:
+            mode, mtime, path = record.split(b" ", 2)
+            with naming(path):
+                directory = self._directories.opened(path)
+                # The owner must be able to use the folder itself, whatever folder was packed.
+                os.fchmod(directory, int(mode) | (0 if path else 0o700))
+                os.utime(directory, ns=(int(mtime), int(mtime)))
+
+    def close(self) -> None:
+        self._directories.close()
+        self._modes.close()
+
+    def _link(self, member: Member) -> None:
+        parent, _, name = _path(member.target).rpartition(b"/")
+        source = os.dup(self._open(parent, member.target))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISREG(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode):
+                    directory, new = self._place(member.name)
+                    os.link(name, new, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+                    return
+        finally:
+            os.close(source)
+        raise MemberRefused(
+            f"The member {shown(member.name)} is a hard link to {shown(member.target)}, which is not an earlier file"
+        )
+
+    def _place(self, named: bytes) -> tuple[int, bytes]:
+        """The open directory in which a name is to be made, and the last part of the name, which is free then."""
+        directory, _, name = _path(named).rpartition(b"/")
+        if not name:
+            raise MemberRefused(f"The member {shown(named) or 'without a name'} is the folder itself and no directory")
+        file = self._open(directory, named)
+        try:
+            os.unlink(name, dir_fd=file)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError):
+            raise MemberRefused(f"The member {shown(named)} would replace a directory") from None
+        return file, name
+
+    def _open(self, path: bytes, named: bytes) -> int:
+        try:
+            return self._directories.opened(path, create=True)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise MemberRefused(f"The member {shown(named)} leads through a link or a file") from None
+            raise
+
+
+def _path(name: bytes) -> bytes:
+    """A name as a path below the folder, empty for the folder itself. Raises MemberRefused."""
+    if name.startswith(b"/"):
+        raise MemberRefused(f"The name {shown(name)} is absolute: names are relative to the folder")
+    parts = [part for part in name.split(b"/") if part not in (b"", b".")]
+    if b".." in parts:
+        raise MemberRefused(f"The name {shown(name)} has `..`: names lie below the folder")
+    return b"/".join(parts)
+
+
+@contextlib.contextmanager
+def naming(name: bytes) -> Iterator[None]:
+    """Turn OSError into a RuntimeFailure that names what cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        kind = MemberRefused if error.errno in _BAD_NAME else RuntimeFailure
+        raise kind(f"{shown(name) or '.'} cannot be written: {error.strerror}") from error
+
 
 #: most members of an archive that is unpacked
 MOST_MEMBERS = 200_000
@@ -32,12 +186,13 @@ _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOS
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def pack(folder: Path) -> Iterator[bytes]:
+def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:
     """The folder as a tar stream: its members are "./" and what lies below it. No symlink is followed.
 
-    Raises RuntimeFailure that names a file which cannot be read.
+    most_holes: bytes that holes of all files may take, which are zeros in the stream; None: as many as the file system
+    has. Raises RuntimeFailure that names a file which cannot be read, or the one with a hole too many.
     """
-    links = _Links()
+    links, holes = _Links(), _Holes(_size_of_file_system(folder) if most_holes is None else most_holes)
     for entry in entries(folder):
         name = b"./" + entry.path
         if entry.is_directory:
@@ -49,8 +204,15 @@ def pack(folder: Path) -> Iterator[bytes]:
         elif (first := links.first(entry)) is not None:
             yield header(_member(entry, Kind.HARDLINK, name, b"./" + first))
         else:
-            yield from _packed(entry, name, links)
+            yield from _packed(entry, name, links, holes)
     yield END
+
+
+def _size_of_file_system(folder: Path) -> int:
+    with unreadable(b""):
+        seen = os.statvfs(folder)
+        return seen.f_blocks * seen.f_frsize
+    return 0
 
 
 def unpack(folder: Path, chunks: Iterable[bytes]) -> None:
@@ -113,10 +275,27 @@ def _member(entry: Entry, kind: Kind, name: bytes, target: bytes = b"", size: in
     return Member(name, kind, stat.S_IMODE(entry.stat.st_mode), entry.stat.st_mtime_ns, size, target)
 
 
-def _packed(entry: Entry, name: bytes, links: _Links) -> Iterator[bytes]:
+class _Holes:
+    """The bytes that holes may still take: a hole costs nothing on the disk, and in a stream as much as data."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def take(self, entry: Entry, seen: os.stat_result) -> None:
+        """Raises RuntimeFailure that names the file whose holes are too large."""
+        self._room -= max(0, seen.st_size - seen.st_blocks * 512)
+        if self._room < 0:
+            raise RuntimeFailure(
+                f"{shown(entry.path)} is sparse: the files have larger holes than they may take on disk"
+            )
+
+
+def _packed(entry: Entry, name: bytes, links: _Links, holes: _Holes) -> Iterator[bytes]:
     """The header and the content of a file, of the size that it has when it is opened."""
-    with unreadable(entry.path), _opened(entry) as (file, size):
+    with unreadable(entry.path), _opened(entry) as (file, seen):
+        holes.take(entry, seen)
         links.note(entry)
+        size = seen.st_size
         yield header(_member(entry, Kind.FILE, name, size=size))
         left = size
         while left:
@@ -127,14 +306,14 @@ def _packed(entry: Entry, name: bytes, links: _Links) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _opened(entry: Entry) -> Iterator[tuple[int, int]]:
-    """A file and its size. Raises OSError, FileNotFoundError of what is no file any more."""
+def _opened(entry: Entry) -> Iterator[tuple[int, os.stat_result]]:
+    """A file, open, and what it is. Raises OSError, FileNotFoundError if it is no longer a file."""
     file = os.open(entry.name, _READ, dir_fd=entry.directory)
     try:
         seen = os.fstat(file)
         if not stat.S_ISREG(seen.st_mode):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        yield file, seen.st_size
+        yield file, seen
     finally:
         os.close(file)
 
@@ -143,7 +322,8 @@ def _copy_file(entry: Entry, target: Target, links: _Links) -> None:
     with contextlib.ExitStack() as opened:
         file, size = -1, 0
         with unreadable(entry.path):
-            file, size = opened.enter_context(_opened(entry))
+            file, seen = opened.enter_context(_opened(entry))
+            size = seen.st_size
         if file >= 0:
             with target.file(_member(entry, Kind.FILE, entry.path)) as copied:
                 _copy_content(file, copied, size)

@@ -84,9 +84,9 @@ class Cgroup:
     def freeze(self) -> None:
         """Freeze every process; returns when the kernel says so. Raises RuntimeFailure, also if it ends meanwhile."""
         self._write("cgroup.freeze", "1")
-        deadline, poll = time.monotonic() + SIGNAL_TIMEOUT, FIRST_FREEZE_POLL
+        timeout, poll = tree.Timeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
         while not self.is_frozen():
-            if time.monotonic() > deadline or not self.folder.exists():
+            if timeout.is_over() or not self.folder.exists():
                 raise RuntimeFailure("the sandbox ended, or one of its processes would not freeze")
             time.sleep(poll)
             poll = min(2 * poll, SIGNAL_POLL)
@@ -126,8 +126,11 @@ class Cgroup:
                         processes.append(psutil.Process(int(pid)))
         return processes
 
-    def _kill(self) -> None:
-        """Send SIGKILL to all processes of the cgroup at once; a kernel before 5.14 cannot, then nothing happens."""
+    def kill(self) -> None:
+        """Send SIGKILL to all of its processes at once; a kernel before 5.14 cannot, then nothing happens.
+
+        Raises RuntimeFailure.
+        """
         if (self.folder / "cgroup.kill").exists():
             self._write("cgroup.kill", "1")
 
@@ -135,13 +138,13 @@ class Cgroup:
         """Kill every process in it, frozen or not, and remove the cgroup if it exists. Raises RuntimeFailure."""
         if self.folder.exists():
             self.thaw()
-            self._kill()
+            self.kill()
             tree.end(self.processes)
             self._remove()
 
     def _remove(self) -> None:
         """Wait until the cgroup is empty and remove it. Raises RuntimeFailure after SIGNAL_TIMEOUT."""
-        deadline = time.monotonic() + SIGNAL_TIMEOUT
+        timeout = tree.Timeout(SIGNAL_TIMEOUT)
         while self.folder.exists():
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):
@@ -149,7 +152,7 @@ class Cgroup:
             with contextlib.suppress(OSError):  # a killed process leaves the cgroup a moment later
                 self.folder.rmdir()
                 return
-            if time.monotonic() > deadline:
+            if timeout.is_over():
                 raise RuntimeFailure(f"the cgroup {self.folder} cannot be removed")
             time.sleep(SIGNAL_POLL)
 

@@ -1,4 +1,4 @@
-"""Freezes a sandbox: all of its processes, and its log.
+"""Freezes a sandbox: all of its processes, and its log, which its launcher copies in bounded size.
 
 A marker file exists from before the first process is stopped until after the last one goes on: so a caller
 that dies in between leaves the wanted state on disk. While the marker exists the launcher, which is not frozen, writes
@@ -8,6 +8,8 @@ nothing into the log. The gate is a lock on the folder, held while the marker is
 import contextlib
 import fcntl
 import os
+import select
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from runtimes.cgroup import Cgroup
 from runtimes.folder import LOCK_TIMEOUT, lock
 from runtimes.tree import Tree
 
-#: the marker file of a sandbox that is to stand still
+#: the marker file of a sandbox that is to be frozen
 PAUSED = "paused"
 
 
@@ -41,7 +43,7 @@ class Freezer:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the sandbox is to stand still."""
+        """Whether the sandbox is to be frozen."""
         return (self.folder / PAUSED).exists()
 
     def is_frozen(self) -> bool:
@@ -66,3 +68,54 @@ class Freezer:
                 self.processes.thaw()
             finally:
                 (self.folder / PAUSED).unlink(missing_ok=True)
+
+
+#: the files of a sandbox's folder: its log and its older log
+_LOG, _OLDER_LOG = "log", "log.1"
+
+#: bytes copied from the sandbox's output at once
+CHUNK = 65536
+
+#: seconds between two polls of a copier whose sandbox is frozen
+_PAUSED_POLL = 0.1
+
+
+def printed(folder: Path, tail: int) -> str:
+    """The last lines of a sandbox's log, at most `tail`; empty if there are none."""
+    text = b""
+    with contextlib.suppress(OSError), (folder / _LOG).open("rb") as log:
+        # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
+        text = log.read()
+        with (folder / _OLDER_LOG).open("rb") as older:
+            if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
+                text = older.read() + text
+    lines = text.decode(errors="replace").splitlines()
+    return "\n".join(lines[-tail:] if tail > 0 else [])
+
+
+def copy(output: int, folder: Path, log_bytes: int) -> None:
+    """Append output to the log until every writer has closed it; a full log takes the place of the older one.
+
+    While the sandbox is frozen nothing is copied. Limitation: output that cannot be written is lost, for a full disk
+    must not stop the sandbox.
+    """
+    while True:
+        select.select([output], [], [])
+        with gate(folder, float("inf")):
+            is_paused = (folder / PAUSED).exists()
+            if not is_paused:
+                text = os.read(output, min(log_bytes, CHUNK))
+                if not text:
+                    return
+                with contextlib.suppress(OSError):
+                    _append(text, folder, log_bytes)
+        if is_paused:
+            time.sleep(_PAUSED_POLL)
+
+
+def _append(text: bytes, folder: Path, log_bytes: int) -> None:
+    log = folder / _LOG
+    if log.exists() and log.stat().st_size + len(text) > log_bytes:
+        log.replace(folder / _OLDER_LOG)
+    with log.open("ab", buffering=0) as file:
+        file.write(text)

@@ -8,44 +8,37 @@ It also inherits the files that hold the sandbox's ports, and keeps them open un
 
 The launcher writes its handle before it runs the command, and the ending of the command before it ends itself. In
 between it waits for signals, copies output, polls for its supervisor, and carries what passes between a confined
-sandbox and the host (`isolation/entrance.py`). SIGTERM, the end of the command, or the
-absence of every supervisor for `orphan_seconds` makes it end all processes below it, also frozen ones. The launcher
-itself is never frozen.
+sandbox and the host (`isolation/entrance.py`). SIGTERM, the end of the command, or the absence of every supervisor for
+`orphan_seconds` makes it end all processes below it, also frozen ones; it ends after the last of them (`ends.py`). The
+launcher itself is never frozen.
 """
 
 import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runtimes import RuntimeFailure, tree
 from runtimes.cgroup import Cgroup, own
-from runtimes.freezer import PAUSED, gate
-from runtimes.isolation import BUBBLEWRAP, syscalls
+from runtimes.ends import OrphanWatch, kill_all_below, own_mark, reap
+from runtimes.folder import opened_below
+from runtimes.freezer import CHUNK, PAUSED, copy
+from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, kernel
 from runtimes.isolation.entrance import Confinement, Entrance, entrance
-from runtimes.orphans import OrphanWatch
 
-#: the files of a sandbox's folder: its handle, its ending, its log and its older log
-HANDLE, ENDING, LOG, OLDER_LOG = "handle.json", "ending.json", "log", "log.1"
-
-#: bytes copied from the sandbox's output at once
-_CHUNK = 65536
+#: the files of a sandbox's folder: its handle and its ending
+HANDLE, ENDING = "handle.json", "ending.json"
 
 #: seconds for which a writer that is no longer ours may keep the log open
 _LOG_TIMEOUT = 2.0
-
-#: seconds between two polls of a copier whose sandbox stands still
-_PAUSED_POLL = 0.1
 
 _ORDERS_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
@@ -61,6 +54,7 @@ class Order:
     log_bytes: int  #: of each of the two files
     confinement: Confinement
     address_space: int | None  #: bytes, of each process
+    file_bytes: int | None  #: most of one file, holes included
     grace: float  #: seconds between SIGTERM and SIGKILL
     orphan_seconds: float  #: for which no supervisor may live
 
@@ -78,6 +72,12 @@ class Order:
     def group(self) -> Cgroup | None:
         return Cgroup(Path(self.handle["cgroup"])) if self.handle["cgroup"] else None
 
+    @property
+    def holding_cgroup(self) -> str | None:
+        """The cgroup, if the sandbox cannot leave it: one that nothing confines may write where root may."""
+        is_held = self.confinement.kind != NONE or self.confinement.user is not None
+        return self.handle["cgroup"] if is_held else None
+
 
 def write(path: Path, value: object) -> None:
     """Write a file as JSON, all of it or nothing."""
@@ -94,19 +94,6 @@ def read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def printed(folder: Path, tail: int) -> str:
-    """The last lines of a sandbox's log, at most `tail`; empty if there are none."""
-    text = b""
-    with contextlib.suppress(OSError), (folder / LOG).open("rb") as log:
-        # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
-        text = log.read()
-        with (folder / OLDER_LOG).open("rb") as older:
-            if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
-                text = older.read() + text
-    lines = text.decode(errors="replace").splitlines()
-    return "\n".join(lines[-tail:] if tail > 0 else [])
-
-
 def main(lock: int) -> int:
     """Run one order to its end. Returns the exit status: 1 if no order came, or its command could not be run."""
     os.umask(0o077)  # the sandbox inherits it: its files are its own
@@ -117,40 +104,46 @@ def main(lock: int) -> int:
         order = Order.read(sys.stdin.buffer.read())
     except ValueError:  # the supervisor died while it wrote
         return 1
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    handle = {**order.handle, "pid": os.getpid(), "started": tree.started(os.getpid())}
-    folder = order.folder
-    write(folder / HANDLE, handle)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    folder, mark = order.folder, own_mark(order.holding_cgroup, order.confinement.user)
+    handle = {**order.handle, "pid": mark.pid, "started": mark.started, "marked": True}
+    is_scoped = order.confinement.kind == LANDLOCK and kernel.scope_signals()
     output, end_of_output = os.pipe()
     try:
+        mark.write(folder)
+        write(folder / HANDLE, handle)
         way_in = entrance(order.confinement, order.command, order.env, order.working_dir)
         command = _run(order, way_in, end_of_output)
         handle["wrappers"] = way_in.wrappers(command.pid)
+        for init in handle["wrappers"][1:]:
+            mark = replace(mark, init=init, init_started=tree.started(init))
+            mark.write(folder)
         _set_apart(order, handle["wrappers"])
         write(folder / HANDLE, handle)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        (folder / HANDLE).unlink()
-        reason = _printed_at_once(output) or getattr(error, "strerror", None) or str(error)
+        (folder / HANDLE).unlink(missing_ok=True)
+        _end_all(order, None, is_scoped=is_scoped)
+        mark.remove(folder)
+        reason = _printed_at_once(output) or getattr(error, "strerror", None) or error
         _reply({"error": f"{order.command[0]} cannot be run: {reason}"})
-        _end_all(order, None)
         return 1
     os.close(end_of_output)
     way_in.close()
     _reply({"handle": handle})
     os.close(lock)
-    copier = threading.Thread(target=_copy, args=(output, folder, order.log_bytes), daemon=True)
+    copier = threading.Thread(target=copy, args=(output, folder, order.log_bytes), daemon=True)
     copier.start()
     way_in.serve()
     watch = OrphanWatch(folder.parent, order.orphan_seconds)
     ended = _wait(command.pid, watch)
     out_of_memory = order.group is not None and order.group.ran_out_of_memory()
-    ended |= _end_all(order, command.pid)
-    command.returncode = _code(ended.get(command.pid), order.confinement.kind)
+    command.returncode = _code((ended | _end_all(order, command.pid, is_scoped=is_scoped)).get(command.pid), order)
+    mark.remove(folder)
     copier.join(_LOG_TIMEOUT)
-    ending = {"code": command.returncode, "orphan_seconds": order.orphan_seconds if watch.is_orphan() else None}
+    orphan_seconds = order.orphan_seconds if watch.is_orphan() else None
+    ending = {"code": command.returncode, "orphan_seconds": orphan_seconds, "out_of_memory": out_of_memory}
     with contextlib.suppress(OSError):  # a full disk: then how it ended is not known
-        identity = {"pid": handle["pid"], "started": handle["started"]}
-        write(folder / ENDING, identity | ending | {"out_of_memory": out_of_memory})
+        write(folder / ENDING, {"pid": mark.pid, "started": mark.started, **ending})
     return 0
 
 
@@ -163,47 +156,55 @@ def _set_apart(order: Order, wrappers: list[int]) -> None:
                 Cgroup(home).add(pid)
 
 
-def _code(code: int | None, kind: str) -> int | None:
+def _code(code: int | None, order: Order) -> int | None:
     """The exit code of the command, negative for a signal, which bubblewrap reports as 128 and its number."""
-    return 128 - code if code is not None and kind == BUBBLEWRAP and 128 < code < 128 + signal.NSIG else code
+    is_signal = order.confinement.kind == BUBBLEWRAP and code is not None and 128 < code < 128 + signal.NSIG
+    return 128 - code if code is not None and is_signal else code
 
 
 def _printed_at_once(output: int) -> str:
     """What a process printed that has ended by now."""
     os.set_blocking(output, False)
     with contextlib.suppress(BlockingIOError):
-        return os.read(output, _CHUNK).decode(errors="replace").strip()
+        return os.read(output, CHUNK).decode(errors="replace").strip()
     return ""
 
 
 def _run(order: Order, way_in: Entrance, output: int) -> subprocess.Popen[bytes]:
     """Start the command. Raises OSError, ValueError or SubprocessError if it cannot be run."""
-    return subprocess.Popen(
-        way_in.command,
-        env=way_in.env,
-        cwd=way_in.folder,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-        pass_fds=way_in.files,
-        preexec_fn=_preparation(os.getpid(), order, way_in),
-    )
+    is_inside = order.confinement.kind == BUBBLEWRAP  # which goes there itself, as the sandbox's user
+    directory = opened_below("/", "/") if is_inside else opened_below(order.folder / "work", order.working_dir)
+    try:
+        return subprocess.Popen(
+            way_in.command,
+            env=way_in.env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=way_in.files,
+            preexec_fn=_preparation(os.getpid(), order, way_in, directory),
+        )
+    finally:
+        os.close(directory)
 
 
-def _preparation(launcher: int, order: Order, way_in: Entrance) -> Callable[[], None]:
-    group, address_space = order.group, order.address_space
+def _preparation(launcher: int, order: Order, way_in: Entrance, directory: int) -> Callable[[], None]:
+    """What the process does that becomes the command. directory: its working one, open: its path may lead elsewhere."""
+    group, limits = order.group, {resource.RLIMIT_AS: order.address_space, resource.RLIMIT_FSIZE: order.file_bytes}
 
     def prepare() -> None:
         if group is not None:
             group.add(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.fchdir(directory)
         way_in.enter()
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user forgets an earlier one
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user forgets an earlier one
         if os.getppid() != launcher:  # the launcher died before prctl
             os._exit(1)
-        if address_space is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        for limit, most in limits.items():
+            if most is not None:
+                resource.setrlimit(limit, (most, most))
 
     return prepare
 
@@ -225,70 +226,34 @@ def _wait(command: int, watch: OrphanWatch) -> dict[int, int]:
         received = signal.sigtimedwait({signal.SIGCHLD, *_ORDERS_TO_END}, watch.seconds_left)
         if received is not None and received.si_signo in _ORDERS_TO_END:
             break
-        ended |= _reaped()
+        ended |= reap()[0]
     return ended
 
 
-def _end_all(order: Order, command: int | None) -> dict[int, int]:
+def _end_all(order: Order, command: int | None, *, is_scoped: bool) -> dict[int, int]:
     """End all processes below, frozen or not, and remove the cgroup. Returns the exit codes of ended processes.
 
-    A process that survives is left to the runtime's `stop`, which can report it.
+    Returns when all have ended, so a launcher lives as long as anything of its sandbox does.
     """
-    group, grace = order.group, order.grace
+    group = order.group
     # The marker goes first: `observe` must not freeze the sandbox again, and the copier may write its last output.
     (order.folder / PAUSED).unlink(missing_ok=True)
     if group is not None:
         with contextlib.suppress(RuntimeFailure):
             group.thaw()
-    with contextlib.suppress(RuntimeFailure):
-        if order.confinement.kind == BUBBLEWRAP and command is not None:
-            # At SIGTERM bubblewrap would kill what is inside, so what is inside ends first. Its network goes last.
-            wrappers = [each.pid for each in tree.family(command)[:2]]
-            tree.end(lambda: tree.family(command), grace=grace, follow=wrappers)
-            grace = 0
-        tree.end(lambda: tree.descendants(os.getpid()), grace=grace)
-    ended = _reaped()
-    if group is not None and os.getpid() not in [each.pid for each in group.processes()]:
+    if order.confinement.kind == BUBBLEWRAP and command is not None:
+        # At SIGTERM bubblewrap would kill what is inside, so what is inside ends first. Its network goes last.
+        wrappers = [each.pid for each in tree.family(command)[:2]]
+        tree.ask_to_end(lambda: tree.family(command), order.grace, follow=wrappers)
+    else:
+        tree.ask_to_end(lambda: tree.descendants(os.getpid()), order.grace)
+    if group is not None and os.getpid() in [each.pid for each in group.processes()]:
+        group = None  # it would end this process too: that is left to the runtime's `stop`
+    ended = kill_all_below(group, order.confinement.user, is_scoped=is_scoped)
+    if group is not None:
         with contextlib.suppress(RuntimeFailure):
             group.end()
     return ended
-
-
-def _reaped() -> dict[int, int]:
-    """Reap every child and adopted orphan that has ended; their exit codes, negative for a signal."""
-    ended = {}
-    with contextlib.suppress(ChildProcessError):
-        while (child := os.waitpid(-1, os.WNOHANG))[0]:
-            ended[child[0]] = os.waitstatus_to_exitcode(child[1])
-    return ended
-
-
-def _copy(output: int, folder: Path, log_bytes: int) -> None:
-    """Append output to the log until every writer has closed it; a full log takes the place of the older one.
-
-    While the sandbox stands still nothing is copied. Limitation: output that cannot be written is lost, for a full disk
-    must not stop the sandbox.
-    """
-    while True:
-        select.select([output], [], [])
-        with gate(folder, float("inf")):
-            is_paused = (folder / PAUSED).exists()
-            if not is_paused:
-                text = os.read(output, min(log_bytes, _CHUNK))
-                if not text:
-                    return
-                with contextlib.suppress(OSError):
-                    _append(text, folder, log_bytes)
-        if is_paused:
-            time.sleep(_PAUSED_POLL)
-
-
-def _append(text: bytes, folder: Path, log_bytes: int) -> None:
-    log = folder / LOG
-    if log.exists() and log.stat().st_size + len(text) > log_bytes:
-        log.replace(folder / OLDER_LOG)
-    with log.open("ab", buffering=0) as file:
-        file.write(text)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
     handle.json      the handle of its last start, with its launcher's process, which writes it before it
                      runs the command
     ending.json      how its command ended
+    unended.*        marks of launchers of which it is not shown that all of their processes have ended (`ends.py`)
     log, log.1       its output
     tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
-                     made anew by each start
-    paused           exists while the sandbox is to stand still
+                     made again by each start
+    paused           exists while the sandbox is to be frozen
 FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
 FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
 
@@ -25,34 +26,135 @@ how each limit is enforced. `starts.py` has the limits of a spec that names none
 
 Isolation. `isolation/` keeps a sandbox away from the host, as its spec says; the handle's `isolation` says what it has.
 
-Limitations. Without a cgroup a sandbox that forks for seconds without end can outpace the freezing, and a resume
+Limitations. Without a cgroup a sandbox that forks continuously for seconds can outpace the freezing, and a resume
 also continues processes that the sandbox itself had stopped. Without isolation a sandbox can read the files of the
-supervisor's user, signal that user's processes, its launcher among them, and escape, if it clears its environment and
-leaves its session just when its launcher is killed.
+supervisor's user, signal that user's processes, its launcher among them, and outlive the launcher that it killed, if it
+clears its environment: then its folder stays, and `stop`, `start` and `remove` refuse and say so.
 """
 
 import contextlib
+import os
 import re
+import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, archive, cgroup, reading, tree
-from runtimes.endings import ending, fault
-from runtimes.filling import fill
+from runtimes.archive import fill
+from runtimes.cgroup import Cgroup
+from runtimes.ends import END_TIMEOUT, UNSHOWN, mark_for, settle, supervise
 from runtimes.folder import failing, lock_of, locked, remove, used
-from runtimes.freezer import Freezer
-from runtimes.launch import HANDLE, printed, read
-from runtimes.orphans import supervise
-from runtimes.ports import DEFAULT_RANGE
-from runtimes.starts import Starts, described
-from runtimes.usage import usage_of
+from runtimes.freezer import Freezer, printed
+from runtimes.isolation.users import USERS
+from runtimes.launch import ENDING, HANDLE, read, write
+from runtimes.starts import DEFAULT_RANGE, Starts, described
+from runtimes.tree import ids_below
 
-#: seconds that a launcher may need beyond its grace to end everything
-_END_TIMEOUT = 3.0
+
+def fault(work: Path) -> str:
+    """Why a sandbox's working directory cannot be used; empty if it can."""
+    if not work.is_dir():
+        return "its folder was deleted from outside: a resume starts it with an empty one"
+    if not os.access(work, os.R_OK | os.W_OK | os.X_OK):
+        return "its folder cannot be written: make it writable, then resume it"
+    return ""
+
+
+def ended_itself(handle: Handle) -> bool:
+    """Whether the launcher of a handle wrote how its command ended, as it does after the end of all processes."""
+    known = read(Path(handle["folder"]) / ENDING)
+    return (known.get("pid"), known.get("started")) == (handle["pid"], handle["started"])
+
+
+def ending(handle: Handle) -> tuple[str, bool]:
+    """How a sandbox ended, as far as that is known, and whether the runtime ended it."""
+    if not ended_itself(handle):
+        return "it was killed from outside", False
+    known = read(Path(handle["folder"]) / ENDING)
+    if known.get("orphan_seconds"):
+        return f"its supervisor was gone for {known['orphan_seconds']:g} s (ORPHAN_SECONDS)", True
+    if known.get("out_of_memory"):
+        return "it needed more memory than it may have", False
+    code = known["code"]
+    if code is None:
+        return "it was sent a signal to end", False
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}", False
+
+
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+#: states of a connection in those tables. Source: include/net/tcp_states.h
+_TIME_WAIT, _LISTEN = "06", "0A"
+
+#: the loopback as a peer: of IPv4, of IPv6, and of IPv4 in IPv6
+_LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
+
+
+def are_used(ports: Collection[int]) -> bool:
+    """Whether a connection to one of the ports stands, or has ended within a minute.
+
+    Limitation: of a connection that a client on another machine ended, the kernel remembers nothing.
+    """
+    wanted = {f"{port:04X}" for port in ports}
+    if not wanted:
+        return False
+    for table in _TABLES:
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:  # the kernel has no IPv6
+            continue
+        for line in lines:
+            _, local, peer, state, *_ = line.split()
+            address, _, peer_port = peer.partition(":")
+            if state != _LISTEN and local.rpartition(":")[2] in wanted:
+                return True
+            if state == _TIME_WAIT and address in _LOOPBACK and peer_port in wanted:
+                return True
+    return False
+
+
+_PAGE_BYTES, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+
+#: positions in /proc/PID/stat after the name: ticks of the process and of its children that have ended; resident pages
+_OWN, _CHILDREN, _RESIDENT = slice(11, 13), slice(13, 15), 21
+
+
+def usage_of(handle: Handle) -> Usage:
+    """What the processes of a handle use, whose launcher lives.
+
+    Memory is without the files that the kernel can drop. Limitation: by /proc, memory that processes share counts for
+    each of them.
+    """
+    group = Cgroup(Path(handle["cgroup"])) if handle["cgroup"] else None
+    visited = are_used([port for name, port in handle["ports"].items() if name != "AGENT_SERVER"])
+    memory, seconds = (group.memory_bytes(), group.cpu_seconds()) if group else (None, None)
+    if memory is not None and seconds is not None:
+        return Usage(memory, seconds, visited)
+    tree = _of_tree(handle["pid"])
+    used = tree.memory_bytes if memory is None else memory
+    return Usage(used, tree.cpu_seconds if seconds is None else seconds, visited)
+
+
+def _of_tree(launcher: int) -> Usage:
+    """The processes below a launcher. Those that have ended count with their time."""
+    pages, ticks = 0, sum(map(int, _stat(launcher)[_CHILDREN]))
+    for pid in ids_below(launcher):
+        if fields := _stat(pid):
+            pages += int(fields[_RESIDENT])
+            ticks += sum(map(int, [*fields[_OWN], *fields[_CHILDREN]]))
+    return Usage(pages * _PAGE_BYTES, ticks / _TICKS)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process's state after its name, which may have any characters; empty if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []
+
 
 #: ids that may name a folder: neither a path nor the name of a lock
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -61,6 +163,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 class ProcessRuntime:
     """`runtimes.Runtime` for one folder. Any number of threads and processes may use the same folder at once."""
 
+    in_folder = True
     freezes = True
 
     def __init__(
@@ -74,12 +177,14 @@ class ProcessRuntime:
         orphan_seconds: float = 3600.0,
         address: str = "127.0.0.1",
         private: tuple[Path, ...] = (),
+        users: range = USERS,
     ) -> None:
         """grace is the seconds between SIGTERM and SIGKILL. parent_cgroup: where sandboxes get a cgroup each;
         "own" is this process's, if that is allowed; None is to freeze by signals. ports: from which sandboxes get
         theirs. orphan_seconds: after which a sandbox ends when no process has a ProcessRuntime of this folder.
         address: of the host, where the ports of sandboxes with a network of their own listen. private: files and
-        folders of the server beside this folder that no confined sandbox may read."""
+        folders of the server beside this folder that no confined sandbox may read. users: that sandboxes get, each its
+        own, where the caller is root; empty: they run as the caller's."""
         self._folder = folder.resolve()
         self._grace = grace
         self._cgroups = cgroup.Cgroups(self._folder, parent_cgroup)
@@ -91,6 +196,7 @@ class ProcessRuntime:
             orphan_seconds=orphan_seconds,
             address=address,
             private=(self._folder, *private),
+            users=users,
         )
         self._supervised = supervise(self._folder)
         self._cgroups.remove_stale()
@@ -105,12 +211,12 @@ class ProcessRuntime:
                     return Handle(handle)
                 self._end(launcher, Handle(handle))
             new = not folder.exists()
-            _clear(folder, handle.get("cgroup"))
+            if not _clear(folder, handle.get("cgroup")):
+                raise RuntimeFailure(UNSHOWN.format(folder))
             try:
                 return self._starts.start(launch, folder, lock)
             except BaseException:
-                _clear(folder, self._cgroups.of(folder))
-                if new:
+                if _clear(folder, self._cgroups.of(folder)) and new:
                     remove(folder)
                 raise
 
@@ -141,13 +247,13 @@ class ProcessRuntime:
                 tree.Tree(handle["pid"]).thaw()
 
     def stop(self, handle: Handle) -> None:
-        """End every process; the folder stays."""
+        """End every process; the folder stays. Raises RuntimeFailure also where nothing shows that all have ended."""
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
             self._stop(folder, handle)
 
     def remove(self, sandbox_id: str) -> None:
-        """End every process and remove the sandbox's folder with its content."""
+        """End every process and remove the sandbox's folder with its content. Nothing is removed while one may live."""
         folder = self._folder_of(sandbox_id)
         with failing(f"sandbox {sandbox_id} cannot be removed"), locked(lock_of(folder)):
             self._stop(folder)
@@ -155,7 +261,7 @@ class ProcessRuntime:
             lock_of(folder).unlink()
 
     def _stop(self, folder: Path, *known: Handle) -> None:
-        """End every process of a folder whose lock is held.
+        """End every process of a folder whose lock is held. Raises RuntimeFailure unless all are shown to have ended.
 
         If the handle of the last start was never stored, the folder has a newer handle than the caller.
         """
@@ -163,11 +269,19 @@ class ProcessRuntime:
         for each in handles:
             if launcher := tree.found(each["pid"], each["started"]):
                 self._end(launcher, each)
-        _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder))
+        if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder)):
+            raise RuntimeFailure(UNSHOWN.format(folder))
 
     def disk_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes of the folder on the disk. Cost: one look at each file."""
+        """Bytes of the folder on the disk. Raises PartlyMeasured. Cost: one stat per file."""
         return used(self._folder_of(sandbox_id))
+
+    def occupied_bytes(self, sandbox_id: str) -> int | None:
+        """Bytes in use on the file system of the folder."""
+        with contextlib.suppress(OSError):
+            seen = os.statvfs(self._folder_of(sandbox_id))
+            return (seen.f_blocks - seen.f_bfree) * seen.f_frsize
+        return None
 
     def usage(self, sandbox_id: str) -> Usage:
         """What its processes use now. Cost: one file per process, or two of its cgroup."""
@@ -190,7 +304,7 @@ class ProcessRuntime:
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The working directory as a tar stream. Raises RuntimeFailure, also within the stream."""
-        return archive.pack(self._folder_of(launch.sandbox_id) / "work")
+        return archive.pack(self._folder_of(launch.sandbox_id) / "work", launch.disk_bytes)
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
         """The path of every file in a folder of the agent, from there."""
@@ -222,14 +336,20 @@ class ProcessRuntime:
         return described(folder, {}, self._cgroups.of(folder)) | nothing
 
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
-        """Send a launcher SIGTERM, so that it ends its sandbox; kill the launcher at the timeout."""
+        """Send a launcher SIGTERM, so that it ends its sandbox, and wait for that.
+
+        Raises RuntimeFailure if it lives on. It is not killed: only while it lives it can show the end of the others.
+        """
         _freezer(handle).thaw()
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.NoSuchProcess):
             launcher.terminate()
-            deadline = time.monotonic() + self._grace + _END_TIMEOUT
-            while tree.found(handle["pid"], handle["started"]) and time.monotonic() < deadline:
-                time.sleep(tree.SIGNAL_POLL)
-            launcher.kill()
+            launcher.resume()  # else a stopped one would not act on it
+        deadline = time.monotonic() + self._grace + END_TIMEOUT
+        while tree.found(handle["pid"], handle["started"]):
+            if time.monotonic() > deadline:
+                left = [each.pid for each in tree.descendants(handle["pid"])]
+                raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end; below it live {left}")
+            time.sleep(tree.SIGNAL_POLL)
 
 
 def _below(work: Path, launch: Launch, folder: str) -> bytes:
@@ -253,9 +373,24 @@ def _living(handle: Handle) -> Iterator[Freezer]:
         yield _freezer(handle)
 
 
-def _clear(folder: Path, *groups: str | Path | None) -> None:
-    """End every process of a sandbox, also those that escaped from its launcher, and remove its cgroups."""
+def _clear(folder: Path, *groups: str | Path | None) -> bool:
+    """End every process of a sandbox, also those that escaped from its launcher, and remove its cgroups.
+
+    Returns whether it is shown that all have ended.
+    """
     for group in groups:
         if group is not None:
             cgroup.Cgroup(Path(group)).end()
     tree.end(lambda: tree.marked(folder))
+    _mark_older(folder)
+    return settle(folder)
+
+
+def _mark_older(folder: Path) -> None:
+    """Make the mark of a launcher of an older release, which made none and has gone without an ending."""
+    handle = Handle(read(folder / HANDLE))
+    if handle.get("marked") or not handle.get("pid") or ended_itself(handle):
+        return
+    if (handle["started"] or "").partition("+")[0] == tree.boot():
+        mark_for(handle).write(folder)
+    write(folder / HANDLE, {**handle, "marked": True})

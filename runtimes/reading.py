@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from runtimes import FileTooLong, FolderNotKept
+from runtimes.folder import Directories, entries, unreadable
 from runtimes.tar_stream import PIECE, Kind, TarReader
-from runtimes.walk import Directories, entries, unreadable
 
 #: directories that are made by tools and would hide what people wrote. Source: the app-server wire
 HEAVY = frozenset(

@@ -1,29 +1,137 @@
-"""Starts process sandboxes: decides isolation, user and limits, and gives the order to a launcher of their own."""
+"""Starts process sandboxes: decides isolation, user, limits and ports, and gives the order to a launcher of their own.
+
+The ports of this host's sandboxes lie outside the range from which the kernel takes ports by itself. A port is held by
+an abstract unix socket of its number. So each port is one sandbox's, whatever folder or user the sandbox belongs to:
+the name exists once in the network namespace, as the port does, and the kernel frees it when the last process that has
+the socket open ends. A sandbox's launcher inherits the socket and keeps it open.
+
+Limitation: another program can bind a port of the range after its choice and before the sandbox binds it;
+so `SANDBOX_PORTS` should name a range that nothing else uses.
+"""
 
 import contextlib
 import json
 import os
+import random
 import select
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from runtimes import Handle, Launch, RuntimeFailure, cgroup, tree
-from runtimes.command import PATH, composed
-from runtimes.folder import remove
+from runtimes import Handle, Launch, RuntimeFailure, cgroup, filled, tree
+from runtimes.ends import END_TIMEOUT
+from runtimes.folder import make_below, remove
 from runtimes.freezer import PAUSED
-from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, Isolation, decided
+from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, Isolation, decided, view, why_shared
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.entrance import Confinement
+from runtimes.isolation.network import HOOK_PORT
 from runtimes.isolation.users import hand_over, held_user
-from runtimes.isolation.view import is_seen, link_agent, readable
+from runtimes.isolation.view import PROJECT, is_seen, link_agent, readable
 from runtimes.launch import ENDING, HANDLE, Order
-from runtimes.ports import held_ports
+from runtimes.tree import MARK
+
+#: first and last port that sandboxes get, unless a setting says otherwise: below Linux' ephemeral range
+DEFAULT_RANGE = range(20_000, 30_000)
+
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+@dataclass(frozen=True)
+class HeldPorts:
+    """Ports by name, and the open files that hold them."""
+
+    ports: dict[str, int]
+    files: tuple[int, ...]
+
+
+@contextmanager
+def held_ports(names: Mapping[str, int], among: range) -> Iterator[HeldPorts]:
+    """A free port for each name, held until the block and every process that inherited the files have ended.
+
+    Raises RuntimeFailure when fewer are free in the range.
+    """
+    with ExitStack() as stack:
+        ports: dict[str, int] = {}
+        files: list[int] = []
+        ephemeral = _ephemeral()
+        candidates = [port for port in among if port not in ephemeral]
+        first = random.randrange(len(candidates)) if candidates else 0
+        wanted = list(names)
+        for port in candidates[first:] + candidates[:first]:
+            if not wanted:
+                break
+            if hold := _hold(port):
+                stack.enter_context(hold)
+                ports[wanted.pop(0)] = port
+                files.append(hold.fileno())
+        if wanted:
+            raise RuntimeFailure(
+                f"no port is free for {wanted[0]}: of SANDBOX_PORTS {among.start}-{among.stop - 1}, "
+                f"{len(candidates)} lie outside the range of {_EPHEMERAL} and all of them are in use"
+            )
+        yield HeldPorts(ports, tuple(files))
+
+
+def _hold(port: int) -> socket.socket | None:
+    """A socket that holds a port; None if another sandbox holds it or a program uses it."""
+    hold = socket.socket(socket.AF_UNIX)
+    try:
+        hold.bind(f"\0agent-server-port-{port}")
+        with socket.socket(socket.AF_INET) as probe:
+            probe.bind(("", port))  # without SO_REUSEADDR: a port with old connections is not free either
+    except OSError:
+        hold.close()
+        return None
+    return hold
+
+
+def _ephemeral() -> range:
+    """The ports that the kernel chooses by itself, for connections and for a bind to port 0."""
+    try:
+        first, last = _EPHEMERAL.read_text().split()
+    except (OSError, ValueError):
+        return range(0)
+    return range(int(first), int(last) + 1)
+
+
+#: the PATH of a sandbox without one of its own
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def composed(
+    launch: Launch, folder: Path, ports: Mapping[str, int], kind: str, hook_port: int
+) -> tuple[list[str], dict[str, str], Path]:
+    """Command, environment and working directory in an isolation of that kind. Raises RuntimeFailure.
+
+    hook_port: of the host, where Landlock lets the sandbox post to. A relative working directory lies in the sandbox's
+    `work`; an absolute one is the command's own affair (it may change its root), which then starts in `work`.
+    """
+    work = folder / "work"
+    working_dir = work if launch.working_dir.startswith("/") else Path(os.path.normpath(work / launch.working_dir))
+    if not working_dir.is_relative_to(work):
+        raise RuntimeFailure(f"its working directory {launch.working_dir} lies outside of its folder")
+    words: dict[str, object] = {"WORK": work, "WEBHOOKS": _webhooks(launch.webhooks, kind, hook_port), **ports}
+    words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
+    env = {"PATH": PATH, "HOME": str(work)}
+    if kind == LANDLOCK:  # which cannot give it a /tmp of its own
+        env["TMPDIR"] = str(folder / "tmp")
+    env |= {name: filled(text, words) for name, text in launch.env.items()}
+    return [filled(word, words) for word in launch.command], env | {MARK: str(folder)}, working_dir
+
+
+def _webhooks(url: str, kind: str, hook_port: int) -> str:
+    """The base URL of the webhooks as the sandbox sees it: where it is confined, a relay's on its loopback."""
+    port = {BUBBLEWRAP: HOOK_PORT, LANDLOCK: hook_port}.get(kind)
+    return f"http://127.0.0.1:{port}{urlsplit(url).path}" if url and port else url
+
 
 #: limits of a sandbox whose spec names none: bytes of memory, where a cgroup holds it, and processes
 MEMORY_BYTES, PROCESSES = 4 << 30, 512
@@ -48,11 +156,13 @@ class Starts:
     orphan_seconds: float
     address: str
     private: tuple[Path, ...]
+    users: range
 
     def start(self, launch: Launch, folder: Path, lock: int) -> Handle:
         """Start a launcher and send it its order; its handle. Raises RuntimeFailure and OSError."""
         can = abilities() if launch.isolation != NONE else _NOTHING
-        isolation = decided(launch.isolation, launch.network or "internet", can)
+        network = launch.network or "internet"
+        isolation = decided(launch.isolation, network, can)
         for left in (ENDING, HANDLE, PAUSED):
             (folder / left).unlink(missing_ok=True)
         for made in (folder, folder / "work"):
@@ -62,15 +172,18 @@ class Starts:
             held = stack.enter_context(held_ports(names, self.ports))
             hook_port = held.ports.pop(_HOOKS, 0)
             command, env, working_dir = composed(launch, folder, held.ports, isolation.kind, hook_port)
-            user, files = None, [lock, *held.files]
-            if can.users and isolation.kind == BUBBLEWRAP:
-                user, hold = held_user(folder / "work")
+            confinement = self._confinement(launch, isolation, folder, held.ports, hook_port)
+            _check_program(command[0], confinement)
+            files = [lock, *held.files]
+            shared = _why_shared(confinement, command[0]) or why_shared(self.users, can)
+            if not shared:
+                user, hold = held_user(folder / "work", self.users)
                 stack.enter_context(hold)
                 files.append(hold.fileno())
-            _give(folder / "work", working_dir, os.geteuid() if user is None else user)
-            confinement = self._confinement(launch, isolation, folder, held.ports, user)
-            _check_program(command[0], confinement)
-            confinement = replace(confinement, hook_port=hook_port)
+                confinement = _of_user(confinement, user, _limited(launch).processes)
+            elif isolation.kind != BUBBLEWRAP:
+                isolation = decided(launch.isolation, network, can, shared)
+            _give(launch, folder, working_dir, confinement)
             process = _launcher(folder, lock, files)
             limited = _limited(launch)
             group, limits = self.cgroups.confine(limited, folder, process.pid)
@@ -89,15 +202,16 @@ class Starts:
                 log_bytes=self.log_bytes,
                 confinement=confinement,
                 address_space=None if in_group else launch.memory_bytes or None,
+                file_bytes=launch.disk_bytes,
                 grace=self.grace,
                 orphan_seconds=self.orphan_seconds,
             )
-            return Handle(_send_order(process, json.dumps(asdict(order))))
+            return Handle(_send_order(process, json.dumps(asdict(order)), self.grace + END_TIMEOUT))
 
     def _confinement(
-        self, launch: Launch, isolation: Isolation, folder: Path, ports: Mapping[str, int], user: int | None
+        self, launch: Launch, isolation: Isolation, folder: Path, ports: Mapping[str, int], hook_port: int
     ) -> Confinement:
-        if isolation.kind == NONE:
+        if launch.isolation == NONE:
             return Confinement(NONE)
         temporary, project = folder / "tmp", folder / "project"
         paths = readable(launch.readable, self.private)
@@ -112,12 +226,13 @@ class Starts:
             network=isolation.network,
             readable=paths,
             work=str(folder / "work"),
-            temporary=str(temporary),
-            user=user,
+            temporary=str(temporary) if isolation.kind == LANDLOCK else "",
             processes=_limited(launch).processes if isolation.kind == BUBBLEWRAP else None,
             ports=list(ports.values()),
             address=self.address,
             webhooks=launch.webhooks,
+            hook_key=launch.hook_key,
+            hook_port=hook_port,
         )
 
 
@@ -142,14 +257,32 @@ def _limited(launch: Launch) -> Launch:
     return replace(launch, memory_bytes=memory or None, processes=processes or None)
 
 
-def _give(work: Path, working_dir: Path, user: int) -> None:
-    """Give the working folder, and a working directory that was made in it just now, to the sandbox's user."""
+def _why_shared(confinement: Confinement, program: str) -> str:
+    """Why a sandbox runs as the server's user, if what it asks for or must read is the reason."""
+    if not confinement.work:
+        return "its spec says so"
+    programs = [program] if program.startswith("/") else []
+    shut = "" if confinement.kind == BUBBLEWRAP else view.closed([*programs, *confinement.readable])
+    return f"other users may not read {shut}" if shut else ""
+
+
+def _of_user(confinement: Confinement, user: int, processes: int | None) -> Confinement:
+    """The confinement with a user of its own, whose processes the kernel counts."""
+    hidden = view.hidden([*confinement.readable, confinement.work]) if confinement.kind != BUBBLEWRAP else []
+    return replace(confinement, user=user, hidden=hidden, processes=processes)
+
+
+def _give(launch: Launch, folder: Path, working_dir: Path, confinement: Confinement) -> None:
+    """Give a sandbox's files to its user, and make the working directory among them. Raises RuntimeFailure."""
+    work, user = folder / "work", os.geteuid() if confinement.user is None else confinement.user
     if os.geteuid() == 0:
         hand_over(work, user)
-        for made in (working_dir, *working_dir.parents):
-            if made == work:
-                break
-            os.chown(made, user, user)
+        if confinement.temporary:
+            os.chown(confinement.temporary, user, user, follow_symlinks=False)
+    try:
+        make_below(work, working_dir.relative_to(work).parts, user)
+    except NotADirectoryError:
+        raise RuntimeFailure(f"its working directory {launch.working_dir} leads through a symlink or a file") from None
 
 
 def _check_program(program: str, confinement: Confinement) -> None:
@@ -179,15 +312,18 @@ def _launcher(folder: Path, lock: int, files: list[int]) -> subprocess.Popen[byt
     return process
 
 
-def _send_order(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
-    """Send a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run."""
+def _send_order(process: subprocess.Popen[bytes], order: str, end_seconds: float) -> dict[str, Any]:
+    """Send a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run.
+
+    end_seconds: in which a launcher that does not reply must have ended its sandbox.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdout, contextlib.suppress(BrokenPipeError):
         with process.stdin:
             process.stdin.write(order.encode())
         if not select.select([process.stdout], [], [], _START_TIMEOUT)[0]:
-            process.kill()
+            _end(process, end_seconds)
             raise RuntimeFailure(f"its launcher did not reply within {_START_TIMEOUT:g} s")
         text = process.stdout.readline()
     try:
@@ -200,3 +336,13 @@ def _send_order(process: subprocess.Popen[bytes], order: str) -> dict[str, Any]:
         raise RuntimeFailure(reply["error"])
     handle: dict[str, Any] = reply["handle"]
     return handle
+
+
+def _end(launcher: subprocess.Popen[bytes], seconds: float) -> None:
+    """Have a launcher end its sandbox, and itself. It is killed last: nobody else can show the end of the others."""
+    launcher.terminate()  # before its command runs the signal waits until it does
+    try:
+        launcher.wait(seconds)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()

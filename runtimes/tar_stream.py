@@ -26,7 +26,7 @@ _ENCODING = ("utf-8", "surrogateescape")
 
 
 class ArchiveUnreadable(RuntimeFailure):
-    """The bytes are no tar stream, or end within one."""
+    """The bytes are not a tar stream, or end within one."""
 
 
 class MemberRefused(RuntimeFailure):
@@ -34,7 +34,7 @@ class MemberRefused(RuntimeFailure):
 
 
 class ArchiveTooLarge(RuntimeFailure):
-    """An archive has more bytes or more members than it may have."""
+    """An archive has too many bytes or too many members."""
 
 
 class Kind(StrEnum):
@@ -120,9 +120,9 @@ class TarReader:
             try:
                 info = tarfile.TarInfo.frombuf(block, *_ENCODING)
             except tarfile.HeaderError as error:
-                raise ArchiveUnreadable(f"It is no tar archive: {error}") from None
+                raise ArchiveUnreadable(f"It is not a tar archive: {error}") from None
             if info.size < 0:
-                raise ArchiveUnreadable("It is no tar archive: a member has a negative size")
+                raise ArchiveUnreadable("It is not a tar archive: a member has a negative size")
             match info.type:
                 case tarfile.XHDTYPE | tarfile.SOLARIS_XHDTYPE:
                     records |= _records(self._extension(info.size))
@@ -180,7 +180,7 @@ def _records(data: bytes) -> dict[bytes, bytes]:
         end = at + int(length) if space > 0 and length.isdigit() else 0
         name, equals, value = data[space + 1 : end - 1].partition(b"=")
         if end > len(data) or not equals:
-            raise ArchiveUnreadable("It is no tar archive: an extended header cannot be read")
+            raise ArchiveUnreadable("It is not a tar archive: an extended header cannot be read")
         found[name] = value
         at = end
     return found
@@ -199,7 +199,7 @@ def _member(info: tarfile.TarInfo, records: dict[bytes, bytes]) -> Member:
         raise MemberRefused(f"The name {shown(name)} has a NUL byte")
     size = records.get(b"size", b"%d" % info.size)
     if not size.isdigit() or len(size) > 18:
-        raise ArchiveUnreadable(f"It is no tar archive: the member {shown(name)} has no size")
+        raise ArchiveUnreadable(f"It is not a tar archive: the member {shown(name)} has no size")
     return Member(
         name=name,
         kind=kind,

@@ -1,18 +1,17 @@
-"""App conversations and their start tasks. Source: the app-server wire."""
+"""App conversations, their start tasks, their folder and the use of their models. Source: the app-server wire."""
 
 from typing import Any
 from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
+from core.wire import MOST_TITLE, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
-from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder
+from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder, text_filter
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, refusal
-from schemas.metrics import combined
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, is_sandbox_id, running
-from wire import MOST_TITLE, utc_time
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
 _TRIGGERS = (
@@ -86,7 +85,11 @@ class AppConversationStartRequest(BaseSchema):
     title = Title()
     tags = Tags(allow_none=True)
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
-    selected_repository = Text(allow_none=True, most=1024)
+    selected_repository = Text(
+        allow_none=True,
+        most=1024,
+        metadata={"description": "Noted and shown, and not cloned: the detail of the start task says so."},
+    )
     selected_branch = Text(allow_none=True, most=1024)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     trigger = Choice(*_TRIGGERS, allow_none=True)
@@ -264,6 +267,93 @@ class AppEventFilter(EventFilter):
 
 
 class AppEventSearch(AppEventFilter):
+    text = text_filter()
     page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
     limit = Limit(100)
     descending = SortOrder(data_key="sort_order", load_default=False)
+
+
+#: most characters of a path, and of the name of a commit, branch or tag
+_MOST_PATH, _MOST_REF = 4096, 256
+
+
+class FileQuery(BaseSchema):
+    path = Text(
+        data_key="file_path",
+        load_default="PLAN.md",
+        least=1,
+        most=_MOST_PATH,
+        metadata={"description": "In the conversation's folder; `/workspace/project` stands for that folder too."},
+    )
+
+
+class FolderQuery(BaseSchema):
+    path = Text(load_default=".", most=_MOST_PATH, metadata={"description": "A folder in the conversation's folder."})
+
+
+class GitQuery(BaseSchema):
+    path = Text(required=True, least=1, most=_MOST_PATH)
+    ref = Text(load_default=None, most=_MOST_REF, metadata={"description": "Absent: the agent server chooses one."})
+
+
+class GitChange(BaseSchema):
+    status = fields.String(required=True)
+    path = fields.String(required=True)
+
+
+class GitDiff(BaseSchema):
+    modified = fields.String(required=True, allow_none=True)
+    original = fields.String(required=True, allow_none=True)
+
+
+class Skill(BaseSchema):
+    name = fields.String(required=True)
+    type = fields.String(required=True, metadata={"enum": ["repo", "knowledge", "agentskills"]})
+    content = fields.String(required=True)
+    triggers = fields.List(fields.String(), required=True)
+
+
+class Skills(BaseSchema):
+    skills = fields.List(fields.Nested(Skill), required=True)
+
+
+class Hook(BaseSchema):
+    event_type = fields.String(required=True)
+    matchers = fields.List(fields.Dict(), required=True)
+
+
+class Hooks(BaseSchema):
+    hooks = fields.List(fields.Nested(Hook), required=True)
+
+
+_SUMS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def combined(stats: dict[str, Any]) -> dict[str, Any] | None:
+    """The use of all models of an agent together; None until the agent reports any.
+
+    The first model names itself and its response. Source: `TokenUsage.__add__` of the published SDK.
+    """
+    each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
+    if not each:
+        return None
+    tokens = [usage for one in each if isinstance(usage := one.get("accumulated_token_usage"), dict)]
+    first = tokens[0] if tokens else {}
+    return {
+        "model_name": each[0].get("model_name", "default"),
+        "accumulated_cost": sum(_number(one, "accumulated_cost") for one in each),
+        "max_budget_per_task": each[0].get("max_budget_per_task"),
+        "accumulated_token_usage": {
+            "model": str(first.get("model") or ""),
+            **{name: sum(_number(usage, name) for usage in tokens) for name in _SUMS},
+            "context_window": max((_number(usage, "context_window") for usage in tokens), default=0),
+            "per_turn_token": _number(tokens[-1], "per_turn_token") if tokens else 0,
+            "response_id": str(first.get("response_id") or ""),
+        },
+    }
+
+
+def _number(usage: dict[str, Any], name: str) -> float:
+    """A member that an agent reported; 0 if it is not a number."""
+    value = usage.get(name)
+    return value if isinstance(value, int | float) else 0

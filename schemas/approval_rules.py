@@ -4,9 +4,9 @@ from typing import Any
 
 from marshmallow import RAISE, fields, post_load, validate
 
-from approvals.rules import MOST_MATCHED, RISKS, pattern_fault
+from core.approvals import MOST_MATCHED, RISKS, pattern_fault
+from core.wire import MOST_NAME, utc_time
 from schemas.fields import BaseSchema, Choice, Id, Instant, StrictInteger, Text, checked_text, refusal
-from wire import MOST_NAME, utc_time
 
 #: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
 MOST_ARGUMENTS, MOST_CONVERSATIONS, MOST_TAGS, MOST_REASON, MOST_USES = 100, 100, 20, 200, 10**9
@@ -122,7 +122,7 @@ class ApprovalRuleRequest(RuleMembers):
 class Always(fields.Field[Any]):
     """Member `always` of a decision: `true`, or the members of the rule that differ from its defaults.
 
-    Loaded as True, or as a dict for `approvals.rules.rule_of`; false counts as absent: None.
+    Loaded as True, or as a dict for `core.approvals.rule_of`; false counts as absent: None.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -4,15 +4,15 @@ from typing import Any
 
 from marshmallow import fields, post_load
 
+from core.wire import MOST_CONFIRMATION_SECONDS
 from schemas.fields import BaseSchema, Choice, StrictBoolean, StrictInteger, Text
-from wire import MOST_CONFIRMATION_SECONDS
 
 
 class ConfirmationSeconds(StrictInteger):
     """Seconds after which a pending action of a conversation is rejected. Source: docs/approvals.md"""
 
     def __init__(self, null: str) -> None:
-        words = f"Seconds after which an action that waits for a decision is rejected; 0: it waits without end. {null}"
+        words = f"Seconds after which an action that waits for a decision is rejected; 0: it waits forever. {null}"
         super().__init__(least=0, most=MOST_CONFIRMATION_SECONDS, allow_none=True, metadata={"description": words})
 
 

@@ -1,12 +1,14 @@
-"""The list of all conversations: its filters, its orders and what it shows."""
+"""The list of all conversations: its filters, its orders, what it shows, and where a stream of its changes begins."""
+
+from typing import Any
 
 from marshmallow import ValidationError, fields
 
+from core.wire import EXECUTION_STATUSES, MOST_TITLE
 from schemas.app_conversations import SandboxName
 from schemas.cursors import ListingOrder, OrderedSearch
-from schemas.fields import BaseSchema, Choice, Instant, Text
-from schemas.pending_actions import TagFilter
-from wire import EXECUTION_STATUSES, MOST_TITLE
+from schemas.fields import BaseSchema, Choice, Instant, Text, WholeNumber
+from schemas.inbox import TagFilter
 
 _NULLABLE = {"type": ["string", "null"]}
 
@@ -59,3 +61,19 @@ def read_statuses(statuses: list[str]) -> list[str]:
     if faults:
         raise ValidationError(faults)
     return list(dict.fromkeys(statuses))
+
+
+class ChangeNumber(WholeNumber):
+    """The number of a change, as the events of a list's stream bear it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(least=0, most=10**16 - 1, **kwargs)
+
+
+class ListStreamQuery(BaseSchema):
+    """Where a stream begins."""
+
+    after = ChangeNumber(
+        data_key="last_event_id",
+        metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: from now on."},
+    )

@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_load, pre_load
+from marshmallow import ValidationError, fields, post_load, pre_dump, pre_load, validates_schema
 
-from redaction import REDACTED as REDACTED
-from redaction import redacted
+from core.redaction import REDACTED as REDACTED
+from core.redaction import redacted
+from core.wire import EXECUTION_STATUSES, MOST_TITLE, UNASKED, acts_unasked
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
@@ -21,10 +22,12 @@ from schemas.fields import (
     checked_text,
     refusal,
 )
-from wire import EXECUTION_STATUSES, MOST_TITLE
 
 #: secrets in one request, characters of a name, and bytes of one of them
 MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
+
+
+_HOLDS_NOTHING = {"kind": "NeverConfirm"}
 
 
 class Tags(fields.Dict):
@@ -112,6 +115,13 @@ class StartConversationRequest(BaseSchema):
         allow_none=True, metadata={"description": "Never shown again. Refused when the server has no SECRET_KEY."}
     )
 
+    @validates_schema(skip_on_field_errors=True)
+    def _can_hold(self, request: dict[str, Any], **_: Any) -> None:
+        policy = request.get("confirmation_policy", _HOLDS_NOTHING)
+        agents = (request.get("agent"), request.get("agent_settings"))
+        if policy != _HOLDS_NOTHING and any(map(acts_unasked, agents)):
+            raise ValidationError(refusal(UNASKED, "value_error").messages, "confirmation_policy")
+
     @post_load
     def _as_kept(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
         if message := request.pop("initial_message", None):
@@ -178,7 +188,10 @@ class ConversationSearch(ConversationFilter, SkillsChoice, OrderedSearch):
 
 
 class ConversationInfo(BaseSchema):
-    """The state of a conversation, with every member that clients expect. Source: the agent-server wire."""
+    """The state of a conversation, with every member that clients expect. Source: the agent-server wire.
+
+    The policy that is shown is the one that holds: an agent that acts unasked has none, whatever its server reports.
+    """
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(dump_default=None, allow_none=True)
@@ -221,6 +234,10 @@ class ConversationInfo(BaseSchema):
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
     )
 
+    @pre_dump
+    def _with_true_policy(self, state: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {**state, "confirmation_policy": _HOLDS_NOTHING} if acts_unasked(state.get("agent")) else state
+
 
 def with_skills(state: dict[str, Any], include_skills: bool) -> dict[str, Any]:
     """A conversation's state; without the skills in its agent's context unless they are included."""
@@ -241,7 +258,7 @@ class ConversationPage(BaseSchema):
 
 
 def read_conversation_ids(ids: list[str]) -> list[str]:
-    """The ids of a batch get, dashed. Raises ValidationError, with the index of each that is no id."""
+    """The ids of a batch get, dashed. Raises ValidationError, with the index of each that is not an id."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     if len(ids) > MOST_IDS:

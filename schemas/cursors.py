@@ -11,7 +11,7 @@ from schemas.fields import BaseSchema, Choice, Fault, Limit, canonical_id
 #: where a page of a listing begins: the time in µs, or the title, that it is ordered by, and an id
 Place = tuple[Any, str]
 
-#: why a cursor of another search, and what is no cursor, is refused
+#: why a cursor of another search, or text that is not a cursor, is refused
 FOREIGN_CURSOR = Fault(
     "Unknown cursor: page_id must be a next_page_id of this search, with the same sort_order", "value_error"
 )
@@ -61,7 +61,7 @@ def _prefix(by: str, descending: bool) -> str:
 
 
 def _place(text: str, by: str, descending: bool) -> Place:
-    """The place of a cursor. Raises ValidationError for the cursor of another order, and for what is no cursor."""
+    """The place of a cursor. Raises ValidationError for the cursor of another order, and for what is not a cursor."""
     at = "(?:[0-9a-f]{2})*" if by == "title" else "[0-9]{1,16}"
     match = re.fullmatch(f"{re.escape(_prefix(by, descending))}({at})-([0-9a-f]{{32}})", text)
     try:

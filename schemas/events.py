@@ -1,10 +1,12 @@
-"""Events: the filters of count and search, a page, a batch to append, a message to send."""
+"""Events: filters, pages, a batch to append, a histogram, a message to send, and how a client follows a log."""
 
 import json
 from typing import Any
 
-from marshmallow import RAISE, ValidationError, fields, validates, validates_schema
+from marshmallow import RAISE, ValidationError, fields, post_load, pre_load, validates, validates_schema
 
+from core.wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros, utc_time
+from core.wire import Event as WireEvent
 from schemas.fields import (
     BaseSchema,
     Choice,
@@ -15,11 +17,10 @@ from schemas.fields import (
     Place,
     Seconds,
     StrictBoolean,
+    WholeNumber,
     checked_text,
     refusal,
 )
-from wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros
-from wire import Event as WireEvent
 
 #: events in one batch
 MOST_EVENTS = 500
@@ -58,9 +59,20 @@ class SortOrder(Choice):
         return super()._deserialize(value, *args, **kwargs) == "TIMESTAMP_DESC"
 
 
+def text_filter() -> fields.String:
+    """The filter by what is in messages, actions, observations and errors."""
+    return fields.String(
+        metadata={
+            "description": "Optional filter by text, whatever its case: of messages, commands and other arguments of "
+            "actions, observations and errors. A page may be empty and have a next_page_id: read on by it."
+        }
+    )
+
+
 class EventSearch(EventFilter):
     """The filters, with an order and a page, or with a seq to read after. Source: docs/wire.md, 7."""
 
+    text = text_filter()
     page_id = fields.String(metadata={"description": "`next_page_id` of the page before."})
     limit = Limit(100)
     descending = SortOrder(data_key="sort_order", load_default=False)
@@ -284,3 +296,94 @@ def _call_faults(action: dict[str, Any]) -> dict[str, Any]:
             fault = refusal(f"String should have at most {MOST_CALL_BYTES} bytes of UTF-8", "string_too_long")
             faults[name] = fault.messages
     return faults
+
+
+#: buckets of one histogram: more than a plot of a screen's width can show apart
+MOST_BUCKETS = 200
+
+
+class HistogramQuery(BaseSchema):
+    """The window, and how its events are counted. Source: docs/wire.md, 3."""
+
+    by = Choice("kind", "source", load_default="kind", metadata={"description": "What the series are."})
+    buckets = WholeNumber(
+        least=1,
+        most=MOST_BUCKETS,
+        load_default=60,
+        metadata={"description": "The number of equal parts of the window."},
+    )
+    body = fields.String(metadata={"description": "Count messages alone that contain this text, whatever its case."})
+    since = Instant(
+        data_key="timestamp__gte",
+        metadata={"description": "Start of the window; absent: the first event's time. Naive is UTC."},
+    )
+    until = Instant(
+        data_key="timestamp__lt",
+        metadata={"description": "End of the window; absent: just after the last event's time. Naive is UTC."},
+    )
+
+
+def _time(attribute: str, name: str, description: str) -> fields.Function:
+    """A time that is kept in µs, null where there is none."""
+    return fields.Function(
+        lambda found: None if getattr(found, attribute) is None else utc_time(getattr(found, attribute)),
+        data_key=name,
+        metadata={"type": ["string", "null"], "format": "date-time", "description": description},
+    )
+
+
+class Histogram(BaseSchema):
+    """The events of a window, each in one bucket of one series."""
+
+    start = _time("start", "from", "Start of the window.")
+    end = _time("end", "to", "End of the window, exclusive.")
+    bucket_seconds = fields.Float(
+        required=True, metadata={"description": "Bucket number i, from 0, begins so many seconds times i after `from`."}
+    )
+    total = fields.Integer(required=True)
+    series = fields.Dict(
+        keys=fields.String(),
+        values=fields.List(fields.Integer()),
+        required=True,
+        metadata={
+            "description": "The events in each bucket by name, the most frequent name first. Where there are more than "
+            "20 names, `other` has the sum of all but 19."
+        },
+    )
+
+
+class Follow(BaseSchema):
+    """Where a socket begins: after a seq, with all events, since a time, or now. Source: docs/wire.md, 6.
+
+    Loaded as `after`: a seq, None for now; `since`: the earliest time to replay, or None; and `with_seq`: whether
+    frames are {"seq", "event"}.
+    """
+
+    resend_mode = Choice("all", "since")
+    after_timestamp = Instant()
+    resend_all = fields.String()
+    after_seq = Place()
+
+    @post_load
+    def _place(self, query: dict[str, Any], **_: Any) -> dict[str, Any]:
+        mode = query.get("resend_mode") or ("all" if query.get("resend_all", "").lower() in ("true", "1") else None)
+        since = query.get("after_timestamp") if mode == "since" else None
+        if "after_seq" in query:
+            return {"after": query["after_seq"], "since": None, "with_seq": True}
+        return {"after": 0 if mode == "all" else None, "since": since, "with_seq": False}
+
+
+class Stream(EventFilter):
+    """Where a stream begins, and the filters of its events."""
+
+    after_seq = Place(metadata={"description": "Send the events after this seq; 0, the default, is all."})
+
+
+class InboundMessage(SendMessageRequest):
+    """A user's message over a socket; its content may be plain text. It always runs. Source: docs/wire.md, 6."""
+
+    @pre_load
+    def _text_is_a_part(self, message: Any, **_: Any) -> Any:
+        if isinstance(message, dict) and isinstance(message.get("content"), str):
+            return {**message, "content": [{"type": "text", "text": message["content"]}], "run": True}
+        return {**message, "run": True} if isinstance(message, dict) else message

@@ -1,36 +1,42 @@
-"""An export: a conversation as JSON lines, the head first, then each event byte for byte, in log order.
+"""An export: a conversation as JSON lines: the head, then each event byte for byte in log order, then a digest.
 
 The head has the members of the conversation as `GET /api/conversations/{id}` shows it, which has no secrets, and three
 more: `format`, `version` and `events`, the number of the lines that follow. An event whose bytes have a line feed,
-which may stand between its members, is a JSON string of its bytes.
+which may stand between its members, is a JSON string of its bytes. The last line has the SHA-256 of all bytes before
+it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Protocol
 
 from marshmallow import ValidationError, fields
 
+from core.wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, REPORTED_MEMBERS, Event, InvalidJson, parse_json
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, Settings
 from schemas.events import read_event
 from schemas.fields import Choice, Fault, Instant, StrictInteger, Text
-from schemas.webhooks import ConversationTold
-from wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, TOLD_MEMBERS, Event, InvalidJson, parse_json
+from schemas.webhooks import ConversationReport
 
-FORMAT, VERSION = "agent-server-conversation", 1
+#: version 1, which no release wrote, had no digest
+FORMAT, VERSION = "agent-server-conversation", 2
+
+#: how the last line begins
+_END = b'{"format":"agent-server-conversation-end"'
 
 #: most bytes of a line: a head has what many reports of an agent have brought
 MOST_LINE_BYTES = 32 * 1024 * 1024
 
-#: most bytes of an event of a log: the server writes some anew, with escapes for what is not ASCII
+#: most bytes of an event of a log: the server rewrites some, with escapes for what is not ASCII
 _MOST_LOGGED_BYTES = 4 * MOST_EVENT_BYTES
 
 #: bytes that are read at once
 _PIECE = 64 * 1024
 
 #: members of the head that an import keeps as they are, beside those that stand in the hash
-_KEPT = {*TOLD_MEMBERS, "agent", "forked_from_conversation_id", "forked_from_event_id", "parent_conversation_id"}
+_KEPT = {*REPORTED_MEMBERS, "agent", "forked_from_conversation_id", "forked_from_event_id", "parent_conversation_id"}
 
 _INFO = ConversationInfo()
 
@@ -44,17 +50,25 @@ class BadLine(ValueError):
         self.messages = messages
 
 
+class Hash(Protocol):
+    """A digest that grows."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
 class Readable(Protocol):
     """What an import is read from."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
-class ExportHead(ConversationTold):
+class ExportHead(ConversationReport):
     """The first line, as an import takes it; other members are ignored."""
 
     format = Choice(FORMAT, required=True)
-    version = StrictInteger(least=1, most=VERSION, required=True)
+    version = StrictInteger(least=VERSION, most=VERSION, required=True)
     events = StrictInteger(least=0, required=True)
     title = Text(most=MOST_TITLE, load_default=None, allow_none=True)
     tags = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
@@ -70,7 +84,25 @@ class ExportHead(ConversationTold):
     forked_from_event_id = fields.String(allow_none=True)
 
 
-def head_line(state: Mapping[str, Any]) -> bytes:
+def export(state: Mapping[str, Any], pages: Iterable[list[bytes]]) -> Iterator[bytes]:
+    """The lines of an export, a page of events at a time, the first page with the head. state: of the conversation."""
+    pages, digest = iter(pages), sha256()
+    lines = _head_line(state) + b"".join(map(event_line, next(pages, [])))
+    digest.update(lines)
+    yield lines
+    for page in pages:
+        lines = b"".join(map(event_line, page))
+        digest.update(lines)
+        yield lines
+    yield _end_line(digest.hexdigest())
+
+
+def _end_line(digest: str) -> bytes:
+    """The last line of an export; with its line feed."""
+    return _END + f',"sha256":"{digest}"}}\n'.encode()
+
+
+def _head_line(state: Mapping[str, Any]) -> bytes:
     """The first line of the export of a conversation, of its state; with its line feed."""
     head = {"format": FORMAT, "version": VERSION, "events": int(state["seq"]), **_INFO.dump(state)}
     return json.dumps(head, separators=(",", ":")).encode() + b"\n"
@@ -88,8 +120,9 @@ def read_export(source: Readable) -> tuple[dict[str, Any], Iterator[Event]]:
     One line is in memory at a time, at most MOST_LINE_BYTES. Raises BadLine, also while the events are read.
     """
     lines = _lines(source)
-    head = _read_head(next(lines, b""))
-    return head, _events(lines, head["events"])
+    first = next(lines, b"")
+    head = _read_head(first)
+    return head, _events(lines, head["events"], sha256(first + b"\n"))
 
 
 def _lines(source: Readable) -> Iterator[bytes]:
@@ -127,16 +160,32 @@ def _read_head(line: bytes) -> dict[str, Any]:
     return {"confirmation_seconds": None, **head, "info": info}
 
 
-def _events(lines: Iterator[bytes], announced: int) -> Iterator[Event]:
-    number = 1
+def _events(lines: Iterator[bytes], announced: int, digest: Hash) -> Iterator[Event]:
+    """The events that the first line announces. digest: of that line."""
+    number, end = 1, None
     for number, line in enumerate(lines, 2):
-        if number > announced + 1:
+        if end is None and line.startswith(_END):
+            end = line
+            continue
+        if number > announced + 1 or end is not None:
             words = f"The first line announces {announced} events, and more lines follow"
             raise BadLine(number, [Fault(words, "too_long")])
+        digest.update(line + b"\n")
         yield _read_event(line, number)
-    if number < announced + 1:
-        words = f"The first line announces {announced} events, and the export ends after {number - 1}"
-        raise BadLine(number + 1, [Fault(words, "too_short")])
+    found = number - 1 - (end is not None)
+    if found < announced:
+        words = f"The first line announces {announced} events, and the export ends after {found}"
+        raise BadLine(found + 2, [Fault(words, "too_short")])
+    _check_end(end, digest.hexdigest(), announced + 2)
+
+
+def _check_end(line: bytes | None, digest: str, number: int) -> None:
+    """Refuse an export whose last line is missing or has another digest than its lines. Raises BadLine."""
+    if line is None:
+        raise BadLine(number, [Fault("The last line, which has the digest of all others, is missing", "missing")])
+    if line + b"\n" != _end_line(digest):
+        words = f"The SHA-256 of the lines before is {digest}, not the one of this line: the export was changed"
+        raise BadLine(number, [Fault(words, "digest_mismatch")])
 
 
 def _read_event(line: bytes, number: int) -> Event:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
-from wire import Micros, bare_kind, micros
+from core.wire import Micros, bare_kind, micros
 
 
 class Fault(str):

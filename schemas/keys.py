@@ -4,9 +4,9 @@ from typing import Any
 
 from marshmallow import fields, validate
 
-from access import SCOPES
+from core.access import SCOPES
+from core.wire import utc_time
 from schemas.fields import BaseSchema, Choice, Id, Instant, Text, refusal
-from wire import utc_time
 
 #: most characters of a key's name
 MOST_NAME = 100

@@ -1,13 +1,17 @@
-"""The search for messages in all conversations."""
+"""Messages: the search in those of all conversations, and those that wait until theirs can receive them.
+
+Source: docs/wire.md, 8; the app-server wire.
+"""
 
 import re
 from typing import Any
+from uuid import UUID
 
-from marshmallow import ValidationError, fields
+from marshmallow import ValidationError, fields, validate
 
 from schemas.cursors import FOREIGN_CURSOR
-from schemas.events import Event
-from schemas.fields import BaseSchema, Instant, Limit, Text, canonical_id
+from schemas.events import ContentPart, Event, SendMessageRequest
+from schemas.fields import BaseSchema, Instant, Limit, Text, canonical_id, refusal
 
 #: most characters of the text that is searched for
 _LONGEST = 500
@@ -71,3 +75,35 @@ def page_id(cursor: Cursor | None) -> str | None:
         return None
     at, conversation_id, chunk, seq = cursor
     return f"messages.{at}-{conversation_id.replace('-', '')}-{chunk}-{seq}"
+
+
+#: what the id of a start task begins with where a conversation's id may stand
+_OF_START = "task-"
+
+
+class PendingMessage(SendMessageRequest):
+    """A message for an agent that may still start; the agent runs once it has it."""
+
+    content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
+
+    class Meta(SendMessageRequest.Meta):
+        exclude = ("run",)
+
+
+class QueuedPendingMessage(BaseSchema):
+    """A message that waits for its conversation."""
+
+    id = fields.UUID(required=True)
+    queued = fields.Boolean(required=True)
+    position = fields.Integer(required=True, metadata={"description": "In the queue, from 1."})
+
+
+def read_receiver(text: str) -> tuple[str | None, str | None]:
+    """The conversation's id, or the id of its start task where the text is `task-ID`. Raises ValidationError."""
+    try:
+        identity = canonical_id(text.removeprefix(_OF_START))
+    except ValidationError:
+        raise refusal(
+            "Input should be a conversation's UUID, or task- and the UUID of a start task", "uuid_parsing"
+        ) from None
+    return (None, UUID(identity).hex) if text.startswith(_OF_START) else (identity, None)

@@ -4,8 +4,8 @@ from typing import Any
 
 from marshmallow import fields
 
+from core.wire import utc_time
 from schemas.fields import BaseSchema, Text
-from wire import utc_time
 
 
 def _of(name: str) -> Any:
@@ -26,7 +26,7 @@ def _instant(name: str, what: str) -> fields.Function:
 
 
 class NotificationTarget(BaseSchema):
-    """A target, its queue, and what came of it. No member shows its path, its secret or its user."""
+    """A target, its queue, and the results of its deliveries. No member shows its path, its secret or its user."""
 
     id = fields.Function(_of("id"), required=True, metadata={"type": "string"})
     name = fields.Function(_of("name"), required=True, metadata={"type": "string", "description": "Scheme and host."})

@@ -2,9 +2,9 @@
 
 from marshmallow import fields
 
+from core.wire import utc_time
 from schemas.fields import BaseSchema
 from schemas.sandboxes import Isolation
-from wire import utc_time
 
 
 class Status(BaseSchema):

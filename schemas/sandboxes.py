@@ -7,11 +7,12 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_dump
 
+from core.wire import SANDBOX_STATUSES, utc_time
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
-from wire import SANDBOX_STATUSES, utc_time
 
-#: whether the response to the present request may show session keys, which open an agent server
+#: whether the response to the present request may show session keys, which open an agent server. No argument, for
+#: marshmallow hands none to nested schemas: a dump that nobody has allowed to shows none
 SHOWS_KEYS: ContextVar[bool] = ContextVar("shows_keys", default=False)
 
 #: the statuses of a sandbox

@@ -1,8 +1,8 @@
-"""The one user that a key is, and what a sandbox may know. Source: the app-server wire."""
+"""The one user that a key is, what a sandbox may know, and what a web client shows. Source: the app-server wire."""
 
 from marshmallow import fields
 
-from access import SCOPES
+from core.access import SCOPES
 from schemas.fields import BaseSchema
 
 _NO_PROFILES: dict[str, object] = {"profiles": {}, "active": None}
@@ -43,3 +43,43 @@ class SandboxSecrets(BaseSchema):
     """The names of what a sandbox's spec has as `secret_env`."""
 
     secrets = fields.List(fields.Nested(SandboxSecret), required=True)
+
+
+_NONE: list[str] = []
+
+#: settings, integrations, accounts and bills are not kept here: a client that hides those pages asks for none of them
+FEATURES = {
+    "enable_billing": False,
+    "hide_llm_settings": True,
+    "enable_jira": False,
+    "enable_jira_dc": False,
+    "enable_linear": False,
+    "hide_users_page": True,
+    "hide_billing_page": True,
+    "hide_integrations_page": True,
+    "hide_personal_workspaces": True,
+    "allow_user_llm_configuration": False,
+    "enable_acp": False,
+    "deployment_mode": None,
+    "enable_onboarding": False,
+    "enable_automations": False,
+    "enable_agent_canvas_banner": False,
+}
+
+
+class WebClientConfig(BaseSchema):
+    """The features that a web client shows."""
+
+    kind = fields.Constant("WebClientConfig")
+    app_mode = fields.Constant("oss")
+    posthog_client_key = fields.Constant(None)
+    feature_flags = fields.Constant(FEATURES)
+    providers_configured = fields.Constant(_NONE)
+    maintenance_start_time = fields.Constant(None)
+    auth_url = fields.Constant(None)
+    recaptcha_site_key = fields.Constant(None)
+    faulty_models = fields.Constant(_NONE)
+    error_message = fields.Constant(None)
+    updated_at = fields.String(required=True, metadata={"format": "date-time"})
+    github_app_slug = fields.Constant(None)
+    acp_providers = fields.Constant(_NONE)

@@ -5,19 +5,19 @@ from typing import Any
 
 from marshmallow import fields, post_load
 
-from redaction import redacted
+from core.redaction import redacted
+from core.wire import REPORTED_MEMBERS, are_capabilities
 from schemas.conversations import Settings
 from schemas.fields import BaseSchema, Id
-from wire import TOLD_MEMBERS, are_capabilities
 
 #: bytes of JSON of one reported member; the agent, which may have its skills in it, may have more
-MOST_TOLD_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
+MOST_REPORTED_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
 
 #: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
 _DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
 
 
-class ConversationTold(BaseSchema):
+class ConversationReport(BaseSchema):
     """The members of a ConversationInfo that are stored; the others follow from its events.
 
     A member that is too long is left out, and named in `too_long`: a refusal would lose all others with it.
@@ -52,10 +52,10 @@ class ConversationTold(BaseSchema):
 
     @post_load
     def _bounded(self, told: dict[str, Any], **_: Any) -> dict[str, Any]:
-        bounds = {**dict.fromkeys(TOLD_MEMBERS, MOST_TOLD_BYTES), "agent": MOST_AGENT_BYTES}
+        bounds = {**dict.fromkeys(REPORTED_MEMBERS, MOST_REPORTED_BYTES), "agent": MOST_AGENT_BYTES}
         too_long = [name for name, most in bounds.items() if name in told and len(json.dumps(told[name])) > most]
         kept = {
-            name: value if name in _DESCRIPTIONS or name not in TOLD_MEMBERS else redacted(value)
+            name: value if name in _DESCRIPTIONS or name not in REPORTED_MEMBERS else redacted(value)
             for name, value in told.items()
             if name not in too_long and (name != "capabilities" or are_capabilities(value))
         }

@@ -90,7 +90,7 @@ def from_variables(cls: type[Any]) -> dict[str, Any]:
 
 
 def variable(name: str) -> str:
-    """A variable of the environment that is no setting of this server: text for sandboxes. Empty where it is unset."""
+    """A variable of the environment that is not a setting here: text for sandboxes. Empty where it is unset."""
     return Env().str(name, "")
 
 
@@ -102,12 +102,16 @@ def read_ports(name: str, text: str) -> range:
     return range(int(match[1]), int(match[2]) + 1)
 
 
-def read_secret_keys(text: str) -> tuple[str, ...]:
-    """The keys of a text with commas.
+def read_users(name: str, text: str) -> range:
+    """The user ids of FIRST-LAST; an empty range for `none`. Raises ConfigError."""
+    match = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
+    if text == "none":
+        return range(0)
+    if match is None or not 1000 <= int(match[1]) <= int(match[2]) < 2**32 - 1:
+        raise ConfigError(f"{name} must be FIRST-LAST, two user ids from 1000 to {2**32 - 2}, or none, not {text!r}")
+    return range(int(match[1]), int(match[2]) + 1)
 
-    A key with commas, as an older release took it, opens as a whole; it is one key where a part has less than 16
-    characters.
-    """
-    keys = tuple(key.strip() for key in text.split(","))
-    whole = (text,) if text else ()
-    return whole if len(keys) == 1 or min(map(len, keys)) < 16 else (*keys, *whole)
+
+def read_secret_keys(text: str) -> tuple[str, ...]:
+    """The keys of a text with commas."""
+    return tuple(key for part in text.split(",") if (key := part.strip()))

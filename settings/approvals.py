@@ -1,13 +1,13 @@
-"""The settings about approvals: deadlines, the audit, notifications. A part of `config.Config`."""
+"""The settings about approvals: deadlines, the audit, notifications. A part of `Config`."""
 
 import re
 from base64 import b64decode
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from core.wire import MOST_CONFIRMATION_SECONDS
 from settings import ConfigError
 from settings import setting as _setting
-from wire import MOST_CONFIRMATION_SECONDS
 
 #: types of the events that can be notified of
 EVENT_TYPES = (
@@ -28,12 +28,12 @@ _TAG = re.compile(r"[a-z0-9]+(=.*)?")
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSettings:
-    """What `config.Config` has of approvals. The name of a setting is its field's name in capitals."""
+    """What `Config` has of approvals. The name of a setting is its field's name in capitals."""
 
     confirmation_seconds: int = _setting(
         0,
         "Seconds after which a pending action is rejected, where neither its conversation nor the spec of its sandbox "
-        "says otherwise; 0: it waits without end.",
+        "says otherwise; 0: it waits forever.",
         least=0,
         most=MOST_CONFIRMATION_SECONDS,
     )
@@ -44,7 +44,7 @@ class ApprovalSettings:
         most=36_500,
     )
     public_url: str = _setting(
-        "", "URL by which people reach this server. Set: notifications bear links that show one action and ask."
+        "", "URL by which people reach this server. Set: notifications have links that show one action and ask."
     )
     notify_urls: str = _setting(
         "",

@@ -1,68 +1,45 @@
 """The version of the stored data: this code reads one, migrates older ones, and refuses newer ones.
 
-A store without the key `data_version` is empty, or of version 0: written before the key was introduced.
-
-| version | what its data are                                                                            |
-|---------|----------------------------------------------------------------------------------------------|
-| 0       | pending actions and decisions as lines of text, the members of app conversations as one JSON |
-| 1       | sandboxes that end with their processes                                                      |
-| 2       | a sandbox has one key, in plain; fields of a sandbox that version 1 lacks have defaults      |
-| 3       | open actions without digests                                                                 |
-| 4       | the listing has the titles of app conversations alone                                        |
-| 5       | events as they came, and all their ids in `conv:{ID}:ids`                                    |
-| 6       | no conversation is cold; logs of version 5 are logs of version 6                              |
-| 7       | as `store/keys.py`, `store/approval_keys.py` and `store/cold_keys.py` say                     |
+Version 1 is what `store/keys.py` says. A store without the key is empty. The next
+version raises VERSION and enters into MIGRATIONS its migration; tests/store/test_data_version.py shows it.
 """
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from redis import Redis
 
 from store.errors import NewerData
-from store.keys import DATA_VERSION, ListingKeys, SandboxKeys, StartKeys
-from store.link.secrets import Sealer
-from store.listing import Listing
-from store.migration import migrate_to_1, migrate_to_3, migrate_to_4, migrate_to_5
+from store.keys import DATA_VERSION, VERSION
 
-#: of the data that this code reads and writes
-VERSION = 7
+#: by the version that it leads to: what changes the data of the version before. Each may be repeated from its
+#: beginning, as it is after an interruption, while no other server writes
+MIGRATIONS: Mapping[int, Callable[["Redis"], None]] = MappingProxyType({})
 
 
 class DataVersion:
-    """Migrates the data to VERSION before a request reads any. One round trip, once in the life of a process."""
+    """Migrates the data to VERSION before a request reads any, and finds that a newer release has changed them."""
 
-    def __init__(self, redis: "Redis", probe: "Redis", listing: Listing, sealer: Sealer) -> None:
+    def __init__(self, redis: "Redis", probe: "Redis") -> None:
         """probe: a client that waits so briefly that a request may ask first."""
         self._redis = redis
         self._probe = probe
-        self._listing = listing
-        self._sealer = sealer
-        self.is_current = False
+        self.is_current = False  #: as it was found last
 
     def ensure(self) -> None:
-        """Migrate older data. A migration that was interrupted begins again, and every step of it may be repeated.
+        """Migrate older data. One round trip where nothing is to be done: every process asks again all the time.
 
-        Raises NewerData, SecretsRefused where older data have keys and no key is set, or one of UNAVAILABLE.
+        Raises NewerData, or one of UNAVAILABLE.
         """
-        if self.is_current:
+        stored: Any = self._probe.get(DATA_VERSION)
+        found = int(stored or VERSION)
+        if stored is not None and found == VERSION and self.is_current:
             return
-        found = self._found()
+        self.is_current = False
         if found > VERSION:
             raise NewerData(found, VERSION)
-        if found < 1:
-            migrate_to_1(self._redis, self._listing)
-        if found < 3:
-            migrate_to_3(self._redis, self._sealer)
-        if found < 4:
-            migrate_to_4(self._redis)
-        if found < 5:
-            migrate_to_5(self._redis, self._listing)
+        for version in range(found + 1, VERSION + 1):
+            MIGRATIONS[version](self._redis)
         self._redis.set(DATA_VERSION, VERSION)
         self.is_current = True
-
-    def _found(self) -> int:
-        stored: Any = self._probe.get(DATA_VERSION)
-        if stored is not None:
-            return int(stored)
-        roots = (ListingKeys.index("created"), SandboxKeys.created, StartKeys.created())
-        return 0 if any(self._probe.exists(key) for key in roots) else VERSION

@@ -1,78 +1,57 @@
 """The errors of the store.
 
-StoreError
-├── ConversationNotFound
-│   └── NotStartedHere
-├── EventNotFound
-├── EventsTooLong
-├── UnknownCursor
-├── BeyondTheEnd
-├── IllegalMove
-├── TooManyPending
-├── TooManyKinds
-├── ReasonTooLong
-├── SandboxNotFound
-├── SandboxRefuses
-├── TooManySandboxes
-├── TooManyStopped
-├── TooManyConversations
-├── TooManyStarts
-├── NotDoneYet
-├── NoSupervisor
-├── ArchiveUnreadable
-├── ArchiveRefused
-├── ArchiveTooLarge
-├── ArchivesBusy
-├── ArchiveFailed
-├── NotItsSandbox
-├── IdInUse
-├── SecretsRefused
-├── NeedsApproval
-├── KeyUnreadable
-├── TooManyFollowers
-├── FellBehind
-├── NewerData
-└── Stopping
-Beside what raises them stand those of `attempts.py`, `idempotency.py` and `quotas.py`.
+Each has its kind, its status and its words where it stands (`core/refused.py`); beside these stand those of the modules
+that raise them.
 
+REDIS_FULL, FULL       the error of redis-py where Redis takes nothing more, and what a client is told of it
 UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
 import redis.exceptions
 from redis.connection import DefaultParser
 
+from core.refused import Kind, Refused
+from core.wire import UNASKED
 
-class StoreError(Exception):
-    """A request that the store cannot fulfil; the message is for the client."""
+
+class StoreError(Refused):
+    """A request that the store cannot serve; the message is for the client."""
+
+
+class TemporaryRefusal(redis.exceptions.ResponseError):
+    """Redis refuses a command for now; the command itself is right."""
 
 
 class ConversationNotFound(StoreError):
     """There is no conversation of that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Conversation not found")
+    kind = Kind.MISSING
+    words = "Conversation not found"
 
 
 class NotStartedHere(ConversationNotFound):
     """A sandbox posts about a conversation that no start task has put into it."""
 
-    def __init__(self) -> None:
-        StoreError.__init__(
-            self,
-            "Conversation not found: a sandbox posts to the conversations that were started in it, and may report "
-            "children of those",
-        )
+    words = (
+        "Conversation not found: a sandbox posts to the conversations that were started in it, and may report "
+        "children of those"
+    )
 
 
 class EventNotFound(StoreError):
     """The conversation has no event of that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Event not found")
+    kind = Kind.MISSING
+    words = "Event not found"
 
 
 class EventsTooLong(StoreError):
     """The events of a batch of ids have more bytes together than one response may have."""
+
+    kind = Kind.MEMBER
+    place = "query"
+    member = "id"
+    fault = "too_long"
 
     def __init__(self, most: int) -> None:
         super().__init__(f"These events have more than {most} bytes together: ask for fewer ids at once")
@@ -81,12 +60,18 @@ class EventsTooLong(StoreError):
 class UnknownCursor(StoreError):
     """The cursor of a page names an event that the conversation does not have."""
 
-    def __init__(self) -> None:
-        super().__init__("Unknown cursor: page_id must be a next_page_id of this conversation")
+    kind = Kind.MEMBER
+    place = "query"
+    member = "page_id"
+    words = "Unknown cursor: page_id must be a next_page_id of this conversation"
 
 
 class BeyondTheEnd(StoreError):
     """A follower's cursor lies after the last event: the client has followed an earlier conversation of that id."""
+
+    kind = Kind.MEMBER
+    place = "query"
+    member = "after_seq"
 
     def __init__(self, last: int) -> None:
         super().__init__(f"The last event of this conversation has seq {last}")
@@ -95,12 +80,23 @@ class BeyondTheEnd(StoreError):
 class IllegalMove(StoreError):
     """The status of the conversation refuses a verb."""
 
+    kind = Kind.CONFLICT
+
     def __init__(self, verb: str, status: str) -> None:
         super().__init__(f"Cannot {verb}: the conversation is {status}")
 
 
+class ActsUnasked(StoreError):
+    """A policy would hold the actions of an agent that waits for nobody."""
+
+    kind = Kind.CONFLICT
+    words = UNASKED
+
+
 class TooManyPending(StoreError):
     """A batch would make more actions wait than the settings allow."""
+
+    kind = Kind.CONFLICT
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -112,6 +108,9 @@ class TooManyPending(StoreError):
 class TooManyKinds(StoreError):
     """A batch would bring more pairs of kind and source than the settings allow."""
 
+    kind = Kind.MEMBER
+    fault = "too_long"
+
     def __init__(self, most: int) -> None:
         super().__init__(
             f"The events of a conversation should have at most {most} pairs of kind and source (MAX_EVENT_KINDS): "
@@ -119,8 +118,57 @@ class TooManyKinds(StoreError):
         )
 
 
+class LogTooLong(StoreError):
+    """An append would make the log of a conversation longer than the settings allow."""
+
+    kind = Kind.TOO_LONG
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"A conversation's log is limited to {most} bytes in Redis (MAX_CONVERSATION_BYTES): none of this was "
+            "appended. Fork the conversation at an earlier event to continue"
+        )
+
+
+class StoreFull(StoreError, TemporaryRefusal):
+    """Redis has nearly all the memory that it may take: deletions are served, and new data are refused.
+
+    A supervisor retries, as it does for all of UNAVAILABLE: what was acknowledged waits for room.
+    """
+
+    kind = Kind.NO_ROOM
+
+    def __init__(self, used: int, most: int) -> None:
+        super().__init__(
+            f"Redis is nearly full: {used} of {most} bytes are in use (maxmemory; for the embedded store "
+            "MAX_STORE_BYTES). Delete conversations, let them become cold, or raise the limit"
+        )
+
+
+class SandboxPostedTooMuch(StoreError):
+    """A sandbox has posted as many bytes as it may in all."""
+
+    kind = Kind.NO_ROOM
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A sandbox may post {most} bytes in all (MAX_SANDBOX_BYTES)")
+
+
+class SandboxPostsTooFast(StoreError):
+    """A sandbox has posted as many bytes as it may within a while."""
+
+    kind = Kind.TOO_FAST
+
+    def __init__(self, rate: str, seconds_left: int) -> None:
+        super().__init__(f"A sandbox may post {rate} bytes (RATE_LIMIT_HOOK_BYTES)")
+        self.retry_after = seconds_left
+
+
 class ReasonTooLong(StoreError):
     """The reason of a rejection is longer than the settings allow."""
+
+    kind = Kind.MEMBER
+    member = "reason"
 
     def __init__(self, most: int) -> None:
         super().__init__(f"A reason should have at most {most} bytes of UTF-8 (MAX_REASON_BYTES)")
@@ -129,12 +177,14 @@ class ReasonTooLong(StoreError):
 class SandboxNotFound(StoreError):
     """There is no sandbox of that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Sandbox not found")
+    kind = Kind.MISSING
+    words = "Sandbox not found"
 
 
 class SandboxRefuses(StoreError):
     """The status of the sandbox refuses a verb."""
+
+    kind = Kind.CONFLICT
 
     def __init__(self, verb: str, status: str) -> None:
         super().__init__(f"Cannot {verb}: the sandbox is {status}")
@@ -143,153 +193,183 @@ class SandboxRefuses(StoreError):
 class TooManySandboxes(StoreError):
     """The number of running sandboxes has reached its cap."""
 
+    kind = Kind.FULL
+
     def __init__(self, number: int, most: int) -> None:
-        super().__init__(f"{number} sandboxes run and {most} may: pause or delete one first")
+        super().__init__(
+            f"Limit of {most} running sandboxes reached ({number} running): pause or delete one first (MAX_SANDBOXES)"
+        )
 
 
 class TooManyStopped(StoreError):
     """The number of sandboxes that are kept and do not run has reached its cap."""
 
+    kind = Kind.FULL
+
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
-            f"{number} sandboxes are kept that do not run, and {most} may be (MAX_STOPPED): delete one first"
+            f"Limit of {most} stopped sandboxes reached ({number} stopped): delete one first (MAX_STOPPED)"
         )
 
 
 class TooManyConversations(StoreError):
     """A sandbox has as many conversations as the settings allow."""
 
+    kind = Kind.FULL
+
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
-            f"The sandbox has {number} conversations, those that start included, and {most} may be in one "
-            "(MAX_CONVERSATIONS_PER_SANDBOX): delete one first"
+            f"Limit of {most} conversations per sandbox reached ({number}, starting ones included): delete one first "
+            "(MAX_CONVERSATIONS_PER_SANDBOX)"
         )
 
 
 class TooManyStarts(StoreError):
     """As many app conversations start as the settings allow."""
 
+    kind = Kind.FULL
+
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
-            f"{number} starts of app conversations are under way, and {most} may be (MAX_STARTS): try again later"
+            f"Limit of {most} concurrent starts reached ({number} under way): try again later (MAX_STARTS)"
         )
 
 
 class NotDoneYet(StoreError):
-    """A pause or a deletion of a sandbox takes longer than a request waits; the supervisor goes on with it."""
+    """A pause or a deletion of a sandbox takes longer than a request waits; the supervisor continues it."""
+
+    kind = Kind.LATER
 
     def __init__(self, done: str, reason: str) -> None:
-        super().__init__(f"The sandbox is not {done} yet; this goes on. {reason}".strip())
+        super().__init__(f"The sandbox is not {done} yet; the supervisor continues. {reason}".strip())
 
 
 class NoSupervisor(StoreError):
     """No supervisor has a recent heartbeat, so no sandbox would start."""
 
-    def __init__(self) -> None:
-        super().__init__("No supervisor runs that could do this; try again shortly")
+    kind = Kind.LATER
+    words = "No supervisor is running that could do this; try again shortly"
 
 
 class ArchiveUnreadable(StoreError):
-    """An uploaded archive is none, or is not whole."""
+    """An uploaded body is not an archive, or not a whole one."""
+
+    kind = Kind.UNREADABLE
 
 
 class ArchiveRefused(StoreError):
-    """An uploaded archive has a member that no sandbox gets."""
+    """An uploaded archive has a member that is refused."""
+
+    kind = Kind.MEMBER
 
 
 class ArchiveTooLarge(StoreError):
-    """An uploaded archive has more bytes or more members than it may have."""
+    """An uploaded archive has too many bytes or too many members."""
+
+    kind = Kind.TOO_LONG
 
 
 class ArchivesBusy(StoreError):
-    """The host packs or unpacks as many archives as it may at once."""
+    """The host already packs or unpacks as many archives as it may."""
+
+    kind = Kind.LATER
 
 
 class ArchiveFailed(StoreError):
     """An archive cannot be packed, unpacked or sent to its end."""
 
+    kind = Kind.LATER
+
 
 class NotItsSandbox(StoreError):
     """The sandbox that posts is not the sandbox of the conversation."""
 
-    def __init__(self) -> None:
-        super().__init__("Authorization must be `Bearer` and the hook key of the conversation's sandbox")
+    kind = Kind.UNKNOWN
+    words = "Authorization must be `Bearer` and the hook key of the conversation's sandbox"
 
 
 class IdInUse(StoreError):
     """A conversation of that id exists."""
 
-    def __init__(self) -> None:
-        super().__init__("A conversation of that id exists")
+    kind = Kind.CONFLICT
+    words = "A conversation with this id already exists"
 
 
 class SecretsRefused(StoreError):
     """There is no key to seal secrets with."""
 
-    def __init__(self) -> None:
-        super().__init__("Secrets cannot be kept: the server has no SECRET_KEY")
+    kind = Kind.MEMBER
+    member = "secrets"
+    words = "Secrets cannot be kept: the server has no SECRET_KEY"
 
 
 class NeedsApproval(StoreError):
     """A message or a run would answer pending actions, and its sender may not answer them."""
 
-    def __init__(self) -> None:
-        super().__init__("Actions wait for a decision, which this would take: that needs a key with the scope approve")
+    kind = Kind.FORBIDDEN
+    words = "Decide the pending actions first: this would decide them, which needs a key with the scope approve"
 
 
 class KeyUnreadable(StoreError):
     """The keys of a sandbox were sealed with another SECRET_KEY than this process has."""
 
+    kind = Kind.UNSERVED
+
     def __init__(self, sandbox_id: str) -> None:
         super().__init__(
             f"The keys of the sandbox {sandbox_id} cannot be read: another SECRET_KEY has sealed them. "
-            "SECRET_KEY may have that key too, after a comma"
+            "Append that key to SECRET_KEY, after a comma"
         )
 
 
 class TooManyFollowers(StoreError):
     """This process has as many followers as its settings allow."""
 
-    def __init__(self) -> None:
-        super().__init__("Too many connections follow conversations here; try again shortly")
+    kind = Kind.LATER
+    words = "Too many connections follow conversations here; try again shortly"
 
 
 class FellBehind(StoreError):
     """A follower took no events for so long that the ring dropped them; the log still has them."""
 
-    def __init__(self) -> None:
-        super().__init__("Too slow: connect again from the last event received")
+    kind = Kind.LATER
+    words = "Too slow: connect again from the last event received"
 
 
 class NewerData(StoreError):
     """The stored data are of a version that this code does not know."""
 
+    kind = Kind.UNSERVED
+
     def __init__(self, found: int, known: int) -> None:
-        words = f"The stored data are of version {found} and this server knows version {known}"
-        super().__init__(f"{words}: run a newer release of it")
+        words = f"The stored data have version {found}, but this server knows version {known}"
+        super().__init__(f"{words}: run a newer release")
 
 
 class Stopping(StoreError):
     """This process ends: its followers must connect again."""
 
-    def __init__(self) -> None:
-        super().__init__("The server is stopping: connect again")
-
-
-class TemporaryRefusal(redis.exceptions.ResponseError):
-    """Redis refuses a command for now; the command itself is right."""
+    kind = Kind.LATER
+    words = "The server is stopping: connect again"
 
 
 #: MISCONF: Redis cannot write its file. BUSY: a script runs for too long. NOREPLICAS: too few replicas are connected.
 #: redis-py gives these codes no class of their own; its parser takes the class of an error from this table.
 DefaultParser.EXCEPTION_CLASSES.update(dict.fromkeys(("MISCONF", "BUSY", "NOREPLICAS"), TemporaryRefusal))
 
+#: Redis has reached its `maxmemory`: requests that need no more room are served. A request gets 507.
+REDIS_FULL = redis.exceptions.OutOfMemoryError
+
+#: what a client is told of it
+FULL = "Redis is full, and takes nothing more (maxmemory; of the embedded store MAX_STORE_BYTES)"
+
 #: Redis cannot be reached, does not answer in time, or refuses for now. A request gets 503; a supervisor retries.
 UNAVAILABLE: tuple[type[Exception], ...] = (
     redis.exceptions.ConnectionError,  # also: LOADING, authentication, no free connection in the pool
     redis.exceptions.TimeoutError,
+    redis.exceptions.InvalidResponse,  # what answers speaks another protocol
     redis.exceptions.ReadOnlyError,
-    redis.exceptions.OutOfMemoryError,
+    REDIS_FULL,
     TemporaryRefusal,
     redis.exceptions.ExecAbortError,  # a transaction that Redis refused as a whole, at its EXEC
     redis.exceptions.ClusterError,  # also: the cluster is down, or a command was sent from node to node too often

@@ -1,9 +1,10 @@
-"""The data in Redis: every key with its type, content and bound. See also `{approval,warm,cold}_keys.py`.
+"""The data in Redis: every key with its type, content and bound. Conversations, sandboxes and starts first;
+then approvals and notifications, the changes of lists, warm sandboxes, and cold logs.
 
 | key                      | type       | holds                                             | bound                |
 |--------------------------|------------|---------------------------------------------------|----------------------|
 | data_version             | string     | the version of all data, see `data_version.py`    |                      |
-| seal_check               | string     | a word that a server has sealed: `seal_check.py`  |                      |
+| seal_check               | string     | a word that a server has sealed: `link/secrets.py`|                      |
 | conv:{ID}                | hash       | the conversation's state; see below               | 64 fields            |
 | conv:{ID}:log            | list       | the events, see `frames.py`; index = seq - 1      | one per event        |
 | conv:{ID}:seqs           | hash       | ids → seqs, packed: `scripts/_ids.lua`            | one per 32 events    |
@@ -15,9 +16,9 @@
 | conv:{ID}:pending        | hash       | id of an open action → JSON: scripts/_actions.lua | MAX_PENDING_ACTIONS  |
 | conv:{ID}:text:N         | string     | case-folded text of messages, see `log/text.py`   | 16 MiB or so each    |
 | conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
-| conv:{ID}:start          | string     | sealed start of its agent: `start_bodies.py`      | MAX_BODY_BYTES       |
+| conv:{ID}:start          | string     | sealed start of its agent: `start_tasks.py`       | MAX_BODY_BYTES       |
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
-|                          |            | expected to post, score when in µs: `claims.py`   |                      |
+|                          |            | expected to post, score when in µs: `effects.py`  |                      |
 | conv:{ID}:deleted        | string     | of a repeated deletion: its request, its revision | a minute             |
 | conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
 |                          |            | when a run ended without one; an event that is    |                      |
@@ -34,7 +35,7 @@
 |   …:title, …:title:GROUP | sorted set | folded title NUL id, all of score 0: in the order | one per conversation |
 |                          |            | of the title's code points                        | each                 |
 |   …:titles               | hash       | id → folded title                                 | one per conversation |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandbox_record.py`                | 28 fields            |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandboxes.py`                     | 29 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score µs; also :STATUS, :*:SPEC, :STATUS:SPEC | one per sandbox each |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
@@ -45,20 +46,24 @@
 | {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
 |                          |            | those that start there: score when, µs            | PER_SANDBOX          |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
+| {sandboxes}:owned:KEY    | set        | the sandboxes that a key has started              | one per sandbox      |
 | {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those deleted while it was lost   | one per such         |
 | {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
 | {sandboxes}:supervisors  | hash       | host → identity of its supervisor that is alive   | one per host         |
+| {sandboxes}:silent       | hash       | host → its last heartbeat, since when silent; µs  | one per host         |
+| {sandboxes}:present      | string     | since when supervisors are there; {starts} too    | one each             |
+| {sandboxes}:tried        | hash       | a delivery → its tries: `store/scripts/_tried.lua`| one per such         |
 | {sandboxes}:isolation    | hash       | host → isolation, its supervisor's version; JSON  | one per host         |
 | {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
 |                          |            | "DELIVERY CONVERSATION SANDBOX", score when due   |                      |
 | {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
 | {sandboxes}:agent:ID     | string     | token of the claim that delivers to its agent now | the lease            |
 | {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | a sandbox's id, "", a request: see `wakeups.py`   |                      |
+| {sandboxes}:signal       | channel    | a sandbox's id, "", a request: `link/signals.py`  |                      |
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
 | {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
-| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 17 fields            |
+| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 19 fields            |
 | {starts}:body:ID         | string     | sealed body of a start, while it is unfinished    | MAX_BODY_BYTES       |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
@@ -92,22 +97,110 @@ of an event, µs), `final_seq` and `final_at` (seq and µs of the event that hol
 In a sandbox also: `sandbox_id`, `groups` (joined by commas), `app.NAME` (JSON; one field per member that only app
 conversations have: `start_id`, `parent_conversation_id`, `llm_model`, `selected_repository`, `selected_branch`,
 `git_provider`, `trigger`, `pr_number`, `public`), `agent` and `told.NAME` (JSON, as its agent server reported them
-last; `wire.TOLD_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that it may
-not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
+last; `wire.REPORTED_MEMBERS`), `labels_due` (the request whose title or tags it may not have), and a decision that it
+may not have received: `delivery_id` (id prefix of the request that decided), `delivery_verb` (`accept`, `reject`),
 `delivery_reason` (JSON), `delivery_actions` (JSON, ids), `delivery_at` (µs). For the recovery after a restart:
 `posted` (number of the log's events that the agent has too), `agent_log` (JSON: how far both logs were compared, see
 `supervisor/agent_log.py`), `interrupted` (`true`: a run was under way when the agent server ended or froze),
 `state_at` (µs of the agent's newest event that set a state). And `unapproved_resumes` (runs that nobody decided).
 
 A score is a double: exact to the microsecond from 1684 to 2255, to 64 µs outside.
+
+Approvals and notifications, beside the conversations:
+
+| key                         | type       | holds                                             | bound               |
+|-----------------------------|------------|---------------------------------------------------|---------------------|
+| conv:{ID}:audit             | list       | the audit of a conversation, JSON entries that    | one per decision;   |
+|                             |            | are chained by hashes; see `audit.py`             | AUDIT_DAYS after    |
+|                             |            |                                                   | the deletion        |
+| {approvals}:waiting         | sorted set | "CONVERSATION ACTION" of every pending action,    | one per such        |
+|                             |            | score when it was opened, µs                      |                     |
+| {approvals}:items           | hash       | the same member → JSON: see `inbox.py`            | one per such        |
+| {approvals}:of:ID           | set        | ids of the pending actions of a conversation      | MAX_PENDING_ACTIONS |
+| {approvals}:noted           | hash       | conversation → "REVISION AUDITED": its approvals  | one per such, until |
+|                             |            | as they were indexed last                         | its audit expires   |
+| {approvals}:due             | sorted set | conversation, score when the first of its actions | one per such        |
+|                             |            | expires, µs                                       |                     |
+| {approvals}:checks          | sorted set | conversation, score when it was compared with the | one per such        |
+|                             |            | index last, µs                                    |                     |
+| {approvals}:sweep           | hash       | `at` (µs) of the last part of the sweep, and its  | 3 fields            |
+|                             |            | cursor in the listing: `created` (µs), `id`       |                     |
+| {approvals}:audit           | sorted set | "CONVERSATION SEQ" of every entry of an audit, the | AUDIT_DAYS          |
+|                             |            | seq in ten digits, score its time, µs             |                     |
+| {approvals}:stream          | stream     | what was opened, decided and expired: `inbox.py`  | MOST_CHANGES        |
+| {approvals}:signal          | channel    | a change of the stream                            |                     |
+| {approvals}:link:SHA-256    | hash       | the decision that a one-time link was used for,   | a minute longer     |
+|                             |            | and when, µs; of its token without the signature  | than the link       |
+| {approvals}:outbox          | list       | JSON: to be notified of, see `notifications.py`   | MOST_OUTBOX         |
+| conversations:{all}:outbox  | list       | the same, of conversations that ended             | MOST_OUTBOX         |
+| {sandboxes}:outbox          | list       | the same, of sandboxes that failed                | MOST_OUTBOX         |
+| …:outbox:dropped            | string     | number of entries that a full outbox dropped      |                     |
+| …:outbox:wanted             | string     | there while a supervisor has targets to notify    | a day               |
+| {rules}:all                 | hash       | id → JSON: an approval rule, see `rules.py`       | MOST_RULES          |
+| {rules}:uses                | hash       | id → JSON: how often it was used, and when        | MOST_RULES          |
+| {rules}:version             | string     | a number that grows with every change of the rules |                    |
+| {rules}:use:CLAIM           | string     | the rule that a claim used, for its repeat        | a day               |
+| {rules}:revoked:ID          | string     | the request that revoked a rule: nothing makes it | a day               |
+|                             |            | again                                             |                     |
+| {notify}:targets            | hash       | id of a target → its name                         | one per target      |
+| {notify}:queue:ID           | stream     | `id` and `body` of each message, the body sealed  | MOST_QUEUED         |
+| {notify}:state:ID           | hash       | of a target: see `notifications.py`               | 11 fields           |
+| {notify}:seen               | sorted set | ids of messages that were queued, score when, µs  | MOST_MARKS          |
+
+Fields of `conv:{ID}` about approvals: `approvals` (grows with every change of what waits, also from one life of an id
+to the next), `decision_id` (id prefix of the request that decided last), `confirmation_seconds` (the conversation's
+own; absent: those of the setting), `decided_trace` (W3C traceparent that the last decision leaves for the agent's
+next batch; absent or "": none), `told.capabilities` (JSON list: what its agent understands of decisions), and in a
+sandbox `delivery_decisions` (JSON list: the decision of each action that its agent may not have received; "" alike) and
+`delivery_trace` (W3C traceparent of the last one).
+
+The changes of lists. LIST is `conversations:{all}` or `{sandboxes}`, so that the script that changes an entry of a list
+notes the change too:
+
+| key                | type       | holds                                                        | bound        |
+|--------------------|------------|--------------------------------------------------------------|--------------|
+| LIST:changes       | sorted set | id, score the number of its newest change, also of its       | MOST_CHANGES |
+|                    |            | deletion; a number grows, and is about the time in µs        |              |
+| LIST:changes:floor | string     | the number after which no change is missing in that set      |              |
+| LIST:changed       | channel    | the number of a change                                       |              |
+
+Warm sandboxes:
+
+| key                       | type       | holds                                                    | bound            |
+|---------------------------|------------|----------------------------------------------------------|------------------|
+| {sandboxes}:pools         | set        | ids of the specs that keep warm sandboxes                | one per spec     |
+| {sandboxes}:pool:SPEC     | hash       | `version` of the spec, `most` that are kept, `failures`, | 4 fields         |
+|                           |            | and `after` (µs) which one may be started again          |                  |
+| {sandboxes}:warm:SPEC     | sorted set | ids of the warm sandboxes of a spec, score when made, µs | `most`           |
+| {sandboxes}:claimed:START | string     | the warm sandbox that a start task has claimed           | an hour          |
+
+A sandbox is warm as long as its field `warm` has the version of its spec; it is bound when that is empty.
+
+Cold logs:
+
+| key            | type       | holds                                                  | bound                        |
+|----------------|------------|--------------------------------------------------------|------------------------------|
+| {cold}:objects | sorted set | names of all objects, score when each is checked, µs | one per cold conversation,   |
+|                |            |                                                        | and per thaw of an hour      |
+| {cold}:pieces  | hash       | name of an object → number of its pieces               | one per log in pieces        |
+| {cold}:turn:T  | string     | 1 while a supervisor has done the task T a moment ago  | 2, each ends by itself       |
+
+Until a log is frozen, `conv:{ID}:freeze:OBJECT:text:N` has the frames of its text, for half an hour. Until a log in
+pieces is thawed, `conv:{ID}:thaw:OBJECT` has the number of the pieces that are back and `conv:{ID}:thaw:OBJECT:…` their
+keys, for ten minutes after the last piece.
+
+Fields of `conv:{ID}`: `cold` (name of the object that has its log; absent: Redis has it) and `warm_until` (µs before
+which it is not frozen again). `scripts/_freeze.lua` lists the keys that are moved; `scripts/__init__.py` guards every
+script that names one. Of a cold conversation `text:N` stays, as a Zstandard frame: see `text.py`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 from urllib.parse import quote
 
-from wire import ConversationId
+from core.wire import ConversationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +255,11 @@ class ConversationKeys:
 #: the version of all data, and a word that a server has sealed
 DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
 
+#: of the data that this code reads and writes, see `data_version.py`
+VERSION = 1
+
 #: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported
-APP_FIELD, TOLD_FIELD = "app.", "told."
+APP_FIELD, REPORTED_FIELD = "app.", "told."
 
 
 class ListingKeys:
@@ -259,14 +355,119 @@ class IdempotencyKeys:
         return f"once:{{{client}}}"
 
 
-class KeysOfVersion0:
-    """Names that data of version 0 have and today's do not."""
+def audit_key(keys: ConversationKeys) -> str:
+    """The audit of a conversation, in its slot; it outlives the conversation."""
+    return f"{keys.root}:audit"
 
-    answers = "answers"  #: conversations with a decision that the agent had not received, score: due again at, µs
+
+def audit_member(conversation_id: ConversationId, seq: int) -> str:
+    """An entry in the index of all audits: of equal times those of one conversation are in the order of their seqs."""
+    return f"{conversation_id} {seq:010d}"
+
+
+class ApprovalKeys:
+    """The names of the index of all approvals, in one slot."""
+
+    root = "{approvals}"
+    waiting = f"{root}:waiting"
+    items = f"{root}:items"
+    noted = f"{root}:noted"
+    due = f"{root}:due"
+    checks = f"{root}:checks"
+    sweep = f"{root}:sweep"
+    audit = f"{root}:audit"
+    stream = f"{root}:stream"
+    signal = f"{root}:signal"
+    outbox = f"{root}:outbox"
+
+    @classmethod
+    def of(cls, conversation_id: str) -> str:
+        """The ids of the pending actions of a conversation."""
+        return f"{cls.root}:of:{conversation_id}"
+
+
+class RuleKeys:
+    """The names of the approval rules' keys, in one slot."""
+
+    root = "{rules}"
+    version = f"{root}:version"
+
+
+class NotifyKeys:
+    """The name that all keys of notifications are below, in one slot."""
+
+    root = "{notify}"
+
+    @classmethod
+    def state(cls, target_id: str) -> str:
+        return f"{cls.root}:state:{target_id}"
+
+
+#: the outboxes by the names of what they tell of, each in the slot of its subject
+OUTBOXES = {
+    "approvals": ApprovalKeys.outbox,
+    "conversations": f"{ListingKeys.root}:outbox",
+    "sandboxes": f"{SandboxKeys.root}:outbox",
+}
+
+
+def outbox_dropped(outbox: str) -> str:
+    """The number of entries that an outbox dropped."""
+    return f"{outbox}:dropped"
+
+
+def outbox_wanted(outbox: str) -> str:
+    """There while a supervisor has targets to notify."""
+    return f"{outbox}:wanted"
+
+
+#: ids that a set of changes holds, as `store/scripts/_changes.lua` has it; beyond it the oldest change is dropped
+MOST_CHANGES = 100_000
+
+
+def changed_channel(root: str) -> str:
+    """The channel of the changes of a list."""
+    return f"{root}:changed"
+
+
+def claimed_key(start_id: str) -> str:
+    """The key of the warm sandbox that a start task has claimed."""
+    return f"{{sandboxes}}:claimed:{start_id}"
+
+
+class ColdKeys:
+    """The names of the register of objects, and what follows a conversation's root in the keys that are moved."""
+
+    root = "{cold}"
+    objects = f"{root}:objects"
+
+    #: what follows a conversation's root in the keys that have the ids of its events
+    ids = (":seqs", ":ids")
 
     @staticmethod
-    def calls(keys: ConversationKeys) -> str:
-        return f"{keys.root}:calls"
+    def moved(seq: int, last_chunk: int, pairs: Iterable[str]) -> tuple[set[str], set[str]]:
+        """What follows the root in the keys that a log has, and in those that it may have.
+
+        seq: of its last event. last_chunk: number of its last chunk of text. pairs: of kind and source, that occur.
+        """
+        texts = (f":text:{number}" for number in range(last_chunk + 1))
+        must = {":log"} if seq else set()
+        return must, {":log", ":peaks", *ColdKeys.ids, *(f":at:{pair}" for pair in pairs), *texts}
+
+    @staticmethod
+    def frame(root: str, name: str, text: str) -> str:
+        """The frame of a text chunk, until its log is frozen. root: of the conversation. text: what follows it."""
+        return f"{root}:freeze:{name}{text}"
+
+    @staticmethod
+    def back(root: str, name: str) -> str:
+        """The number of the pieces that a thaw has brought back."""
+        return f"{root}:thaw:{name}"
+
+    @staticmethod
+    def turn(task: str) -> str:
+        """The claim of a task that one supervisor of all does at a time."""
+        return f"{ColdKeys.root}:turn:{task}"
 
 
 def rate_key(name: str) -> str:

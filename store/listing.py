@@ -6,16 +6,16 @@ killed worker did not list was not acknowledged: the client's repeat lists it. A
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from redis import Redis
 
+from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys, ListingKeys
 from store.scripts import DecidingScript, Scripts
-from wire import ConversationId, Micros, micros
 
 #: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
 SCAN_CHUNK, MOST_SCANNED = 1000, 5000
@@ -89,18 +89,20 @@ def folded(title: str | None) -> str:
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
 
 
+class Settlement(Protocol):
+    """What follows a change of what waits in a conversation."""
+
+    def settle(self, conversation_id: ConversationId) -> None: ...
+
+
 class Listing:
     """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Settlement) -> None:
+        """approvals: settled after each change of them."""
         self._redis = redis
         self._scripts = scripts
-        #: called after a change of a conversation's approvals; `open_store` sets it, whose steps write through here
-        self.on_approvals: Callable[[ConversationId], None] = lambda _: None
-
-    def settle(self, conversation_id: ConversationId) -> None:
-        """Apply the approval rules to what waits in a conversation, and bring the index of approvals up to date."""
-        self.on_approvals(conversation_id)
+        self.approvals = approvals
 
     def write(self, script: DecidingScript, conversation_id: ConversationId, args: list[Any]) -> tuple[Any, ...]:
         """Run a script that writes a conversation, and list the state that it replies with. Two round trips; more where
@@ -114,7 +116,7 @@ class Listing:
         outcome, revision, status, created_at, updated_at, groups, title, approvals, *more = reply
         self.note(conversation_id, int(revision), status, created_at, updated_at, groups, json.loads(title))
         if approvals:
-            self.settle(conversation_id)
+            self.approvals.settle(conversation_id)
         return outcome, *more
 
     def note(

@@ -16,47 +16,43 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from agents.client import http_client
 from agents.commands import Commands
-from agents.expiry import ExpiryDriver
-from agents.link import http_client
-from approvals.links import Links
-from boot.backoff import Backoff
-from boot.folder import make_private
-from boot.json_lines import log_to_stderr, say
-from boot.lifeline import parent_is_there
-from boot.otel import hindrance, wants_traces
-from boot.secret_key import make_secret_key
-from boot.tallies import SUPERVISOR, Tallies
-from config import Config, ConfigError
-from meter import Meter
-from notifications.quiet import QuietRules
+from agents.decisions import ExpiryDriver
+from boot.keeper import parent_is_there
+from core.approvals import Links
+from core.pauses import Backoff
+from notifications.messages import QuietRules
 from notifications.sending import open_sender
 from notifications.targets import targets_of
 from runtimes import Runtime
 from runtimes.docker import DockerRuntime
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.process import ProcessRuntime
-from specs import Specs
+from settings import ConfigError, read_users
+from settings.config import Config
+from settings.data_dir import make_private, make_secret_key
+from settings.specs import Specs
 from store import Store
 from store.data_version import DataVersion
 from store.errors import UNAVAILABLE, NewerData
-from supervisor.archives import Archives
+from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
-from supervisor.cold import ColdSweep
+from supervisor.deliveries import DeliveryDriver
 from supervisor.endings import Endings, Host
-from supervisor.files import Files
-from supervisor.host_lease import HostLease, HostTaken
-from supervisor.isolation import announce
-from supervisor.log_lines import LogLines
-from supervisor.loop import Loop
-from supervisor.notifications import Notifier
-from supervisor.outbox import OutboxMover
-from supervisor.recovery import Recovery
-from supervisor.retention import Retention
+from supervisor.keeping import ColdSweep, Retention
+from supervisor.launches import announce
+from supervisor.loop import Loop, Tasks
+from supervisor.notifications import Notifier, OutboxMover
+from supervisor.presence import HostLease, HostTaken
+from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
+from supervisor.settlement import Recovery
 from supervisor.start_tasks import StartDriver
-from supervisor.upkeep import Upkeep
-from supervisor.warm import WarmPools
+from supervisor.upkeep import Upkeep, WarmPools
+from telemetry.logs import LogLines, log_to_stderr, say
+from telemetry.meter import SUPERVISOR, Meter, Tallies
+from telemetry.traces import hindrance, wants_traces
 from wiring import open_store_of
 
 log = logging.getLogger("supervisor")
@@ -104,6 +100,8 @@ def main() -> int:
     try:
         while _wait_for(store.data_version, lease, stop, stands_by=options.stand_by):
             _supervise(config, specs, store, cold, lease, folder, stop)
+            if stop.is_set():
+                break
     except HostTaken:
         say(f"another supervisor runs on the host {lease.host}; HOST_ID gives this one a name", "supervisor")
         return _TAKEN
@@ -122,7 +120,7 @@ def _spans() -> Any:
         return None
     try:
         if not (reason := hindrance(os.environ)):
-            return importlib.import_module("spans").Spans()
+            return importlib.import_module("telemetry.spans").Spans()
     except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
         reason = f"OTEL_… asks for traces, and nothing is traced: {error}"
     log.warning(reason)
@@ -153,6 +151,7 @@ def _stop_event() -> threading.Event:
     # The lock of an Event is not reentrant: a handler that set it itself could interrupt this thread inside `wait`.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held by the keeper while this was being loaded
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         threading.Thread(target=watch_parent, daemon=True).start()
     return stop
@@ -170,44 +169,68 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _process_runtime(config: Config, folder: Path) -> ProcessRuntime:
+def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str, Runtime]:
+    """What sandboxes run on, by the name that a spec gives it."""
     is_near = config.sandbox_url_host in ("127.0.0.1", "localhost")
-    return ProcessRuntime(
+    uses_cluster = any(spec.runtime == "kubernetes" for spec in specs.all)
+    process = ProcessRuntime(
         folder,
         ports=config.sandbox_port_range,
         orphan_seconds=config.orphan_seconds,
         address="127.0.0.1" if is_near else "0.0.0.0",
         private=_private(config),
+        users=read_users("SANDBOX_USERS", config.sandbox_users),
+    )
+    return {
+        "process": process,
+        "docker": DockerRuntime(host),
+        "kubernetes": KubernetesRuntime(host, in_use=uses_cluster, sandboxes=config.kubernetes_sandboxes),
+    }
+
+
+def _host(config: Config, lease: HostLease) -> Host:
+    return Host(
+        lease.host,
+        lease.identity,
+        config.sandbox_url_host,
+        config.webhook_base,
+        config.sandbox_start_seconds,
+        config.allowed_origins,
+        lease.folder,
     )
 
 
 def _private(config: Config) -> tuple[Path, ...]:
     """What no process sandbox may read."""
-    place = config.archive_place
-    archive = place.path if place and not place.bucket else ""
-    return tuple(Path(path) for path in (config.data_dir, config.sandbox_specs, archive) if path)
+    place = config.cold_place
+    cold = place.path if place and not place.bucket else ""
+    return tuple(Path(path) for path in (config.data_dir, config.sandbox_specs, cold) if path)
 
 
 def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
-    """Whether the lease was taken before `stop` was set. Raises NewerData, and HostTaken unless it stands by."""
+    """Whether the lease was taken before `stop` was set. Raises NewerData, and HostTaken unless it stands by.
+
+    It is tried once at least: a supervisor that is stopped while it starts has the sandboxes of the one before to end.
+    """
     backoff, said = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), False
-    while not stop.is_set():
+    while True:
         try:
             data_version.ensure()
             if lease.take():
                 return True
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
-            stop.wait(backoff.delay())
-            continue
-        backoff.reset()
-        if not stands_by:
-            raise HostTaken
-        if not said:
-            log.info("another supervisor runs on the host %s: standing by", lease.host)
-            said = True
-        stop.wait(_LEASE_POLL)
-    return False
+            delay = backoff.delay()
+        else:
+            backoff.reset()
+            if not stands_by:
+                raise HostTaken
+            if not said:
+                log.info("another supervisor runs on the host %s: standing by", lease.host)
+                said = True
+            delay = _LEASE_POLL
+        if stop.wait(delay):
+            return False
 
 
 def _notifier(config: Config, store: Store) -> Notifier:
@@ -223,41 +246,34 @@ def _supervise(
     """Supervise until `stop` is set, or until another supervisor has the lease."""
     client = http_client(config.agent_seconds)
     commands = Commands(store, client, specs)
-    process = _process_runtime(config, folder)
-    threading.Thread(target=announce, args=(store, lease.host), daemon=True).start()
-    uses_cluster = any(spec.runtime == "kubernetes" for spec in specs.all)
-    runtimes: dict[str, Runtime] = {
-        "process": process,
-        "docker": DockerRuntime(lease.host),
-        "kubernetes": KubernetesRuntime(lease.host, in_use=uses_cluster, sandboxes=config.kubernetes_sandboxes),
-    }
-    host = Host(
-        lease.host,
-        lease.identity,
-        config.sandbox_url_host,
-        config.webhook_base,
-        config.sandbox_start_seconds,
-        config.allowed_origins,
-    )
+    users = read_users("SANDBOX_USERS", config.sandbox_users)
+    threading.Thread(target=announce, args=(store, lease.host, users), daemon=True).start()
+    runtimes, host = _runtimes(config, specs, lease.host, folder), _host(config, lease)
     recovery = Recovery(store)
-    endings, upkeep = Endings(store, runtimes, host, recovery), Upkeep(store, runtimes, host.id)
-    most_bytes = config.max_archive_bytes
-    archives = Archives(store, specs, runtimes, host.id, most_bytes=most_bytes)
-    reconciler = Reconciler(store, specs, runtimes, host, client, recovery, endings, archives)
+    endings = Endings(store, runtimes, host, recovery)
+    archives = Archives(store, specs, runtimes, host.id, most_bytes=config.max_archive_bytes)
     shared = config.sandbox_sharing == "shared"
-    driver = StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds)
-    checker = Checker(store, client, runtimes, host.id)
-    files, pools = Files(store, specs, runtimes, host.id), WarmPools(store, specs)
-    retention = Retention(store, commands, config)
-    tasks = (reconciler, upkeep, archives, files, driver, checker, pools, retention, cold)
-    loop = Loop(store, commands, *tasks, lease, stop=stop, most_starts=config.sandbox_starts)
+    tasks = Tasks(
+        sandboxes=Reconciler(store, specs, runtimes, host, client, recovery, endings, archives),
+        upkeep=Upkeep(store, runtimes, host.id),
+        archives=archives,
+        files=Files(store, specs, runtimes, host.id),
+        starts=StartDriver(store, commands, specs, shared=shared, start_seconds=config.sandbox_start_seconds),
+        deliveries=DeliveryDriver(store, commands),
+        messages=MessageDriver(store, commands),
+        checks=Checker(store, client, runtimes, host.id),
+        pools=WarmPools(store, specs),
+        retention=Retention(store, commands, config),
+        cold=cold,
+    )
+    loop = Loop(store, tasks, lease, stop=stop, most_starts=config.sandbox_starts)
     log.info("supervising the sandboxes of host %s under %s", lease.host, folder)
     try:
-        if fault := store.seal_check.fault():
+        if fault := store.link.seal_check.fault():
             log.warning(fault)
-        if config.resume_sandboxes:
-            upkeep.resume_all()
-        checker.adopt()
+        if config.resume_sandboxes and not stop.is_set():
+            tasks.upkeep.resume_all()
+        tasks.checks.adopt()
         with _notifier(config, store).running():
             loop.run()
         if config.stop_sandboxes:

@@ -1,26 +1,92 @@
-"""Packs sandboxes' files for clients, and fills new sandboxes from archives and from other sandboxes.
+"""Packs sandboxes' files for clients, fills new sandboxes from archives and other sandboxes, and reads single files.
 
-Each is a job of a thread of its own, so it holds up no other sandbox; a host has two at once. The files come from the
-runtime as a tar stream, which is compressed here; see `store/sandboxes/archives.py` for its way to the worker.
+Each archive is a job of a thread of its own, so it holds up no other sandbox; a host has two at once. The files come
+from the runtime as a tar stream, which is compressed here in bounded memory, whatever the input; see
+`store/sandboxes/files.py` for its way to the worker. Names and single files are read whether the sandbox runs, is
+paused or has ended.
 """
 
+import itertools
+import json
 import logging
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from runtimes import Launch, Runtime, RuntimeFailure
-from runtimes.tar_stream import ArchiveTooLarge, ArchiveUnreadable, MemberRefused
-from specs import Specs
+from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
+from runtimes.tar_stream import PIECE, ArchiveTooLarge, ArchiveUnreadable, MemberRefused
+from settings.specs import Specs
 from store import Store
 from store.errors import UNAVAILABLE, StoreError
-from store.sandboxes.archives import Outcome, Sender
-from store.sandboxes.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.files import MOST_BYTES, MOST_NAMES, Found, Outcome, Sender
+from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.launches import files_of
-from supervisor.zstd import compressed, decompressed
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+#: log2 of the most memory that a frame may ask of its reader: 8 MiB. Source: RFC 8878, 3.1.1.1.2
+_WINDOW_LOG = 23
+
+#: bytes that are given to the decompressor at once: a frame may be as short as 9 bytes, and each copies what is left
+_STEP = 16 * 1024
+
+#: seconds after which compressed bytes come, however few they are
+_SHORT = 1.0
+
+_COMPRESSION: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+_DECOMPRESSION: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+
+
+def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """One frame, with a checksum."""
+    compressor, given_at = zstd.ZstdCompressor(options=_COMPRESSION), 0.0
+    for chunk in chunks:
+        data = compressor.compress(chunk)
+        if not data and time.monotonic() - given_at > _SHORT:
+            data = compressor.flush(compressor.FLUSH_BLOCK)
+        if data:
+            given_at = time.monotonic()
+            yield data
+    yield compressor.flush()
+
+
+def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of all frames, in pieces of at most 256 KiB. Raises ArchiveUnreadable, also at an early end."""
+    decompressor = None
+    try:
+        for data in _steps(chunks):
+            while data or decompressor is not None:
+                decompressor = decompressor or zstd.ZstdDecompressor(options=_DECOMPRESSION)
+                if piece := decompressor.decompress(data, PIECE):
+                    yield piece
+                data = b""
+                if decompressor.eof:
+                    data, decompressor = decompressor.unused_data, None
+                elif decompressor.needs_input:
+                    break
+    except zstd.ZstdError as error:
+        raise ArchiveUnreadable(f"It is not a zstd archive, or one with a window of more than 8 MiB: {error}") from None
+    if decompressor is not None:
+        raise ArchiveUnreadable("It ends too early: the archive is not whole")
+
+
+def _steps(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for at in range(0, len(chunk), _STEP):
+            yield chunk[at : at + _STEP]
+
 
 log = logging.getLogger("supervisor")
 
@@ -78,7 +144,7 @@ class Archives:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is None or sandbox.host != self._host:
             return
-        sender = self._store.archives.sender(transfer)
+        sender = self._store.sandboxes.archives.sender(transfer)
         if self._begin(self._send, sandbox, sender) is None:
             sender.fail(Outcome.BUSY, _BUSY)
 
@@ -99,7 +165,7 @@ class Archives:
             if job := self._begin(self._fill, sandbox.source, order, runtime, given_up):
                 self._fills[sandbox.id] = _Fill(job, given_up)
             elif "archive" in sandbox.source:  # a client waits; a copy begins when another job has ended
-                self._store.archives.receiver(sandbox.source["archive"]).close(Outcome.BUSY, _BUSY)
+                self._store.sandboxes.archives.receiver(sandbox.source["archive"]).close(Outcome.BUSY, _BUSY)
                 raise RuntimeFailure(_BUSY)
         return False
 
@@ -167,7 +233,7 @@ class Archives:
             runtime.copy(order, source["sandbox"])
 
     def _unpack(self, source: dict[str, Any], order: Launch, runtime: Runtime, given_up: threading.Event) -> None:
-        receiver = self._store.archives.receiver(
+        receiver = self._store.sandboxes.archives.receiver(
             source["archive"], given_up=lambda: given_up.is_set() or self._ended.is_set()
         )
         try:
@@ -190,3 +256,47 @@ class Archives:
             if number > self._most_bytes:
                 raise ArchiveTooLarge(f"It has more than {self._most_bytes} bytes uncompressed (MAX_ARCHIVE_BYTES)")
             yield chunk
+
+
+class Files:
+    """The files of one host's sandboxes. Any number of threads may use it."""
+
+    def __init__(self, store: Store, specs: Specs, runtimes: Mapping[str, Runtime], host: str) -> None:
+        self._store = store
+        self._specs = specs
+        self._runtimes = runtimes
+        self._host = host
+
+    def send_names(self, sandbox_id: SandboxId, folder: str, reply: str) -> None:
+        """Reply with the names of the files in a folder of an agent, if the sandbox is this host's."""
+
+        def listed(runtime: Runtime, order: Launch) -> bytes:
+            with closing(runtime.names(order, folder)) as names:  # type: ignore[type-var]  # a generator
+                return json.dumps([os.fsdecode(name) for name in itertools.islice(names, MOST_NAMES)]).encode()
+
+        self._send(sandbox_id, reply, listed)
+
+    def send_content(self, sandbox_id: SandboxId, folder: str, path: str, reply: str) -> None:
+        """Reply with a file in a folder of an agent, likewise."""
+        self._send(sandbox_id, reply, lambda runtime, order: runtime.content(order, folder, path, MOST_BYTES))
+
+    def _send(self, sandbox_id: SandboxId, reply: str, read: Callable[[Runtime, Launch], bytes | None]) -> None:
+        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
+        if sandbox is None or sandbox.host != self._host:
+            return
+        files = self._store.sandboxes.files
+        spec = self._specs.find(sandbox.spec_id)
+        if spec is None:
+            files.answer(reply, Found.FAILED, f"There is no spec {sandbox.spec_id} on host {self._host}".encode())
+            return
+        try:
+            found = read(self._runtimes[spec.runtime], files_of(sandbox, spec))
+        except FolderNotKept as error:
+            files.answer(reply, Found.NOT_KEPT, str(error).encode())
+        except FileTooLong as error:
+            files.answer(reply, Found.TOO_LONG, str(error).encode())
+        except RuntimeFailure as error:
+            log.warning("the files of sandbox %s: %s", sandbox_id, error)
+            files.answer(reply, Found.FAILED, f"The files of the sandbox cannot be read: {error}".encode())
+        else:
+            files.answer(reply, Found.NOTHING if found is None else Found.CONTENT, found or b"")

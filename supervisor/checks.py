@@ -2,7 +2,7 @@
 
 A conversation is due soon after every webhook and command (see `store/sandboxes/checks.py`), and again while it is
 `running` or differs from its agent. So no conversation is `running` for ever: not after an end of the run that was
-never posted, and not in a sandbox that stands still, failed or lost its host.
+never posted, and not in a sandbox that is frozen, failed or lost its host.
 
 Guarantee: a difference counts only when two comparisons have found it, because a webhook may be under way. Where none
 is found, one count of events is asked for while the agent posts, and its status too when it has posted nothing since.
@@ -11,22 +11,22 @@ Cost: at most MOST_CHECKS comparisons at once, and _MOST_PAGES pages of an agent
 
 import logging
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from uuid import uuid4
 
 import httpx
 
-import wire
-from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from core import wire
 from runtimes import Handle, Runtime, RuntimeFailure
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, KeyUnreadable, NotItsSandbox, NotStartedHere
-from store.link.stamps import Stamp
+from store.link.attempts import Stamp
 from store.sandboxes.checks import Check
-from store.sandboxes.sandbox_record import Sandbox
-from supervisor.comparison import Comparison
+from store.sandboxes.sandboxes import Sandbox
+from supervisor.agent_log import Comparison
+from supervisor.presence import Silences
 from supervisor.settlement import Settlement
 
 log = logging.getLogger("supervisor")
@@ -54,12 +54,13 @@ class Checker:
         self._runtimes = runtimes
         self._host = host
         self._busy: set[str] = set()  #: entries that a thread has
-        self._silent_since: dict[str, float] = {}  #: entry → when its agent server was first found not to answer
+        # Between two looks are the pause of the tries, and the timeouts of what is asked.
+        self._silences = Silences(_SILENT_AGAIN + 3 * (client.timeout.read or 0.0))  #: of agent servers, by entry
 
     def check_due(self) -> None:
         """Give what is due to threads, at most MOST_CHECKS at once."""
         room = MOST_CHECKS - len(self._busy)
-        for check in self._store.checks.claim(self._host, _LEASE, room) if room else ():
+        for check in self._store.sandboxes.checks.claim(self._host, _LEASE, room) if room else ():
             if check.entry not in self._busy:
                 self._busy.add(check.entry)
                 threading.Thread(target=self._drive, args=(check,), name="check", daemon=True).start()
@@ -67,14 +68,14 @@ class Checker:
     def adopt(self) -> None:
         """Have every conversation on this host compared: its agents worked on while no supervisor was here."""
         for sandbox in self._store.sandboxes.of_host(self._host):
-            self._store.checks.require(sandbox.id)
+            self._store.sandboxes.checks.require(sandbox.id)
 
     def _drive(self, check: Check) -> None:
         try:
             again_in = self.check(check)
             if again_in is None:
-                self._silent_since.pop(check.entry, None)
-            self._store.checks.close(check, again_in=again_in)
+                self._silences.ended(check.entry)
+            self._store.sandboxes.checks.close(check, again_in=again_in)
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
         except Exception:
@@ -114,19 +115,18 @@ class Checker:
             return _AGAIN if runs else None
         except AgentUnreachable:
             return self._unanswered(check, sandbox, agent, runs=runs)
-        self._silent_since.pop(check.entry, None)
+        self._silences.ended(check.entry)
         return again
 
     def _unanswered(self, check: Check, sandbox: Sandbox, agent: AgentServer, *, runs: bool) -> float:
-        """Let an agent server go on that was stopped from outside; after a time show that its runs stand still."""
+        """Let an agent server go on that was stopped from outside; after a time show that its runs are suspended."""
         if agent.is_alive():  # it is busy
-            self._silent_since.pop(check.entry, None)
+            self._silences.ended(check.entry)
             return _AGAIN
         if sandbox.host == self._host and sandbox.handle:
             with suppress(RuntimeFailure):
                 self._runtimes[sandbox.handle["runtime"]].resume(Handle(sandbox.handle))
-        since = self._silent_since.setdefault(check.entry, time.monotonic())
-        if time.monotonic() - since < _SILENT:
+        if self._silences.found(check.entry, sandbox.seen_at) < _SILENT:
             return _AGAIN
         if runs:
             detail = f"The agent server has not answered for {_SILENT:g} s. It runs again when it answers"
@@ -134,6 +134,6 @@ class Checker:
         return _SILENT_AGAIN
 
     def _pause(self, check: Check, error: dict[str, str]) -> None:
-        """Show a run as paused whose agent stands still or has ended. It is shown again if it goes on."""
+        """Show a run as paused whose agent is suspended or has ended. It is shown again if it goes on."""
         stamp = Stamp(wire.now(), str(uuid4())[:24])
         self._store.conversations.interrupt(check.conversation_id, check.sandbox_id, stamp, error)

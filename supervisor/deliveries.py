@@ -7,21 +7,20 @@ A delivery that is given up leaves an event in its conversation.
 import logging
 import threading
 
-import wire
-from agents.commands import Commands
-from agents.courier import ACCEPTED_SECONDS, RETRY_SECONDS
-from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import WAKING, NotReachable
+from agents.client import AgentRefused, AgentUnreachable
+from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands
+from agents.waking import NotReachable
+from core import wire
+from core.wire import own_event
 from store import Store
 from store.approvals.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
-from store.link import traces
-from wire import own_event
+from telemetry import traces
 
 log = logging.getLogger("supervisor")
 
-#: seconds after which a delivery is given up: to an agent that runs, but does not receive it, and to a sandbox that is
-#: ERROR or MISSING, and that nobody has resumed
+#: seconds of tries after which a delivery is given up: to an agent that runs, but does not receive it, and to a sandbox
+#: that is ERROR, and that nobody has resumed; time in which nobody tries, or its host is lost, does not count
 GIVEN_UP = 600.0
 
 #: agents that one supervisor delivers to at once
@@ -34,14 +33,20 @@ class DeliveryDriver:
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
         self._commands = commands
-        self._driven: set[str] = set()  #: tokens of the leases that a thread has
+        self._driven: set[str] = set()  #: sandboxes whose agent a thread delivers to
 
     def drive_due(self) -> None:
-        """Give each due delivery to a thread, at most MOST_AGENTS at once."""
+        """Give each due delivery to a thread, at most MOST_AGENTS at once.
+
+        An agent whose lease has ended while a thread delivers to it, as the clock stepped, gets nothing meanwhile.
+        """
         while len(self._driven) < MOST_AGENTS and (
-            claim := self._store.deliveries.claim(self._commands.courier.lease_seconds)
+            claim := self._store.approvals.deliveries.claim(self._commands.courier.lease_seconds)
         ):
-            self._driven.add(claim.token)
+            if claim.sandbox_id in self._driven:
+                self._store.approvals.deliveries.close(claim, again_in=RETRY_SECONDS)
+                continue
+            self._driven.add(claim.sandbox_id)
             threading.Thread(target=self._drive, args=(claim,), name="delivery", daemon=True).start()
 
     def _drive(self, claim: Claim) -> None:
@@ -50,14 +55,14 @@ class DeliveryDriver:
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
         finally:
-            self._driven.discard(claim.token)
+            self._driven.discard(claim.sandbox_id)
 
 
 def deliver(store: Store, commands: Commands, claim: Claim) -> None:
     """Try one delivery. After a failure it is due again, or given up."""
-    delivery = store.deliveries.get(claim.conversation_id)
+    delivery = store.approvals.deliveries.get(claim.conversation_id)
     if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
-        store.deliveries.close(claim)
+        store.approvals.deliveries.close(claim)
         return
     with traces.continued(delivery.trace, "delivery", {"gen_ai.conversation.id": claim.conversation_id}):
         _try(store, commands, claim, delivery)
@@ -67,11 +72,11 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
     again_in, hopeless, waits = RETRY_SECONDS, False, False
     try:
         if commands.courier.redeliver(claim, delivery):
-            store.deliveries.close(claim)
+            store.approvals.deliveries.close(claim)
             return
-        again_in, reason = ACCEPTED_SECONDS, "it goes on to wait"
+        again_in, reason = ACCEPTED_SECONDS, "it is still waiting"
     except NotReachable as error:
-        hopeless, waits, reason = error.is_gone, error.status in WAKING, str(error)
+        hopeless, waits, reason = error.is_gone, error.is_awaited, str(error)
         traces.fail(type(error).__name__)
         if error.status == "PAUSED":
             commands.courier.ask_to_wake(claim)
@@ -83,14 +88,14 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
         traces.fail(type(error).__name__)
     except UNAVAILABLE:
         raise
-    except Exception as error:  # a fault of ours must not be retried without end
+    except Exception as error:  # a fault of ours must not be retried forever
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
         reason = f"unforeseen {type(error).__name__}"
         traces.fail(type(error).__name__)
-    if hopeless or (not waits and min(delivery.age, claim.status_seconds) > GIVEN_UP):
+    if hopeless or (not waits and claim.tried_for > GIVEN_UP):
         _give_up(store, claim, delivery, reason)
     else:
-        store.deliveries.close(claim, again_in=again_in)
+        store.approvals.deliveries.close(claim, again_in=again_in)
 
 
 def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> None:
@@ -105,5 +110,5 @@ def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> Non
         store.events.append(claim.conversation_id, [event], sandbox_id=claim.sandbox_id, made_here=True)
     except (ConversationNotFound, NotItsSandbox):
         pass
-    store.deliveries.settle(claim.conversation_id, delivery)
-    store.deliveries.close(claim)
+    store.approvals.deliveries.settle(claim.conversation_id, delivery)
+    store.approvals.deliveries.close(claim)

@@ -6,28 +6,27 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from core.wire import plain
 from runtimes import Handle, Observation, Runtime, RuntimeFailure
-from specs import Spec
+from settings.specs import Spec
 from store import Store
-from store.link import traces
-from store.sandboxes.sandbox_record import Sandbox
-from supervisor.recovery import Recovery
-from wire import plain
+from store.sandboxes.sandboxes import LONGEST_RESTART, Sandbox
+from supervisor.settlement import Recovery
+from telemetry import traces
 
 log = logging.getLogger("supervisor")
 
 #: last lines of a log: in the detail of a sandbox whose processes ended, and kept as its log
 _DETAIL_LINES, _KEPT_LINES = 20, 1000
 
-#: seconds in which the crashes of a sandbox are counted; seconds before its first restart, and at most before any
-_CRASH_SPAN, _FIRST_RESTART, _LONGEST_RESTART = 600.0, 0.5, 30.0
+#: seconds in which the crashes of a sandbox are counted; seconds before its first restart
+_CRASH_SPAN, _FIRST_RESTART = 600.0, 0.5
 
 #: codes of the events by which a conversation learns that its agent server ended. Source: docs/wire.md
 RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
 
 #: what a sandbox without processes has, and what one can do: one that rests, and one that failed
 KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
-OLDER = "An older release of this server started it, whose keys no webhook may bear any more"
 RESUMABLE = "Its files are kept: a resume starts it again"
 
 
@@ -36,11 +35,16 @@ class Host:
     """The settings of a host for its sandboxes. Times are in seconds."""
 
     id: str
-    supervisor: str  #: who speaks for it, as in its lease
+    supervisor: str  #: the holder of its lease
     url_host: str
     webhook_base_url: str
     start_seconds: float
     allowed_origins: tuple[str, ...] = ()  #: of web pages that may use the agent servers
+    folder: str = ""  #: id of the folder that its sandboxes' files are in, where their runtime has them there
+
+    def lacks(self, sandbox: Sandbox) -> bool:
+        """Whether another folder has a sandbox's files: that of an earlier supervisor of this host's name."""
+        return sandbox.folder not in ("", self.folder)
 
 
 class Endings:
@@ -65,7 +69,9 @@ class Endings:
         if self.discarded(sandbox, f"The sandbox ended: {how}"):
             return
         if sandbox.wanted == "paused" or seen.by_order:
-            self.stop(sandbox, f"Its processes ended ({how}): {KEPT}", resumes=sandbox.wanted == "running")
+            text = self._cleared(sandbox, f"The sandbox ended: {how}")
+            detail = f"Its processes ended ({how}): {KEPT}"
+            self._stopped(sandbox, detail, text, resumes=sandbox.wanted == "running")
             return
         crashes = [at for at in sandbox.crashes if sandbox.seen_at - at < _CRASH_SPAN * 1e6]
         if sandbox.start <= 1 and sandbox.status == "STARTING":
@@ -74,8 +80,8 @@ class Endings:
             times = f" It crashed {len(crashes) + 1} times in ten minutes." if crashes else ""
             self.fail(sandbox, f"The sandbox ended: {how}.{times} {RESUMABLE}")
         else:
-            delay = min(_FIRST_RESTART * 2 ** len(crashes), _LONGEST_RESTART)
-            text = self.clear(sandbox)
+            delay = min(_FIRST_RESTART * 2 ** len(crashes), LONGEST_RESTART)
+            text = self._cleared(sandbox, f"The sandbox ended: {how}")
             reason = f"The sandbox ended: {how}. It is started again (restart {len(crashes) + 1} of {spec.restarts})"
             detail = f"{plain(reason)}\n{_tail(text)}".strip()
             self._recovery.interrupted(sandbox, RESTARTED, detail)
@@ -84,24 +90,11 @@ class Endings:
             fields = {"crashes": [*crashes, sandbox.seen_at], "start_after": start_after, "starting_at": start_after}
             self._report(sandbox, "STARTING", detail=detail, log=text, handle=None, **fields)
 
-    def renew(self, sandbox: Sandbox) -> None:
-        """End the processes that an older release started with one key for everything; a wanted one starts again.
-
-        Raises RuntimeFailure.
-        """
-        if sandbox.wanted == "paused":
-            self.stop(sandbox, f"{OLDER}: {KEPT}")
-            return
-        text = self.clear(sandbox)
-        detail = f"{OLDER}. It is started again"
-        self._recovery.interrupted(sandbox, RESTARTED, detail)
-        log.warning("sandbox %s: %s", sandbox.id, detail)
-        starting_at = str(sandbox.seen_at)
-        self._report(sandbox, "STARTING", detail=detail, log=text, handle=None, starting_at=starting_at)
-
     def stop(self, sandbox: Sandbox, detail: str, *, resumes: bool = False) -> None:
         """End the processes of a sandbox and keep its files; it is PAUSED until it is used. Raises RuntimeFailure."""
-        text = self.clear(sandbox)
+        self._stopped(sandbox, detail, self.clear(sandbox), resumes=resumes)
+
+    def _stopped(self, sandbox: Sandbox, detail: str, text: str, *, resumes: bool) -> None:
         self._recovery.stopped(sandbox)
         self._store.sandboxes.stopped(sandbox, self._host.supervisor, plain(detail), log=text, resumes=resumes)
 
@@ -123,18 +116,24 @@ class Endings:
         if self.discarded(sandbox, reason):
             return
         log.warning("sandbox %s: %s", sandbox.id, reason)
-        text, cleared = "", {}
+        self._failed(sandbox, reason, self._cleared(sandbox, reason), handle=None)
+
+    def _cleared(self, sandbox: Sandbox, reason: str) -> str:
+        """As `clear`; a sandbox of whose processes it is not shown that they have ended is ERROR. Raises likewise."""
         try:
-            text = self.clear(sandbox)
-            cleared = {"handle": None}
-        finally:
-            detail = f"{plain(reason)}\n{_tail(text)}".strip()
-            self._report(sandbox, "ERROR", detail=detail, log=text, **cleared, **told_start(sandbox, "ERROR"))
-            self._recovery.interrupted(sandbox, ENDED, detail)
+            return self.clear(sandbox)
+        except Exception as failure:
+            self._failed(sandbox, f"{reason}. What is left of it cannot be ended: {failure}", "")
+            raise
+
+    def _failed(self, sandbox: Sandbox, reason: str, text: str, **cleared: None) -> None:
+        detail = f"{plain(reason)}\n{_tail(text)}".strip()
+        self._report(sandbox, "ERROR", detail=detail, log=text, **cleared, **ended_start_fields(sandbox, "ERROR"))
+        self._recovery.interrupted(sandbox, ENDED, detail)
 
     def discarded(self, sandbox: Sandbox, failure: str = "") -> bool:
         """Have a warm sandbox deleted that is not needed, or has failed; False if it is bound."""
-        if not sandbox.warm or not self._store.warm.discard(sandbox.id, failed=bool(failure)):
+        if not sandbox.warm or not self._store.sandboxes.warm.discard(sandbox.id, failed=bool(failure)):
             return False
         if failure:
             log.warning("warm sandbox %s: %s. Another one is started after a backoff", sandbox.id, failure)
@@ -142,13 +141,14 @@ class Endings:
 
     def remove(self, sandbox: Sandbox) -> None:
         """Delete a sandbox: first its processes and files, then its record. Raises RuntimeFailure."""
-        if name := sandbox.runtime or (sandbox.handle or {}).get("runtime"):  # a handle: started by an older release
-            self._runtimes[name].remove(sandbox.id)
+        if sandbox.runtime:
+            self._runtimes[sandbox.runtime].remove(sandbox.id)
         self._report(sandbox, "GONE")
 
     def end_all(self) -> None:
         """End the processes of every sandbox of this host, all at once: each is PAUSED after that, a warm one gone."""
-        living = [one for one in self._store.sandboxes.of_host(self._host.id) if one.handle and one.status != "ERROR"]
+        ours = [one for one in self._store.sandboxes.of_host(self._host.id) if not self._host.lacks(one)]
+        living = [one for one in ours if one.handle and one.status != "ERROR"]
         with ThreadPoolExecutor(max(1, len(living))) as pool:
             list(pool.map(self._end_with_supervisor, living))
 
@@ -167,7 +167,7 @@ class Endings:
         return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
 
 
-def told_start(sandbox: Sandbox, error: str = "") -> dict[str, str]:
+def ended_start_fields(sandbox: Sandbox, error: str = "") -> dict[str, str]:
     """What a report has of a start that has ended: its trace, which gets a span of it, is not kept longer."""
     traces.note(sandbox.trace, "start_sandbox", {"agent_server.sandbox": sandbox.id}, sandbox.starting_at, error)
     return {"trace": ""} if sandbox.trace else {}

@@ -1,14 +1,51 @@
-"""From a sandbox and its spec to what a runtime starts."""
+"""From a sandbox and its spec to what a runtime starts, and what isolates the process sandboxes of this host."""
 
 import json
+import logging
 import re
 import sys
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from core.wire import API_VERSION
 from runtimes import Launch, RuntimeFailure, filled
-from specs import Spec
-from store.sandboxes.sandbox_record import Sandbox
+from runtimes.isolation import BUBBLEWRAP, Isolation, decided, why_shared
+from runtimes.isolation.abilities import abilities
+from settings.specs import Spec, unsupported
+from store import Store
+from store.errors import UNAVAILABLE
+from store.sandboxes.sandboxes import Sandbox
+
+log = logging.getLogger("supervisor")
+
+#: seconds between two tries while the store does not answer
+_DELAY = 5.0
+
+
+def announce(store: Store, host: str, users: range) -> None:
+    """Probe what works on this host, and say what a spec with `isolation = "auto"` gets. Takes about a second.
+
+    users: that sandboxes may get.
+    """
+    if unsupported("process"):
+        return
+    isolation = decided("auto", "internet", abilities(), why_shared(users, abilities()))
+    say = log.info if isolation.kind == BUBBLEWRAP and not isolation.lacks else log.warning
+    sentences = " ".join([*isolation.lacks, *isolation.reaches])
+    say("process sandboxes are isolated by %s, with network %s. %s", isolation.kind, isolation.network, sentences)
+    while not _noted(store, host, isolation):
+        time.sleep(_DELAY)
+
+
+def _noted(store: Store, host: str, isolation: Isolation) -> bool:
+    try:
+        store.sandboxes.hosts.note(host, isolation.described(), API_VERSION)
+    except UNAVAILABLE:
+        return False
+    return True
+
 
 _PROJECT = Path(__file__).parent.parent
 
@@ -51,7 +88,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
         f"{webhook}RETRY_DELAY": "1",
         **{f"OH_ALLOW_CORS_ORIGINS_{n}": origin for n, origin in enumerate(origins)},
     }
-    return _order(sandbox, spec, env, webhook_base_url)
+    return replace(_order(sandbox, spec, env, webhook_base_url), hook_key=hook_key)
 
 
 def files_of(sandbox: Sandbox, spec: Spec) -> Launch:

@@ -10,32 +10,29 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from agents.commands import Commands
-from boot.backoff import Backoff
+from core.pauses import Backoff
 from store import Store
-from store.errors import UNAVAILABLE
-from store.link.wakeups import Request
-from store.sandboxes.sandbox_record import SandboxId
+from store.errors import UNAVAILABLE, NewerData
+from store.link.signals import Request
+from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import StartTask
-from supervisor.archives import Archives
+from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
-from supervisor.cold import ColdSweep
 from supervisor.deliveries import DeliveryDriver
-from supervisor.files import Files
-from supervisor.host_lease import HostLease, HostTaken
+from supervisor.keeping import ColdSweep, Retention
+from supervisor.presence import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
-from supervisor.retention import Retention
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
-from supervisor.upkeep import Upkeep
-from supervisor.warm import WarmPools
+from supervisor.upkeep import Upkeep, WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, two looks at the warm sandboxes, two searches for what is left, two for what is old,
-#: and two for a turn of the archive
+#: seconds between two heartbeats, two checks of the warm sandboxes, two searches for what is left, two for what is old,
+#: and two for a turn of cold storage
 _BEAT, _FILL, _TIDY, _RETENTION, _COLD = 1.0, 0.5, 20.0, 10.0, 2.0
 
 #: seconds between two rounds without a signal: usually, and while a sandbox starts
@@ -51,41 +48,31 @@ _DRAIN_TIMEOUT = 5.0
 _MOST_STARTS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What a supervisor does for its host, and all supervisors do for the store."""
+
+    sandboxes: Reconciler
+    upkeep: Upkeep
+    archives: Archives
+    files: Files
+    starts: StartDriver
+    deliveries: DeliveryDriver
+    messages: MessageDriver
+    checks: Checker
+    pools: WarmPools
+    retention: Retention
+    cold: ColdSweep
+
+
 class Loop:
     """One host's supervisor, while it has the host's lease."""
 
     def __init__(
-        self,
-        store: Store,
-        commands: Commands,
-        reconciler: Reconciler,
-        upkeep: Upkeep,
-        archives: Archives,
-        files: Files,
-        driver: StartDriver,
-        checker: Checker,
-        pools: WarmPools,
-        retention: Retention,
-        cold: ColdSweep,
-        lease: HostLease,
-        *,
-        stop: threading.Event,
-        most_starts: int,
+        self, store: Store, tasks: Tasks, lease: HostLease, *, stop: threading.Event, most_starts: int
     ) -> None:
         """stop: once it is set, `run` returns. most_starts: sandboxes that may be starting here at once."""
-        self._store = store
-        self._deliveries = DeliveryDriver(store, commands)
-        self._messages = MessageDriver(store, commands)
-        self._reconciler = reconciler
-        self._upkeep = upkeep
-        self._archives = archives
-        self._files = files
-        self._driver = driver
-        self._checker = checker
-        self._pools = pools
-        self._retention = retention
-        self._cold = cold
-        self._lease = lease
+        self._store, self._tasks, self._lease = store, tasks, lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
@@ -97,7 +84,7 @@ class Loop:
         self._due: dict[str, float] = {}
 
     def run(self) -> None:
-        """Supervise until `stop` is set; sandboxes go on after that. Raises HostTaken."""
+        """Supervise until `stop` is set; sandboxes go on after that. Raises HostTaken, NewerData."""
         backoff, next_round = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), 0.0
         try:
             while not self._stop.is_set():
@@ -107,7 +94,7 @@ class Loop:
                     else:
                         poll = _SHORT_POLL if self._round() else _POLL
                         next_round = time.monotonic() + poll
-                    woken = self._store.wakeups.wait(max(0.0, next_round - time.monotonic()))
+                    woken = self._store.link.wakeups.wait(max(0.0, next_round - time.monotonic()))
                     for asked in woken.requests:
                         self._run_in_pool(self._serve, asked)
                     for identity in woken.sandboxes:
@@ -116,19 +103,19 @@ class Loop:
                     if woken.others:
                         next_round = 0.0
                     backoff.reset()
-                except HostTaken:
+                except (HostTaken, NewerData):
                     raise
                 except Exception as error:
                     _log_failure("a round of the supervisor", error)
                     with suppress(Exception):
-                        self._store.wakeups.close()
+                        self._store.link.wakeups.close()
                     self._stop.wait(backoff.delay())
         finally:
             self._drain()
 
     def _drain(self) -> None:
         """Start no more tasks, and wait at most _DRAIN_TIMEOUT for the threads at work."""
-        self._archives.end()
+        self._tasks.archives.end()
         self._drivers.shutdown(wait=False, cancel_futures=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
         _, late = wait(set(self._at_work), _DRAIN_TIMEOUT)
@@ -137,18 +124,24 @@ class Loop:
 
     def _round(self) -> bool:
         """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
-        self._after("beat", _BEAT, self._lease.renew)
-        self._after("fill", _FILL, lambda: self._submit("fill", self._pools.fill))
-        self._after("tidy", _TIDY, lambda: self._submit("tidy", self._upkeep.tidy))
-        self._after("retention", _RETENTION, lambda: self._submit("retention", self._retention.sweep))
-        self._after("cold", _COLD, lambda: self._submit("cold", self._cold.sweep))
-        sandboxes = self._store.sandboxes.of_host(self._host)
+        self._after("beat", _BEAT, self._beat)
+        self._after("fill", _FILL, lambda: self._submit("fill", self._tasks.pools.fill))
+        self._after("tidy", _TIDY, lambda: self._submit("tidy", self._tasks.upkeep.tidy))
+        self._after("retention", _RETENTION, lambda: self._submit("retention", self._tasks.retention.sweep))
+        self._after("cold", _COLD, lambda: self._submit("cold", self._tasks.cold.sweep))
+        # First what needs no claim: a claim that fails ends a round.
+        self._submit("failed start tasks", self._tasks.starts.clear_failed)
+        self._submit("deliveries", self._tasks.deliveries.drive_due)
+        self._submit("checks", self._tasks.checks.check_due)
+        self._submit("approvals", self._store.approvals.checks.sweep)
+        now, sandboxes = self._store.sandboxes.seen_on(self._host)
+        self._tasks.sandboxes.look(now)
         starting = sum(one.status == "STARTING" and one.handle is not None for one in sandboxes)
         for sandbox in sandboxes:
             if sandbox.handle is None and sandbox.wanted != "deleted":
-                if sandbox.status in ("PAUSED", "ERROR") or sandbox.seen_at < sandbox.start_after:
+                if sandbox.status in ("PAUSED", "ERROR") or sandbox.is_delayed:
                     continue  # it rests: a host may keep many that do
-                if not self._archives.is_filling(sandbox.id):
+                if not self._tasks.archives.is_filling(sandbox.id):
                     if starting >= self._most_starts:
                         continue
                     starting += 1
@@ -157,19 +150,20 @@ class Loop:
             starting += 1
             self._submit(claimed, self._reconcile, claimed)
         self._claim_starts()
-        self._submit("failed start tasks", self._driver.clear_failed)
-        self._submit("deliveries", self._deliveries.drive_due)
-        self._submit("checks", self._checker.check_due)
-        self._submit("approvals", self._store.approval_checks.sweep)
         return starting > 0
+
+    def _beat(self) -> None:
+        """Renew the lease of the host, unless a newer release has changed the data. Raises HostTaken, NewerData."""
+        self._store.data_version.ensure()
+        self._lease.renew()
 
     def _claim_starts(self) -> None:
         """Give every start task without a driver, and every queue of messages that is due, to a thread."""
+        self._submit("queued messages", self._tasks.messages.drive_due)
         while len(self._driven) < _MOST_STARTS and (claimed := self._store.start_tasks.claim()):
             start, lease = claimed
             self._driven.add(lease)
             self._drivers.submit(self._drive, start, lease)
-        self._submit("queued messages", self._messages.drive_due)
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any, repeats: bool = False) -> None:
         """Run a task in a thread, unless a thread runs the task of that name already.
@@ -211,20 +205,20 @@ class Loop:
     def _reconcile(self, sandbox_id: SandboxId) -> None:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is not None and sandbox.host == self._host:
-            self._reconciler.reconcile(sandbox)
+            self._tasks.sandboxes.reconcile(sandbox)
 
     def _drive(self, start: StartTask, lease: str) -> None:
         try:
-            _logged(self._driver.drive, start, lease)
+            _logged(self._tasks.starts.drive, start, lease)
         finally:
             self._driven.discard(lease)
 
     def _serve(self, asked: Request) -> None:
         served: dict[str, Callable[..., None]] = {
-            "log": self._reconciler.send_log,
-            "archive": self._archives.send,
-            "files": self._files.send_names,
-            "file": self._files.send_content,
+            "log": self._tasks.sandboxes.send_log,
+            "archive": self._tasks.archives.send,
+            "files": self._tasks.files.send_names,
+            "file": self._tasks.files.send_content,
         }
         _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 

@@ -1,29 +1,140 @@
 """Sends notifications: one thread fills the queues from the outboxes, and one thread per target empties its queue.
 
+Every supervisor with targets fills the queues, and none has a lease for it: a queue takes a message once per id. The
+body for each target is made once: so every try sends the same bytes, also when the subject has changed or is gone.
+
 A target that hangs or is dead holds its own thread alone. The supervisors of all hosts share the queues: the one that
 has the lease of a target sends. What a target does not take is tried again, the delay twice the one before, until the
 message is given up: counted, shown by `GET /api/v1/notifications`, and logged.
 """
 
+import json
 import logging
 import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
-from notifications.failures import NotDelivered, TargetGone
+from core.approvals import Links, action_digest, shown_arguments
+from core.wire import ConversationId, Micros, micros, parse_json, utc_time
+from notifications.messages import QuietRules, Subject, body_of
 from notifications.sending import Sender
-from notifications.targets import Target
+from notifications.targets import NotDelivered, Target, TargetGone
 from store import Store
-from store.errors import UNAVAILABLE, SecretsRefused
-from store.link import traces
-from store.notifications.targets import Try
-from supervisor.outbox import OutboxMover
-from supervisor.renewal import renewed
+from store.conversations.cold import StillCold
+from store.errors import UNAVAILABLE, ConversationNotFound, EventsTooLong, SecretsRefused
+from store.notifications import Try
+from store.sandboxes.sandboxes import SandboxId
+from supervisor.presence import renewed
+from telemetry import traces
 
 log = logging.getLogger("supervisor")
+
+#: entries of one outbox that one round moves
+_BATCH = 50
+
+
+class OutboxMover:
+    """Moves entries from the outboxes to the queues. One thread per process uses it."""
+
+    def __init__(
+        self, store: Store, targets: Sequence[Target], rules: QuietRules, links: Links, *, public_url: str
+    ) -> None:
+        """links: makes the one-time links. public_url: by which people reach the server; empty: there are no links."""
+        self._store = store
+        self._targets = targets
+        self._rules = rules
+        self._links = links
+        self._public_url = public_url
+
+    def move(self) -> int:
+        """Move the oldest entries of each outbox. Returns their number. Raises one of UNAVAILABLE."""
+        found = self._store.notifications.outboxes.read(_BATCH)
+        for name, entries in found.items():
+            self.queue(entries)
+            self._store.notifications.outboxes.remove(name, entries)
+        return sum(map(len, found.values()))
+
+    def queue(self, entries: Sequence[bytes]) -> None:
+        """Queue the messages of those entries that no quiet rule holds back."""
+        traced: dict[str, str] = {}
+        messages = [message for raw in entries if (message := self._message(raw, traced))]
+        dropped = self._store.notifications.targets.add([target.id for target in self._targets], messages, traced)
+        for target in self._targets:
+            if number := dropped.get(target.id):
+                words = (target.name, number)
+                log.warning("notifications: the queue of %s is full: its %d oldest messages are dropped", *words)
+
+    def _message(self, raw: bytes, traced: dict[str, str]) -> tuple[str, list[str]] | None:
+        """The id of an entry's message, and its body for each target; None: it is not notified of.
+
+        traced: gets the W3C traceparent of a message whose subject has one, by its id.
+        """
+        try:
+            entry: dict[str, Any] = json.loads(raw)
+            entry["time"] = utc_time(micros(entry["time"]) if "time" in entry else Micros(int(entry["at"])))
+            if not self._rules.pass_entry(entry):
+                return None
+            if "conversation_id" not in entry:
+                return entry["id"], self._bodies(entry, self._sandbox(SandboxId(entry["sandbox_id"])))
+            identity = ConversationId(entry["conversation_id"])
+            [state] = self._store.conversations.get_many([identity])
+            if not self._rules.pass_tags((state or {}).get("tags") or {}):
+                return None
+            subject = self._conversation(identity, entry, state) if state else Subject()
+            if subject.trace:
+                traced[entry["id"]] = subject.trace
+            return entry["id"], self._bodies(entry, subject)
+        except UNAVAILABLE:
+            raise
+        except Exception:  # the entries after it must not wait for it
+            log.exception("notifications: no message can be made of an entry of an outbox, which is dropped")
+            return None
+
+    def _sandbox(self, sandbox_id: SandboxId) -> Subject:
+        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
+        # Its first line is the reason; below it are lines of a log.
+        return Subject(detail=(sandbox.detail or "").partition("\n")[0]) if sandbox else Subject()
+
+    def _conversation(self, identity: ConversationId, entry: dict[str, Any], state: dict[str, Any]) -> Subject:
+        subject = Subject(title=state.get("title") or "", secrets=self._store.conversations.secrets_of(identity))
+        if not (action_id := entry.get("action_id")):
+            return subject
+        try:
+            [raw] = self._store.events.get_many(identity, [action_id])
+        except (ConversationNotFound, EventsTooLong, StillCold):  # no entry waits for one object of cold storage
+            return subject
+        event = parse_json(raw) if raw else {}
+        arguments = shown_arguments(event.get("action"))
+        waiting = {one["id"]: one for one in self._store.approvals.index.read_approvals(identity).pending}
+        record = waiting.get(action_id, {})
+        expires = record.get("expires")
+        return subject._replace(
+            summary=str(event.get("summary") or ""),
+            arguments=arguments,
+            since=record.get("since") or "",
+            trace=record.get("trace") or "",
+            expires_at=utc_time(Micros(int(expires))) if expires else "",
+            digest=record.get("digest") or (action_digest(event.get("tool_name"), arguments) if event else ""),
+        )
+
+    def _bodies(self, entry: dict[str, Any], subject: Subject) -> list[str]:
+        return [
+            body_of(entry, subject, public_url=self._public_url, approval_link=self._link(entry, subject, target))
+            for target in self._targets
+        ]
+
+    def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
+        """A link of a target's own to decide by, for an action that waits."""
+        if entry["type"] != "action.pending" or not subject.since:
+            return None
+        identity, deadline = ConversationId(entry["conversation_id"]), subject.expires_at and micros(subject.expires_at)
+        words = (identity, entry["action_id"], subject.digest, target.name)
+        return self._links.make(*words, deadline=deadline or None)
+
 
 #: seconds of the lease of a target, which is renewed while a try goes on
 _LEASE = 6.0
@@ -87,10 +198,10 @@ class Notifier:
 
     def _announce(self, *, again: bool) -> None:
         """Say that there are targets, and which. again: those that wanted no more are tried again."""
-        self._store.outboxes.want()
+        self._store.notifications.outboxes.want()
         names = {target.id: target.name for target in self._targets}
-        for name, number in self._store.targets.open(names, again=again).items():
-            log.warning("notifications: %s is no target any more, and its %d messages are given up", name, number)
+        for name, number in self._store.notifications.targets.open(names, again=again).items():
+            log.warning("notifications: %s is not a target any more, and its %d messages are given up", name, number)
 
     def _send_all(self, target: Target) -> None:
         """Empty the queue of a target whenever it has something, until the end."""
@@ -107,17 +218,17 @@ class Notifier:
 
     def send_next(self, target: Target) -> bool:
         """Try the oldest message of a target, if it is due; True if the next one may follow at once."""
-        one = self._store.targets.claim(target.id, uuid4().hex, _LEASE)
+        one = self._store.notifications.targets.claim(target.id, uuid4().hex, _LEASE)
         if one is None:
             return False
         with (
             traces.continued(one.trace, "notification", {"agent_server.notification.target": target.name}),
-            renewed(lambda: self._store.targets.renew(one, _LEASE), _LEASE),
+            renewed(lambda: self._store.notifications.targets.renew(one, _LEASE), _LEASE),
         ):
             outcome, reason = self._try(target, one)
             if outcome != "sent":
                 traces.fail(outcome)
-        came = self._store.targets.close(one, outcome, reason, again_in=retry_delay(one.failed))
+        came = self._store.notifications.targets.close(one, outcome, reason, again_in=retry_delay(one.failed))
         if came == "given up":
             log.error("notifications: %s never got the message %s, which is given up: %s", target.name, one.id, reason)
         elif came == "gone":
@@ -127,9 +238,9 @@ class Notifier:
         return came in ("sent", "given up")
 
     def _try(self, target: Target, one: Try) -> tuple[str, str]:
-        """What came of a try, as `Targets.close` takes it, and why."""
+        """The outcome of a try, as `Targets.close` takes it, and why."""
         try:
-            self._sender.send(target, one.id, self._store.targets.body_of(one), one.at)
+            self._sender.send(target, one.id, self._store.notifications.targets.body_of(one), one.at)
         except SecretsRefused:
             return "lost", "it is sealed with a SECRET_KEY that is not set"
         except TargetGone as error:

@@ -1,30 +1,34 @@
 """Delivers the messages that wait for a conversation: in order, once each, when the conversation can receive them.
 
 A driver notes that an agent may have a message before it sends it. So the driver after one that was killed looks for
-the message in the agent's own log, and sends it only where the log lacks it. A message that its agent refuses, or that
-cannot be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn.
+the message in the agent's own log, and sends it only where the log lacks it. A driver that was stopped meanwhile finds
+its lease with another one directly before it sends, and sends nothing. A message that its agent refuses, or that cannot
+be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn.
+
+Limitation: a driver that is stopped for longer than its lease between that check and its request, or whose request the
+agent server reads only after the next driver has asked for the log, sends the message a second time.
 """
 
 import logging
 import threading
 
-import wire
-from agents.commands import Commands
-from agents.courier import RETRY_SECONDS
-from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from agents.reach import WAKING, NotReachable, ask_to_wake
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from agents.commands import RETRY_SECONDS, Commands
+from agents.waking import WAKING, NotReachable, ask_to_wake
+from core import wire
+from core.wire import own_event
 from store import Store
 from store.approvals.audit import Actor
-from store.approvals.claims import message_claim
+from store.approvals.effects import message_claim
 from store.conversations.queued_messages import LEASE, QueuedMessage
 from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, NotItsSandbox, TooManySandboxes
-from store.sandboxes.sandbox_record import SandboxId
-from supervisor.renewal import renewed
-from wire import own_event
+from store.sandboxes.sandboxes import SandboxId
+from supervisor.presence import renewed
 
 log = logging.getLogger("supervisor")
 
-#: seconds after which a message is given up, except while its sandbox wakes or an action waits for a decision
+#: seconds of tries after which a message is given up; time in which its sandbox wakes, its host is lost, an action
+#: waits for a decision, or nobody tries does not count
 GIVEN_UP = 600.0
 
 #: seconds after which a message to a sandbox that wakes is tried again
@@ -50,12 +54,18 @@ class MessageDriver:
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
         self._commands = commands
-        self._driven: set[str] = set()  #: leases that a thread has
+        self._driven: set[str] = set()  #: conversations whose queue a thread has
 
     def drive_due(self) -> None:
-        """Give each queue that is due to a thread, at most MOST_QUEUES at once."""
-        while len(self._driven) < MOST_QUEUES and (queued := self._store.queued_messages.claim()):
-            self._driven.add(queued.lease)
+        """Give each queue that is due to a thread, at most MOST_QUEUES at once.
+
+        A queue whose lease has ended while its thread is at work is left until the new lease ends: that thread may be
+        sending.
+        """
+        while len(self._driven) < MOST_QUEUES and (queued := self._store.conversations.queued_messages.claim()):
+            if queued.conversation_id in self._driven:
+                continue
+            self._driven.add(queued.conversation_id)
             threading.Thread(target=self._drive, args=(queued,), name="queue", daemon=True).start()
 
     def _drive(self, queued: QueuedMessage) -> None:
@@ -64,27 +74,27 @@ class MessageDriver:
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
         finally:
-            self._driven.discard(queued.lease)
+            self._driven.discard(queued.conversation_id)
 
 
 def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     """Try to deliver the first message of a queue. After a failure it is due again, or given up."""
     again_in, hopeless, waits = RETRY_SECONDS, False, False
     try:
-        with renewed(lambda: store.queued_messages.renew(queued), LEASE):
+        with renewed(lambda: store.conversations.queued_messages.renew(queued), LEASE):
             _send(store, commands, queued)
-        store.queued_messages.settle(queued)
+        store.conversations.queued_messages.settle(queued)
         return
     except LeaseLost:
         return
     except ConversationNotFound:
-        store.queued_messages.drop(queued.conversation_id)
+        store.conversations.queued_messages.drop(queued.conversation_id)
         return
     except NeedsApproval as error:  # the actions wait for one who may decide, and so does the message
         waits, reason = True, str(error)
     except NotReachable as error:
-        hopeless, waits, reason = error.is_gone, error.status in WAKING, str(error)
-        if waits:
+        hopeless, waits, reason = error.is_gone, error.is_awaited, str(error)
+        if error.status in WAKING:
             again_in = _WAKING_SECONDS
             _wake(store, queued)
     except AgentRefused as error:
@@ -93,13 +103,13 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         reason = str(error)
     except UNAVAILABLE:
         raise
-    except Exception as error:  # a fault of ours must not be retried without end
+    except Exception as error:  # a fault of ours must not be retried forever
         log.exception("a message to conversation %s failed", queued.conversation_id)
         reason = f"unforeseen {type(error).__name__}"
-    if hopeless or (not waits and queued.age > GIVEN_UP):
+    if hopeless or (not waits and queued.tried_for > GIVEN_UP):
         _give_up(store, queued, reason)
     else:
-        store.queued_messages.postpone(queued, again_in)
+        store.conversations.queued_messages.postpone(queued, again_in, waits=waits)
 
 
 def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
@@ -110,10 +120,16 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     agent = commands.agent_in(SandboxId(sandbox_id))
     if queued.was_sent and _has_received(agent, queued):
         return
-    if not store.queued_messages.note_sent(queued, _last_event(agent, queued.conversation_id)):
+    if not store.conversations.queued_messages.note_sent(queued, _last_event(agent, queued.conversation_id)):
         raise LeaseLost
+
+    def check() -> None:
+        """Another driver may have sent it while this process was suspended."""
+        if not store.conversations.queued_messages.renew(queued):
+            raise LeaseLost
+
     sender = commands.of(Actor("message", queued.sender, may_decide=queued.may_decide))
-    sender.send_to_agent(queued.conversation_id, content=queued.content, run=True)
+    sender.send_to_agent(queued.conversation_id, content=queued.content, run=True, check=check)
 
 
 def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str:
@@ -173,4 +189,4 @@ def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
         store.events.append(queued.conversation_id, [event], sandbox_id=sandbox_id, made_here=True)
     except (ConversationNotFound, NotItsSandbox):
         pass
-    store.queued_messages.settle(queued)
+    store.conversations.queued_messages.settle(queued)

@@ -15,27 +15,31 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from agents.link import AgentRefused, AgentServer, AgentUnreachable
-from agents.room import IDLE_PAUSE
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from agents.waking import IDLE_PAUSE
+from core.wire import Micros, one_line
 from runtimes import Handle, Runtime, RuntimeFailure, State
-from specs import Spec, Specs, unsupported
+from settings.specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
-from store.sandboxes.sandbox_record import Sandbox, SandboxId
+from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.archives import Archives
-from supervisor.endings import KEPT, RESUMABLE, Endings, Host, told_start
+from supervisor.endings import KEPT, RESUMABLE, Endings, Host, ended_start_fields
 from supervisor.launches import files_of, launch
-from supervisor.recovery import Recovery
-from supervisor.usage import UsageMeter
-from wire import one_line
+from supervisor.presence import Gaps, Silences
+from supervisor.settlement import Recovery
+from supervisor.usage import MEASURE_DISK, DiskMeter, UsageMeter
 
 log = logging.getLogger("supervisor")
 
 #: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
 _SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 
-#: seconds between two measurements of a sandbox's files
-_MEASURE = 60.0
+#: seconds between two polls of a sandbox that starts, for which its agent server is taken to have been silent
+_MOST_APART = 5.0
+
+#: detail of a sandbox whose host is back, and whose processes live
+_UNANSWERED = "Its host is back, and its agent server does not answer yet. A resume gives it the time of a start"
 
 
 class _Retry(NamedTuple):
@@ -72,10 +76,15 @@ class Reconciler:
         self._recovery = recovery
         self._endings = endings
         self._archives = archives
-        self._measured: dict[SandboxId, float] = {}  #: when its files are measured next, by the clock
+        self._disk = DiskMeter(clock)
         self._usage = UsageMeter(clock)
         self._clock = clock
+        self._silences, self._gaps = Silences(_MOST_APART), Gaps(_MOST_APART)  #: of agent servers that start; of looks
         self._retries: dict[SandboxId, _Retry] = {}
+
+    def look(self, at: Micros) -> None:
+        """Note that this supervisor is there, also while it has nothing to reconcile. at: by Redis' clock."""
+        self._gaps.look(at)
 
     def reconcile(self, sandbox: Sandbox) -> None:
         """Take the step that brings a sandbox to its desired state, and report the observed state.
@@ -83,6 +92,7 @@ class Reconciler:
         After a failure the call does nothing until the retry is due or a client asks for another state.
         Raises only UNAVAILABLE.
         """
+        self.look(sandbox.seen_at)
         retry = self._retries.get(sandbox.id)
         if retry and retry.wanted == sandbox.wanted and self._clock() < retry.at:
             return
@@ -113,9 +123,14 @@ class Reconciler:
         if sandbox.wanted == "deleted":
             self._report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
         elif sandbox.status == "STARTING" and sandbox.handle is None and not self._endings.discarded(sandbox, reason):
-            self._report(sandbox, "ERROR", detail=f"{reason}. A resume tries again", **told_start(sandbox, "ERROR"))
+            self._report(
+                sandbox, "ERROR", detail=f"{reason}. A resume tries again", **ended_start_fields(sandbox, "ERROR")
+            )
 
     def _reconcile(self, sandbox: Sandbox) -> None:
+        if self._host.lacks(sandbox):
+            self._leave(sandbox)
+            return
         if sandbox.wanted == "deleted":
             if self._archives.stopped(sandbox.id):
                 self._endings.remove(sandbox)
@@ -129,7 +144,7 @@ class Reconciler:
             if sandbox.status == "MISSING":
                 self._report(sandbox, "PAUSED", detail=f"Its host is back: {KEPT}")
             return
-        if sandbox.handle is None and sandbox.seen_at < sandbox.start_after:
+        if sandbox.handle is None and sandbox.is_delayed:
             return
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
@@ -149,8 +164,6 @@ class Reconciler:
             self._endings.fail(sandbox, f"The sandbox cannot be used: {seen.detail}")
         elif seen.state is State.GONE:
             self._endings.settle(sandbox, spec, seen)
-        elif not sandbox.hook_hash:
-            self._endings.renew(sandbox)
         elif unreadable := _unreadable(sandbox):
             self._endings.fail(sandbox, f"{unreadable}. {RESUMABLE}")
         elif sandbox.wanted == "paused" and not runtime.freezes:
@@ -160,52 +173,68 @@ class Reconciler:
                 runtime.pause(handle)
             if sandbox.status != "PAUSED":
                 self._report(sandbox, "PAUSED")
-            elif _is_over(sandbox, sandbox.changed_at, spec.idle_stop_seconds):
+            elif self._is_over(sandbox, sandbox.changed_at, spec.idle_stop_seconds):
                 self._endings.stop(sandbox, f"It was paused for {spec.idle_stop_seconds:g} s: {KEPT}")
         else:
             if seen.state is State.PAUSED:
                 runtime.resume(handle)
             self._care_for(sandbox, spec, runtime, seen.detail)
 
+    def _leave(self, sandbox: Sandbox) -> None:
+        """Show a sandbox as MISSING that another folder has: its processes may live, and its files are not here."""
+        detail = f"Another folder has its files than that of the supervisor which has the name {self._host.id} now. "
+        detail += "It comes back with the supervisor of its folder. HOST_ID gives each folder a name of its own"
+        if sandbox.status != "ERROR" and (sandbox.status, sandbox.detail) != ("MISSING", detail):
+            self._report(sandbox, "MISSING", detail=detail)
+
     def _care_for(self, sandbox: Sandbox, spec: Spec, runtime: Runtime, waits_for: str) -> None:
         """Check a sandbox that should run: whether its agent server responds, and whether it keeps its limits."""
         if sandbox.status in ("STARTING", "MISSING"):
-            agent = self._agent(sandbox)
+            agent, start = self._agent(sandbox), (sandbox.id, sandbox.starting_at)
             if agent.is_alive():
+                self._silences.ended(start)
                 if sandbox.start > 1:  # before clients use it again
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
                 self._recovery.tell_labels(sandbox, agent)
-                self._report(sandbox, "RUNNING", detail="", **told_start(sandbox))
-            elif _is_over(sandbox, sandbox.starting_at, self._host.start_seconds):
+                self._report(sandbox, "RUNNING", detail="", **ended_start_fields(sandbox))
+            elif sandbox.status == "MISSING":  # its processes live, and may answer yet
+                if not sandbox.detail.startswith(_UNANSWERED):
+                    self._report(sandbox, "", detail=_UNANSWERED)
+                self._limit(sandbox, spec, runtime)
+            elif self._silences.found(start, sandbox.seen_at) > self._host.start_seconds:
+                self._silences.ended(start)
                 reason = f"Its agent server did not answer within {self._host.start_seconds:g} s"
                 self._endings.fail(
                     sandbox, f"{reason}: {waits_for}. {RESUMABLE}" if waits_for else f"{reason}. {RESUMABLE}"
                 )
-        elif not sandbox.warm and _is_over(sandbox, sandbox.starting_at, spec.max_seconds):
-            self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
         else:
-            idle_pause = 0.0 if sandbox.warm else _idle_pause(sandbox, spec)
-            if changed := self._usage.measure(sandbox, runtime, idle_pause):
-                self._report(sandbox, "", **changed)
-            if sandbox.warm or not self._is_within_quota(sandbox, spec, runtime) or "active_at" in changed:
-                return
-            if _is_over(sandbox, sandbox.active_at, idle_pause) and self._usage.is_known(sandbox):
-                self._pause_if_idle(sandbox, idle_pause)
+            self._limit(sandbox, spec, runtime)
+
+    def _limit(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> None:
+        """Have a sandbox whose processes run keep its limits: of time, of its files, and of time without use."""
+        if not sandbox.warm and self._is_over(sandbox, sandbox.starting_at, spec.max_seconds):
+            self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
+            return
+        idle_pause = 0.0 if sandbox.warm else _idle_pause(sandbox, spec)
+        if changed := self._usage.measure(sandbox, runtime, idle_pause):
+            self._report(sandbox, "", **changed)
+        if sandbox.warm or not self._is_within_quota(sandbox, spec, runtime) or "active_at" in changed:
+            return
+        if self._is_over(sandbox, sandbox.active_at, idle_pause) and self._usage.is_known(sandbox):
+            self._pause_if_idle(sandbox, idle_pause)
 
     def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
-        """Measure the sandbox's files once a minute; one that has too many is paused."""
-        now = self._clock()
-        if now < self._measured.get(sandbox.id, 0.0):
+        """Measure the sandbox's files; one that has too many is paused."""
+        if not self._disk.is_due(sandbox, runtime, spec.disk_bytes):
             return True
-        self._measured = {one: at for one, at in self._measured.items() if at > now} | {sandbox.id: now + _MEASURE}
-        used = runtime.disk_bytes(sandbox.id)
+        used = self._disk.measure(sandbox, runtime)
         self._report(sandbox, "", disk_bytes=used)
         if used is None or not spec.disk_bytes or used <= spec.disk_bytes:
             return True
         detail = f"Its files take {used} bytes and may take {spec.disk_bytes} (disk_mb): it is paused. "
-        detail += f"After a resume it has {_MEASURE:g} s to remove some"
+        detail += f"After a resume it has {MEASURE_DISK:g} s to remove some"
         self._report(sandbox, "", detail=detail)
-        self._store.sandboxes.ask(sandbox.id, "pause")
+        self._store.sandboxes.ask(sandbox.id, "rest")
         return False
 
     def _pause_if_idle(self, sandbox: Sandbox, seconds: float) -> None:
@@ -214,10 +243,14 @@ class Reconciler:
             idle = self._agent(sandbox).idle_seconds()
         except (AgentUnreachable, AgentRefused):
             idle = None
-        if self._store.app_conversations.runs_in(sandbox.id) or (idle is not None and idle < seconds):
+        if self._store.conversations.in_sandboxes.runs_in(sandbox.id) or (idle is not None and idle < seconds):
             self._report(sandbox, "", active_at=str(sandbox.seen_at - round((idle or 0) * 1e6)))
         else:
-            self._store.sandboxes.ask(sandbox.id, "pause")
+            self._store.sandboxes.ask(sandbox.id, "rest")
+
+    def _is_over(self, sandbox: Sandbox, since: int, seconds: float) -> bool:
+        """Whether a span has passed since a time, in which this supervisor was there; 0 seconds never pass."""
+        return 0 < seconds < self._gaps.seconds(since, sandbox.seen_at)
 
     def _agent(self, sandbox: Sandbox) -> AgentServer:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
@@ -225,12 +258,15 @@ class Reconciler:
     def _is_filled(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
         """Whether the files of a new sandbox have come from its source, whole. Raises RuntimeFailure if they cannot."""
         if not sandbox.runtime:
-            self._report(sandbox, "", runtime=spec.runtime)  # so that a deletion removes what was filled
+            # So that a deletion removes what was filled, and no supervisor of another folder looks for it
+            self._report(sandbox, "", runtime=spec.runtime, folder=self._folder(runtime))
         return self._archives.fill(sandbox, files_of(sandbox, spec), runtime)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
-        hook_key = self._store.sandboxes.begin(sandbox.id, self._host.id, self._host.supervisor, spec.runtime)
+        hook_key = self._store.sandboxes.begin(
+            sandbox.id, self._host.id, self._host.supervisor, spec.runtime, self._folder(runtime)
+        )
         if hook_key is None:
             raise RuntimeFailure("It is not started: it is another supervisor's by now, or is not to run")
         sandbox = self._store.sandboxes.get(sandbox.id)
@@ -245,6 +281,9 @@ class Reconciler:
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
+    def _folder(self, runtime: Runtime) -> str:
+        return self._host.folder if runtime.in_folder else ""
+
     def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
         return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
 
@@ -255,11 +294,6 @@ class Reconciler:
             return
         text = self._runtimes[sandbox.handle["runtime"]].logs(_handle(sandbox), tail) if sandbox.handle else ""
         self._store.sandboxes.send_log(reply, text)
-
-
-def _is_over(sandbox: Sandbox, since: int, seconds: float) -> bool:
-    """Whether a span has passed since a time; 0 seconds never pass."""
-    return seconds > 0 and sandbox.seen_at - since > seconds * 1e6
 
 
 def _idle_pause(sandbox: Sandbox, spec: Spec) -> float:

@@ -1,24 +1,30 @@
-"""Settles one conversation with the agent server that was started again in its sandbox.
+"""What becomes of the conversations in a sandbox when its agent server ends, and when the next one answers.
 
-The agent server's own log is compared with ours, and its status becomes ours. An action that was in flight is closed as
-unknown, here and at the agent: no agent repeats an action without being told. A conversation that its agent server has
-forgotten says so.
+An end pauses what ran. After a restart each conversation is settled: the agent server's own log is compared with ours,
+and its status becomes ours. An action that was in flight is closed as unknown, here and at the agent: no agent repeats
+an action without being told. A conversation that its agent server has forgotten says so.
+
+Every step may be repeated: a supervisor may be killed at any moment. Source: docs/wire.md, 11.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
-import wire
-from agents.link import AgentRefused, AgentServer, AgentUnreachable
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from agents.commands import tell
+from core import wire
+from core.wire import EXECUTION_STATUSES, ConversationId, Event, own_event, read_event
 from store import Store
-from store.approvals.claims import reject_claim
-from store.approvals.effects import CLOSING_KINDS, closes, finish_message
-from store.errors import SecretsRefused
-from store.sandboxes.sandbox_record import Sandbox
+from store.approvals.effects import CLOSING_KINDS, closes, finish_message, reject_claim
+from store.conversations.cold import StillCold
+from store.errors import ConversationNotFound, NotItsSandbox, SecretsRefused
+from store.link.attempts import Stamp
+from store.sandboxes.sandboxes import Sandbox
 from store.sandboxes.start_tasks import FINISHED
 from supervisor.agent_log import Mark, catch_up, posted_of
-from wire import EXECUTION_STATUSES, ConversationId, Event, own_event, read_event
 
 log = logging.getLogger("supervisor")
 
@@ -113,7 +119,7 @@ class Settlement:
                 status = self._agent.state(self._id).get("execution_status")
         self._say_what_was_in_flight()
         if not waits:
-            self._store.confirmations.reopen(self._id, [])
+            self._store.approvals.confirmations.reopen(self._id, [])
         if status in EXECUTION_STATUSES:
             self._set_status(status)
         return mark
@@ -149,9 +155,9 @@ class Settlement:
         last = next((one for one in statuses if one in ("running", "waiting_for_confirmation")), None)
         if last == "running":
             return False
-        delivery = self._store.deliveries.get(self._id)
+        delivery = self._store.approvals.deliveries.get(self._id)
         decided = delivery.actions if delivery else []
-        self._store.confirmations.reopen(self._id, [action for action in actions if action.id not in decided])
+        self._store.approvals.confirmations.reopen(self._id, [action for action in actions if action.id not in decided])
         return True
 
     def _close_in_flight(self, mark: Mark) -> Mark:
@@ -160,16 +166,16 @@ class Settlement:
         An agent that found them unfinished would execute them in its next run. One that knows an action and keeps it
         open after this has not begun it: the action was approved, and the next run executes it.
         """
-        if delivery := self._store.deliveries.get(self._id):  # it was received
-            self._store.deliveries.settle(self._id, delivery)
-        self._store.echoes.expect(self._id, [reject_claim(action.id) for action in self._unfinished()])
+        if delivery := self._store.approvals.deliveries.get(self._id):  # it was received
+            self._store.approvals.deliveries.settle(self._id, delivery)
+        self._store.sandboxes.echoes.expect(self._id, [reject_claim(action.id) for action in self._unfinished()])
         try:
             self._agent.decide(self._id, accept=False, reason=IN_FLIGHT)
         except AgentRefused as refusal:
             log.warning("conversation %s: its agent does not close the actions in flight: %s", self._id, refusal)
         mark = self._catch_up(mark)
         self._close([one for one in self._unfinished() if not self._agent.has_event(self._id, one.id)], IN_FLIGHT)
-        self._store.confirmations.reopen(self._id, [])
+        self._store.approvals.confirmations.reopen(self._id, [])
         return mark
 
     def _say_what_was_in_flight(self) -> None:
@@ -198,9 +204,9 @@ class Settlement:
         if not (mark.forgotten and mark.posted == posted):
             self._append(self._error("ConversationForgotten", FORGOTTEN.replace("{id}", self._id)))
         self._close(self._unfinished(), IN_FLIGHT)
-        self._store.confirmations.reopen(self._id, [])
-        if delivery := self._store.deliveries.get(self._id):
-            self._store.deliveries.settle(self._id, delivery)
+        self._store.approvals.confirmations.reopen(self._id, [])
+        if delivery := self._store.approvals.deliveries.get(self._id):
+            self._store.approvals.deliveries.settle(self._id, delivery)
         self._set_status("paused")
         return Mark(posted=posted, forgotten=True)
 
@@ -216,7 +222,7 @@ class Settlement:
         group = newest[0].fields.get("llm_response_id") if newest else None
         found = {one.id: one for one in newest[:1]}
         found |= {one.id: one for one in newest if group and one.fields.get("llm_response_id") == group}
-        for event_id in self._store.confirmations.open_ids(self._id):
+        for event_id in self._store.approvals.confirmations.open_ids(self._id):
             if event_id not in found:
                 found[event_id] = read_event(self._store.events.get(self._id, event_id))
         return sorted(found.values(), key=lambda one: one.at)
@@ -265,3 +271,62 @@ class Settlement:
 
 def _tells_of_flight(end: Event | None) -> bool:
     return end is not None and IN_FLIGHT in (end.fields.get("rejection_reason"), end.fields.get("error"))
+
+
+class Recovery:
+    """The conversations of sandboxes whose processes end and start. Any number of threads may use it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def interrupted(self, sandbox: Sandbox, code: str, detail: str) -> None:
+        """Tell every conversation in a sandbox that its agent server ended without being asked, once per start.
+
+        A run is paused; a conversation that waits for a decision keeps waiting. Raises only UNAVAILABLE.
+        """
+        self._note_end(sandbox, "interrupted", {"code": code, "detail": detail})
+
+    def stopped(self, sandbox: Sandbox) -> None:
+        """Pause the runs in a sandbox whose processes were ended on purpose. Raises only UNAVAILABLE."""
+        self._note_end(sandbox, "stopped", {})
+
+    def _note_end(self, sandbox: Sandbox, how: str, error: dict[str, str]) -> None:
+        for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
+            prefix = str(uuid5(NAMESPACE_OID, f"{sandbox.id} {sandbox.start} {state['id']} {how}"))[:24]
+            with _one_of_several():
+                identity = ConversationId(state["id"])
+                self._store.conversations.interrupt(identity, sandbox.id, Stamp(wire.now(), prefix), error)
+
+    def settle(self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool) -> None:
+        """Settle every conversation in a sandbox with the agent server that has just been started there.
+
+        A start is settled once: a call about an agent server that has worked since, and was only paused, does nothing.
+        resume_runs: a run that was interrupted goes on. Raises AgentUnreachable, after which a repeat goes on where
+        this call has ended, and UNAVAILABLE.
+        """
+        if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
+            return
+        for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
+            with _one_of_several():
+                Settlement(self._store, sandbox, agent, ConversationId(state["id"])).settle(resume_runs=resume_runs)
+        self._store.sandboxes.note_settled(sandbox.id, sandbox.start)
+
+    def tell_labels(self, sandbox: Sandbox, agent: AgentServer) -> None:
+        """Tell the agent the titles and tags that clients have set while it did not run. Raises only UNAVAILABLE."""
+        with suppress(AgentUnreachable):
+            for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
+                tell(self._store, agent, state)
+
+
+@contextmanager
+def _one_of_several() -> Iterator[None]:
+    """One conversation that was deleted meanwhile, or whose log stays in cold storage, delays no other of its sandbox.
+
+    Nothing ran in a cold conversation, and nothing waits: there is nothing to pause, and its next use compares it.
+    """
+    try:
+        yield
+    except StillCold as error:
+        log.warning("%s (%s)", error, error.__cause__)
+    except (ConversationNotFound, NotItsSandbox):
+        pass

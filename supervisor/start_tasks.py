@@ -1,38 +1,163 @@
 """Drives start tasks of app conversations, each by one thread that holds its lease.
 
 Every step may be repeated: the next driver of a start task begins again, and finds the earlier driver's steps done.
+What a request gets that waited for a start which failed:
+
+| cause                                                    | status                        |
+|----------------------------------------------------------|-------------------------------|
+| the agent server refuses the body with 404, 422 or 429   | the same; its detail with 422 |
+| the cap of sandboxes, or of conversations in one         | 429                           |
+| the parent that the request names cannot be one          | 422, which names the member   |
+| a conversation of that id exists                         | 409; the request looks again  |
+| the sandbox did not run in time                          | 503                           |
+| anything else                                            | 502                           |
 """
 
+import json
 import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands
-from agents.link import AgentRefused, AgentUnreachable
-from agents.reach import NotReachable
-from agents.room import with_room
-from redaction import without_secrets_of
-from specs import Spec, SpecNotFound, Specs
+from agents.starts import asked_dir, conversation_request, own_request, working_folder
+from agents.waking import NotReachable, retry_after_making_room
+from core.redaction import without_inputs, without_secrets_of
+from core.wire import ConversationId
+from settings.specs import Spec, SpecNotFound, Specs
 from store import Store
 from store.errors import (
     UNAVAILABLE,
     ConversationNotFound,
+    NoSupervisor,
     SandboxNotFound,
     SandboxRefuses,
     SecretsRefused,
     StoreError,
+    TooManyConversations,
+    TooManySandboxes,
+    TooManyStopped,
 )
-from store.link import traces
-from store.sandboxes.sandbox_record import Sandbox, SandboxId, random_text
-from store.sandboxes.start_tasks import LEASE, MOST_ATTEMPTS, StartTask
-from supervisor.failures import CannotStart, ParentRefused, failure_of
-from supervisor.new_conversations import INHERITED, new_conversation
-from supervisor.renewal import renewed
-from supervisor.warm import pool_of
-from wire import ConversationId
+from store.sandboxes.sandboxes import Sandbox, SandboxId, random_text
+from store.sandboxes.start_tasks import LEASE, MOST_ATTEMPTS, Failure, StartTask
+from supervisor.endings import RESUMABLE
+from supervisor.presence import Silences, renewed
+from supervisor.upkeep import pool_of
+from telemetry import traces
+
+#: refusals of an agent server that are about the body
+_PASSED_ON = (404, 422, 429)
+
+#: most bytes of a detail that is passed on
+_MOST_BYTES = 64 * 1024
+
+
+class CannotStart(Exception):
+    """The start task fails; the message is for the client."""
+
+    def __init__(self, message: str, status: int = 502) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ParentRefused(CannotStart):
+    """The parent that a request names cannot be one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 422)
+
+
+def failure_of(error: Exception, reason: str, body: Any) -> Failure:
+    """body: the client's own, whose secrets no detail shows; None of an app conversation."""
+    match error:
+        case AgentRefused(status=status) if status in _PASSED_ON:
+            detail = _agents_detail(error.body) if status == 422 else reason
+            return Failure(status, without_secrets_of(body, detail or reason))
+        case TooManySandboxes() | TooManyStopped() | TooManyConversations():
+            return Failure(429, reason)
+        case ParentRefused():
+            return Failure(422, [{"type": "value_error", "loc": ["body", "parent_conversation_id"], "msg": reason}])
+        case CannotStart(status=status):
+            return Failure(status, reason)
+    return Failure(502, reason)
+
+
+def _agents_detail(raw: bytes) -> Any:
+    """The `detail` of an agent server's refusal; None if it has none, or a longer one than is passed on."""
+    try:
+        detail = json.loads(raw)["detail"] if len(raw) <= _MOST_BYTES else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return without_inputs(detail)
+
+
+#: members of the request that an app conversation has from its parent, and those that it keeps
+INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
+_APP_FIELDS = (*INHERITED, "trigger", "pr_number", "public", "parent_conversation_id")
+
+
+class NewConversation(NamedTuple):
+    """body and headers: for the agent server. kept: the arguments of `Conversations.create`."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+    kept: dict[str, Any]
+
+
+def new_conversation(
+    store: Store, start: StartTask, request: Mapping[str, Any], sandbox: Sandbox, spec: Spec
+) -> NewConversation:
+    """Of a client's own body where one came, else of an app conversation. Raises SecretsRefused."""
+    secrets, given = store.start_tasks.secrets_of(start), store.start_tasks.body_of(start)
+    if given is None:
+        new = _of_app(start, request, spec, secrets)
+    else:
+        new = _of_client(start, request, given, working_folder(sandbox, spec))
+        new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, given["body"])
+    common: dict[str, Any] = {"secrets": secrets, "sandbox_id": sandbox.id}
+    if new.kept.get("confirmation_seconds") is None:
+        common["confirmation_seconds"] = spec.confirmation_seconds
+    return new._replace(kept={**new.kept, **common})
+
+
+def _of_app(start: StartTask, request: Mapping[str, Any], spec: Spec, secrets: dict[str, Any]) -> NewConversation:
+    identity = start.conversation_id
+    body = conversation_request(identity, request, spec.conversation, spec.working_dir)
+    app = {name: request[name] for name in _APP_FIELDS if request.get(name) is not None}
+    kept = {
+        "title": request.get("title") or f"Conversation {identity[:5]}",
+        "tags": request.get("tags"),
+        "confirmation_policy": body.get("confirmation_policy"),
+        "confirmation_seconds": request.get("confirmation_seconds"),
+        "workspace": body["workspace"],
+        "app": {"llm_model": _model(body), "start_id": start.id} | app,
+        "initial_message": (body.get("initial_message") or {}).get("content"),
+    }
+    return NewConversation(body | ({"secrets": secrets} if secrets else {}), {}, kept)
+
+
+def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, Any], folder: str) -> NewConversation:
+    """folder: the sandbox's working folder. What is visible of the body is in the request, without its secrets."""
+    body = own_request(start.conversation_id, given["body"], folder)
+    kept, parent_id = dict(request["kept"]), request.get("parent_conversation_id")
+    if isinstance(body.get("workspace"), dict):
+        kept["workspace"] = {**(kept.get("workspace") or {}), "working_dir": body["workspace"]["working_dir"]}
+    kept["asked_dir"] = asked_dir(given["body"])
+    kept["app"] = {"llm_model": _model(body), "start_id": start.id}
+    kept["app"] |= {"parent_conversation_id": parent_id} if parent_id else {}
+    return NewConversation(body, given["headers"], kept)
+
+
+def _model(body: Mapping[str, Any]) -> str | None:
+    """The model of the agent that a body describes, if it does."""
+    agent = body.get("agent") or body.get("agent_settings")
+    llm = agent.get("llm") if isinstance(agent, dict) else None
+    model = llm.get("model") if isinstance(llm, dict) else None
+    return model if isinstance(model, str) else None
+
 
 log = logging.getLogger("supervisor")
 
@@ -47,6 +172,14 @@ MOST_SHARING = 20
 
 #: warm sandboxes that a start task tries whose agent servers do not answer, before it starts one of its own
 MOST_DEAD = 3
+
+
+#: seconds between two tries of a start task whose sandbox cannot be reached for now, and how many there are: an hour,
+#: which no clock measures
+WAIT, MOST_WAITS = 5.0, 720
+
+#: seconds between two polls of which the time between them counts
+_MOST_APART = 5.0
 
 
 class LeaseLost(Exception):
@@ -74,7 +207,7 @@ class StartDriver:
     def _attempt(self, start: StartTask, lease: str) -> None:
         try:
             # An agent that loads its tools takes longer than one lease.
-            with renewed(partial(self._store.start_tasks.renew, start.id, lease), LEASE):
+            with renewed(partial(self._store.start_tasks.renew, start.id, lease), LEASE) as presence:
                 self._drive(start, lease)
         except LeaseLost as error:
             traces.fail(type(error).__name__)
@@ -83,12 +216,23 @@ class StartDriver:
         except UNAVAILABLE:
             raise
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
-            self._fail(start, lease, error)
+            if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
+                self._put_off(start, lease, str(error))
+            else:
+                self._fail(start, lease, error)
         except Exception as error:
             traces.fail(type(error).__name__)
-            log.exception("start task %s: attempt %d of %d", start.id, start.attempts, MOST_ATTEMPTS)
-            backoff = LEASE * 2**start.attempts if start.attempts < MOST_ATTEMPTS else 0
-            self._store.start_tasks.postpone(start.id, lease, backoff)
+            attempt = start.attempts + 1
+            log.exception("start task %s: attempt %d of %d", start.id, attempt, MOST_ATTEMPTS)
+            backoff = LEASE * 2**attempt if attempt < MOST_ATTEMPTS else 0
+            self._store.start_tasks.postpone(start.id, lease, backoff, counter="attempts")
+
+    def _put_off(self, start: StartTask, lease: str, reason: str) -> None:
+        """Have a start task be driven again shortly, as what it needs may come back. After an hour it fails."""
+        if start.waits >= MOST_WAITS:
+            self._fail(start, lease, CannotStart(reason, 503))
+        elif self._store.start_tasks.advance(start.id, lease, detail=reason):
+            self._store.start_tasks.postpone(start.id, lease, WAIT, counter="waits")
 
     def clear_failed(self) -> None:
         """Remove the conversations and sandboxes that failed start tasks have left, one start task after the other."""
@@ -109,7 +253,7 @@ class StartDriver:
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
-        if not self._store.start_tasks.finish(start.id, lease, "READY"):
+        if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
             raise LeaseLost
 
     def _with_parent(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +261,7 @@ class StartDriver:
         if not parent_id:
             return request
         try:
-            parent = self._store.app_conversations.get(ConversationId(parent_id))
+            parent = self._store.conversations.in_sandboxes.get(ConversationId(parent_id))
         except ConversationNotFound:
             raise ParentRefused(f"There is no conversation {parent_id} that could be the parent") from None
         inherited = {"sandbox_id": parent["sandbox_id"]} | {name: parent["app"].get(name) for name in INHERITED}
@@ -138,13 +282,16 @@ class StartDriver:
         if start.own_sandbox and not warm:
             spec_id, gives_way = self._specs.get(request.get("sandbox_spec_id")).id, "kept" in request
             identity = SandboxId(start.sandbox_id)
-            with_room(self._store, lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way))
+            retry_after_making_room(
+                self._store,
+                lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way, owner=start.owner),
+            )
         return start
 
     def _warm_one(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
         """A warm sandbox whose agent server answers, bound to the start task; one that does not answer is deleted."""
         for _ in range(MOST_DEAD if spec.warm else 0):
-            identity = self._store.warm.claim(pool_of(spec), start.id, gives_way=gives_way)
+            identity = self._store.sandboxes.warm.claim(pool_of(spec), start.id, gives_way=gives_way, owner=start.owner)
             if identity is None:
                 return None
             with suppress(NotReachable, AgentUnreachable):
@@ -158,7 +305,7 @@ class StartDriver:
         """The running sandbox of a spec with the fewest conversations, if one has room."""
         running, _ = self._store.sandboxes.search(status="RUNNING", spec_id=spec_id, limit=100, start=None)
         numbers = [
-            (self._store.app_conversations.in_sandbox(one.id), one.id)
+            (self._store.conversations.in_sandboxes.in_sandbox(one.id), one.id)
             for one in running
             if one.wanted == "running" and not one.warm
         ]
@@ -166,10 +313,9 @@ class StartDriver:
         return identity if number < MOST_SHARING else None
 
     def _running(self, start: StartTask) -> Sandbox:
-        """Wait until the sandbox runs; resume a paused sandbox."""
-        identity = SandboxId(start.sandbox_id)
-        deadline = time.monotonic() + 2 * self._start_seconds
-        while time.monotonic() < deadline:
+        """Wait until the sandbox runs; resume a paused one. Time in which this supervisor was away does not count."""
+        identity, silences = SandboxId(start.sandbox_id), Silences(_MOST_APART)
+        while True:
             try:
                 sandbox = self._store.sandboxes.get(identity)
             except SandboxNotFound:
@@ -177,11 +323,17 @@ class StartDriver:
             if sandbox.status == "RUNNING" and sandbox.wanted == "running":
                 return sandbox
             if sandbox.status == "PAUSED":
-                with_room(self._store, lambda: self._store.sandboxes.ask(identity, "resume"))
-            if sandbox.status in ("ERROR", "MISSING") or sandbox.wanted == "deleted":
-                raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {sandbox.detail or 'no reason known'}")
+                retry_after_making_room(self._store, lambda: self._store.sandboxes.ask(identity, "resume"))
+            if sandbox.status == "ERROR" or sandbox.wanted == "deleted":
+                detail = sandbox.detail or "no reason known"
+                if start.own_sandbox:  # it is deleted with the start
+                    detail = detail.replace(f" {RESUMABLE}", "")
+                raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {detail}")
+            if sandbox.status == "MISSING":  # its host may come back
+                raise NotReachable.of(identity, sandbox)
+            if silences.found(identity, sandbox.seen_at) > 2 * self._start_seconds:
+                raise CannotStart(f"The sandbox {identity} did not run in time", 503)
             time.sleep(_POLL)
-        raise CannotStart(f"The sandbox {identity} did not run in time", 503)
 
     def _is_taken(self, start: StartTask) -> bool:
         """Whether the id of the conversation is that of another one."""
@@ -218,10 +370,25 @@ class StartDriver:
         with suppress(ConversationNotFound):
             if self._is_its(failed):
                 self._store.conversations.delete(failed.conversation_id)
-        claimed = None if failed.sandbox_id else self._store.warm.claimed_by(failed.id)
+        claimed = None if failed.sandbox_id else self._store.sandboxes.warm.claimed_by(failed.id)
         sandbox_id = SandboxId(failed.sandbox_id or claimed or failed.request.get("sandbox_id") or "")
-        self._store.places.leave(sandbox_id, failed.conversation_id)
-        if (failed.own_sandbox or claimed) and not self._store.app_conversations.in_sandbox(sandbox_id):
+        self._store.sandboxes.places.leave(sandbox_id, failed.conversation_id)
+        if (failed.own_sandbox or claimed) and not self._store.conversations.in_sandboxes.in_sandbox(sandbox_id):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(sandbox_id, "delete")
         self._store.start_tasks.cleared(failed.id)
+
+
+def _not_done(request: Mapping[str, Any]) -> str:
+    """What of a request a start has left undone, in a sentence; empty: nothing."""
+    repository = request.get("selected_repository")
+    if not repository:
+        return ""
+    return f"{repository} was not cloned: this server clones no repository. The agent can, if it is asked to"
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether what keeps a start task from going on may pass by itself."""
+    if isinstance(error, NotReachable):
+        return error.is_awaited
+    return isinstance(error, NoSupervisor)

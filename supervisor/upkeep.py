@@ -1,14 +1,22 @@
-"""What a supervisor does for all sandboxes of its host: it removes what is left over, and resumes after a restart."""
+"""What a supervisor does for all sandboxes of its host: removes what is left over, resumes, and keeps the pools full.
+
+Every supervisor fills the pools of warm sandboxes, beside what clients ask for, and one script decides: so however many
+hosts there are, no pool gets more than its number. The specs of the supervisor that has begun last hold: one with other
+specs fills nothing, and ends nothing.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from runtimes import Runtime, RuntimeFailure, State
+from runtimes import Handle, Runtime, RuntimeFailure, State
+from settings.specs import Spec, Specs
 from store import Store
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandboxes.sandbox_record import SandboxId
+from store.sandboxes.sandboxes import SandboxId
+from store.sandboxes.warm import Pool
 
 log = logging.getLogger("supervisor")
 
@@ -32,13 +40,11 @@ class Upkeep:
             if _attempt(self._runtimes[name].remove, identity, identity):
                 self._store.sandboxes.removed(self._host, name, identity)
         for runtime in self._runtimes.values():
-            handles = runtime.known()
+            handles = _known(runtime)
             ids = [SandboxId(handle["sandbox_id"]) for handle in handles]
             for handle, identity, sandbox in zip(handles, ids, self._store.sandboxes.get_many(ids), strict=True):
-                is_ours = sandbox is not None and sandbox.host == self._host
-                if not is_ours and runtime.observe(handle).state in (State.RUNNING, State.PAUSED):
-                    log.warning("sandbox %s is unknown to the store: its processes are ended, its files stay", identity)
-                    _attempt(runtime.stop, handle, identity)
+                if sandbox is None or sandbox.host != self._host:
+                    _attempt(partial(_end_unknown, runtime), handle, identity)
 
     def resume_all(self) -> None:
         """Ask for the resume of every sandbox that ran when its server ended."""
@@ -46,6 +52,22 @@ class Upkeep:
             if sandbox.resumes and sandbox.status == "PAUSED":
                 with suppress(SandboxNotFound, SandboxRefuses, TooManySandboxes):
                     self._store.sandboxes.ask(sandbox.id, "resume")
+
+
+def _known(runtime: Runtime) -> list[Handle]:
+    """The handles of a runtime; none, and a line of the log, where it cannot be asked: the others can."""
+    try:
+        return runtime.known()
+    except Exception:
+        log.exception("what a runtime has is not known")
+        return []
+
+
+def _end_unknown(runtime: Runtime, handle: Handle) -> None:
+    """End the processes of a sandbox that the store does not know, if any live. Raises RuntimeFailure."""
+    if runtime.observe(handle).state in (State.RUNNING, State.PAUSED):
+        log.warning("sandbox %s is unknown to the store: its processes are ended, its files stay", handle["sandbox_id"])
+        runtime.stop(handle)
 
 
 def _attempt(act: Callable[[Any], None], subject: Any, sandbox_id: str) -> bool:
@@ -57,3 +79,35 @@ def _attempt(act: Callable[[Any], None], subject: Any, sandbox_id: str) -> bool:
         log.warning("sandbox %s: %s", sandbox_id, error, exc_info=error if trace else None)
         return False
     return True
+
+
+def pool_of(spec: Spec) -> Pool:
+    """What a spec keeps warm."""
+    return Pool(spec.id, spec.version, spec.warm)
+
+
+class WarmPools:
+    """The pools of one supervisor's specs."""
+
+    def __init__(self, store: Store, specs: Specs) -> None:
+        self._store = store
+        self._pools = [pool_of(spec) for spec in specs.all if spec.warm]
+        self._is_declared = False
+        self._told: set[str] = set()  #: specs of which the log says that another supervisor's hold
+
+    def fill(self) -> None:
+        """Start what is missing; the first call also ends what the specs no longer keep."""
+        if not self._is_declared:
+            self._store.sandboxes.warm.declare(self._pools)
+            self._is_declared = True
+        for pool in self._pools:
+            outcome = self._store.sandboxes.warm.fill(pool)
+            if outcome == "undeclared":  # the store has lost its data
+                self._is_declared = False
+            elif outcome == "other" and pool.spec_id not in self._told:
+                self._told.add(pool.spec_id)
+                log.warning(
+                    "The warm sandboxes of spec %s are kept by a supervisor that began later, on which the spec or a "
+                    "variable that it names with {env:…} has another value: this one fills none of them",
+                    pool.spec_id,
+                )

@@ -2,10 +2,9 @@
 
 from uuid import uuid4
 
-from approvals.digests import canonical, digest
-from store.approval_keys import ApprovalKeys, audit_key, audit_member
-from store.keys import ConversationKeys
-from wire import Micros, utc_time
+from core.approvals import canonical, digest
+from core.wire import Micros, utc_time
+from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member
 
 KEY = {"kind": "key", "name": "ada", "address": "127.0.0.1"}
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
-from store import Bounds, Limits, Store, open_store
+from core.bounds import Bounds, Limits
+from settings.config import Config
+from store import Store, open_store
 from store.conversations.cold import ObjectMissing, ObjectsAway
 from tests.conftest import SECRET_KEY
 
@@ -46,7 +47,7 @@ class Objects:
         yield from list(self.kept)
 
 
-def archiving(url: str, objects, **bounds: int) -> Store:
+def cold_store(url: str, objects, **bounds: int) -> Store:
     """A store whose conversations may become cold."""
     store = open_store(
         url,
@@ -64,10 +65,10 @@ def archiving(url: str, objects, **bounds: int) -> Store:
     return store
 
 
-def archiving_client(url: str, objects) -> FlaskClient:
+def cold_client(url: str, objects) -> FlaskClient:
     """A client of an app whose conversations may become cold."""
     app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY))
-    app.extensions["store"].cold.objects = objects  # the app reads a place from its settings
+    app.extensions["store"].conversations.cold.objects = objects  # the app reads a place from its settings
     return app.test_client()
 
 

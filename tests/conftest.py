@@ -1,20 +1,26 @@
-"""Every test that touches Redis runs on fakeredis, a real server and a real cluster; tests/store also on Valkey.
+"""A store and an app that all tests of a process share; and events as agents write them.
 
-A test that a backend cannot pass names the reason: fakeredis knows no slots and no durability.
-Each test gets a fresh conversation, so nothing is ever flushed.
+Each test gets a fresh conversation, and each file an empty store. tests/backends.py says which run on which store.
 """
 
+import contextlib
+import functools
 import json
+import weakref
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
+from redis import Redis
+from redis.connection import Connection, UnixDomainSocketConnection
 
 from app import create_app
-from config import Config
-from store import Bounds, Limits, Store, open_store
-from tests.backends import BACKENDS, MOST_BACKENDS
-from wire import Event, bare_kind, micros
+from core.bounds import Bounds, Limits
+from core.wire import Event, bare_kind, micros
+from settings.config import Config
+from store import Store, open_store
+from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
 
 SECRET_KEY = "a key for tests only"
 
@@ -24,8 +30,29 @@ BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 RECORDED = Path(__file__).parent / "recorded"
 
 
-#: what runs first: it waits for whole servers and containers, and at the end of a parallel run it would run alone
-LONGEST = ("v1/test_state_machine.py", "v1/test_kept_work.py", "image", "v1", "boot", "runtimes", "agents", "examples")
+pytest_plugins = ["tests.report"]
+
+# A deadline would be a timed assertion.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
+
+
+#: what runs first, the longest files before others: at the end of a parallel run each would run alone
+LONGEST = (
+    "test_contract.py",
+    "image",
+    "test_live.py",
+    "test_whole_wire.py",
+    "v1/test_state_machine.py",
+    "v1/test_kept_work.py",
+    "v1",
+    "boot",
+    "console",
+    "test_",
+    "runtimes",
+    "reference_agent",
+    "docs",
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -37,25 +64,78 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_generate_tests(metafunc):
-    if "redis_url" in metafunc.fixturenames:
-        names = BACKENDS if Path(__file__).parent / "store" in metafunc.definition.path.parents else MOST_BACKENDS
-        metafunc.parametrize("redis_url", names, indirect=True, scope="session")
+    if "redis_url" in metafunc.fixturenames and runs_on_all(metafunc.definition.path):
+        metafunc.parametrize("redis_url", EVERY_BACKEND, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def redis_url(request, tmp_path_factory):
-    """The URL of a Redis, one backend after the other."""
-    with BACKENDS[request.param](tmp_path_factory.mktemp(request.param)) as (url, _):
-        yield url
+def backend_urls() -> dict[str, str]:
+    """The URLs of the backends that this process of tests has started, by name."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def backend_url(tmp_path_factory, backend_urls):
+    """The URL of a backend by its name; each is started once in a process of tests."""
+    with contextlib.ExitStack() as running:
+
+        def start(name: str) -> str:
+            if name not in backend_urls:
+                backend_urls[name], _ = running.enter_context(BACKENDS[name](tmp_path_factory.mktemp(name)))
+            return backend_urls[name]
+
+        yield start
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_file_finds_an_empty_store(backend_urls):
+    """What a file leaves in the shared store meets no other file, in whatever order they run."""
+    yield
+    if DEFAULT in backend_urls:
+        with Redis.from_url(backend_urls[DEFAULT]) as redis:
+            redis.flushall()
+        app_of(backend_urls[DEFAULT]).extensions["store"].data_version.ensure()
+
+
+@pytest.fixture(scope="session")
+def redis_url(request, backend_url):
+    """The URL of the store of a test."""
+    return backend_url(getattr(request, "param", DEFAULT))
 
 
 #: of the app that the tests share: each test is a client of its own
-LIMITS = {"rate_limit_starts": "none", "max_conversations_per_sandbox": 100_000}
+LIMITS = {"rate_limit_starts": "none", "max_conversations_per_sandbox": 100_000, "max_sandboxes": 10_000}
+
+
+@functools.cache
+def app_of(url: str):
+    """The app that the tests of a process share on one store, whose data have the present version from the start."""
+    app = create_app(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
+    app.extensions["store"].data_version.ensure()
+    return app
 
 
 @pytest.fixture(scope="session")
 def app(redis_url):
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, **LIMITS))
+    return app_of(redis_url)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def connections_close_their_sockets():
+    """Of an app that a test drops, the collector of garbage may meet a socket before its connection, and warn."""
+
+    def closing(connect):
+        def connected(one):
+            opened = connect(one)
+            weakref.finalize(one, opened.close)
+            return opened
+
+        return connected
+
+    with pytest.MonkeyPatch.context() as patched:
+        for kind in (Connection, UnixDomainSocketConnection):
+            patched.setattr(kind, "_connect", closing(kind._connect))
+        yield
 
 
 @pytest.fixture

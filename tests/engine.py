@@ -10,13 +10,17 @@ run on that machine, as do the layers of the builds.
 import ast
 import contextlib
 import fcntl
+import gc
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import docker
@@ -31,8 +35,14 @@ from tests.servers import PROJECT, program, wait_until
 CACHE = Path("/var/cache/agent-server-ci")
 SOCKET = Path("/run/agent-server-ci.sock")
 
-#: the image that the private engine builds on instead of the Dockerfile's default
+#: the image that the private engine builds on instead of the Dockerfile's default; its tag is the hash of what it has
 BASE = "agent-server-ci/base"
+
+#: how pip reaches the index. Its other settings may name files of this machine, which the image has not
+_INDEX = ("index-url", "extra-index-url", "trusted-host", "cert", "proxy", "timeout", "default-timeout")
+
+#: the engine, where this process has started it: it outlives the process, and no warning of that is wanted
+_started: list[subprocess.Popen[bytes]] = []
 
 _PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
@@ -87,10 +97,8 @@ def engine() -> Iterator[Engine]:
         with _private_engine() as private:
             yield private
         return
-    try:
-        docker.from_env().ping()
-    except docker.errors.DockerException as error:
-        reason = f"no Docker engine answers, and only root in CI starts one: {error}"
+    if not _default_responds():
+        reason = "no Docker engine answers, and only root in CI starts one"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     yield Engine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
 
@@ -118,27 +126,47 @@ def _private_engine() -> Iterator[Engine]:
             fcntl.flock(users, fcntl.LOCK_SH)  # held by every process that uses the engine
             if not SOCKET.exists() or not _responds():
                 _start()
-            engine = Engine(f"unix://{SOCKET}", _build_args())
-            if not engine.client.images.list(name=BASE):
-                _make_base(engine)
+            engine = Engine(f"unix://{SOCKET}")
+            settings = _settings(engine)
+            base = f"{BASE}:{sha256(repr([_PACKAGES, settings]).encode()).hexdigest()[:16]}"
+            engine.build_args = _build_args(base)
+            if not engine.client.images.list(name=base):
+                _make_base(engine, base, settings)
         yield engine
         with alone("engine"), contextlib.suppress(BlockingIOError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while another process uses the engine
             _stop(engine)
 
 
+def _default_responds() -> bool:
+    """Whether the engine that the environment names answers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # the package leaves a socket open where nobody listens
+        try:
+            with contextlib.closing(docker.from_env()) as client:
+                return bool(client.ping())
+        except docker.errors.DockerException:
+            return False
+        finally:
+            gc.collect()
+
+
 def _responds() -> bool:
-    try:
-        return bool(docker.DockerClient(base_url=f"unix://{SOCKET}").ping())
-    except docker.errors.DockerException:
-        return False
+    """Whether the private engine serves: asked without its package, which leaves a socket open where nobody listens."""
+    with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
+        client.connect(str(SOCKET))
+        client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b" 200 " in client.recv(64)
+    return False
 
 
 def _start() -> None:
     command = [program("dockerd"), "--data-root", f"{CACHE}/engine", "--exec-root", SOCKET.with_suffix(".exec")]
     command += ["--pidfile", SOCKET.with_suffix(".pid"), "--host", f"unix://{SOCKET}"]
     with (CACHE / "engine.log").open("wb") as log:
-        subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        _started.append(
+            subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        )
     wait_until(_responds, f"the private Docker engine (see {CACHE}/engine.log)")
 
 
@@ -163,30 +191,33 @@ def _has_ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def _make_base(engine: Engine) -> None:
-    """An image of Debian with Python, and with this machine's certificates and package sources."""
+def _settings(engine: Engine) -> dict[str, str]:
+    """This machine's certificates and package sources, as files of an image."""
+    acquired = [line for line in engine.run("apt-config", "dump").splitlines() if line.startswith("Acquire::")]
+    return {
+        _CERTIFICATES: Path(_CERTIFICATES).read_text(),
+        "/etc/apt/apt.conf.d/99machine": "\n".join(acquired),
+        "/etc/pip.conf": _pip_settings(engine.run(sys.executable, "-m", "pip", "config", "list")),
+    }
+
+
+def _make_base(engine: Engine, tag: str, settings: dict[str, str]) -> None:
+    """An image of Debian with Python, and with these files."""
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         root = Path(folder, "root")
         include = f"--include={_PACKAGES}"
         engine.run(program("debootstrap"), "--variant=minbase", include, "trixie", str(root), _mirror())
-        settings = {
-            _CERTIFICATES: Path(_CERTIFICATES).read_text(),
-            "/etc/apt/apt.conf.d/99machine": "\n".join(
-                line for line in engine.run("apt-config", "dump").splitlines() if line.startswith("Acquire::")
-            ),
-            "/etc/pip.conf": _pip_settings(engine.run(sys.executable, "-m", "pip", "config", "list")),
-        }
         for path, text in settings.items():
             (root / path.lstrip("/")).write_text(text + "\n")
         archive = Path(folder, "root.tar")
         engine.run("tar", "--directory", str(root), "--create", "--file", str(archive), ".")
-        engine.run("docker", "import", str(archive), BASE)
+        engine.run("docker", "import", str(archive), tag)
 
 
 def _pip_settings(listing: str) -> str:
-    """A pip.conf with the settings of this machine's files and environment. listing: of `pip config list`."""
+    """A pip.conf by which an image reaches the index as this machine does. listing: of `pip config list`."""
     found = re.findall(r"^(?:global|:env:)\.([\w-]+)=(.*)$", listing, re.M)
-    settings = {name: " ".join(ast.literal_eval(value).split()) for name, value in reversed(found)}
+    settings = {name: " ".join(ast.literal_eval(value).split()) for name, value in reversed(found) if name in _INDEX}
     return "\n".join(["[global]", *(f"{name} = {value}" for name, value in settings.items())])
 
 
@@ -198,6 +229,6 @@ def _mirror() -> str:
     pytest.fail("neither debian.sources nor sources.list names a mirror of Debian")
 
 
-def _build_args() -> list[str]:
+def _build_args(base: str) -> list[str]:
     proxies = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "no_proxy")]
-    return [f"--build-arg={name}" for name in proxies] + [f"--build-arg=PYTHON_IMAGE={BASE}"]
+    return [f"--build-arg={name}" for name in proxies] + [f"--build-arg=PYTHON_IMAGE={base}"]

@@ -7,39 +7,65 @@ A request with the header `Kill-Before` kills its worker where it is about to de
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
+import pytest
 from flask import Flask, Response, has_request_context, request
 
 import app
+from settings.config import Config
+from tests.shared import client_of
 
 
-def create_app() -> Flask:
+class WorkerKilled(BaseException):
+    """Ends a request in the tests' own process where it would kill its worker: no `except Exception` catches it."""
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise() -> None:
+    raise WorkerKilled
+
+
+@contextmanager
+def killed_here(config: Config) -> Iterator[httpx.Client]:
+    """A client of such an app in this process, where a request that would kill its worker raises WorkerKilled."""
+    with pytest.MonkeyPatch.context() as patched, client_of(create_app(config)) as client:
+        patched.setitem(globals(), "_die", _raise)
+        yield client
+
+
+def create_app(config: Config | None = None) -> Flask:
     """The app as it is, with that end of a worker."""
-    killed = app.create_app()
-    confirmations = killed.extensions["store"].confirmations
+    killed = app.create_app(config)
+    confirmations = killed.extensions["store"].approvals.confirmations
     decide_each = confirmations.decide_each
 
     def decide_or_die(*given: Any) -> None:
         if "Kill-Before" in request.headers:
-            os.kill(os.getpid(), signal.SIGKILL)
+            _die()
         decide_each(*given)
 
     confirmations.decide_each = decide_or_die
     killed.after_request(_kill)  # what is registered last runs first
-    listing = killed.extensions["store"].conversations._listing
-    settle = listing.on_approvals
+    decisions = killed.extensions["store"].approvals.rule_decisions
+    settle = decisions.settle
 
     def settle_or_die(conversation_id: str) -> None:
         if has_request_context() and "Kill-Before-Index" in request.headers:
-            os.kill(os.getpid(), signal.SIGKILL)
+            _die()
         settle(conversation_id)
 
-    listing.on_approvals = settle_or_die
+    decisions.settle = settle_or_die
     return killed
 
 
 def _kill(response: Response) -> Response:
     if "Kill-After" in request.headers:
-        os.kill(os.getpid(), signal.SIGKILL)
+        _die()
     return response

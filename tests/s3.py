@@ -47,6 +47,10 @@ class S3Server:
         session = Session(aws_access_key_id="tests", aws_secret_access_key="a secret of tests")
         return session.client("s3", endpoint_url=self.url, region_name="us-east-1")
 
+    def answers(self) -> bool:
+        with urlopen(f"{self.url}/moto-api/", timeout=5) as response:
+            return response.status == 200
+
     def keys(self) -> list[str]:
         """The keys of all objects in the bucket, in order; at most 1,000."""
         return [one["Key"] for one in self.client.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
@@ -75,7 +79,7 @@ def s3_server(folder: Path, port: int = 0, contents: dict[str, bytes] | None = N
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with (folder / "s3.log").open("ab") as log, running(command, stdout=log, stderr=log) as process:
         server = S3Server(port, process)
-        wait_until(lambda: urlopen(f"{server.url}/moto-api/", timeout=5).status == 200, "the S3 server")
+        wait_until(server.answers, "the S3 server")
         server.client.create_bucket(Bucket=BUCKET)
         for key, content in (contents or {}).items():
             server.client.put_object(Bucket=BUCKET, Key=key, Body=content)

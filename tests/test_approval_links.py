@@ -5,8 +5,8 @@ from uuid import uuid4
 import pytest
 from itsdangerous import URLSafeSerializer
 
-from approvals.links import Link, LinkForged, Links
-from wire import now
+from core.approvals import Link, LinkForged, Links
+from core.wire import now
 
 OLD, NEW = "an old key of the server", "the new key of the server"
 DIGEST = "d" * 64

@@ -1,4 +1,4 @@
-"""A thousand races about one action each, on two servers: one outcome, one entry of the audit, one consumption.
+"""Hundreds of races about one action each, on two servers: one outcome, one entry of the audit, one consumption.
 
 Whoever can decide an action decides it at once: people who approve, reject or edit, a rule, the deadline, a run, a
 message. In every tenth race a worker or a supervisor is killed.
@@ -17,11 +17,14 @@ import httpx
 import psutil
 import pytest
 
-from audit import verify
+from admin.audit import verify
+from tests.chance import often
 from tests.conftest import action
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
 
-RACES, LANES = 1000, 8
+pytestmark = pytest.mark.faults("hundreds of races on two servers, with kills")
+
+RACES, LANES = often(250, 1000), 8
 CONTENDERS = ("approve", "reject", "edit", "accept all", "run", "message")
 WAITS = "waiting_for_confirmation"
 
@@ -30,7 +33,7 @@ WAITS = "waiting_for_confirmation"
 def servers(tmp_path_factory):
     """Two servers on one Redis, each with two workers and a supervisor: the addresses, and the master processes."""
     folder = tmp_path_factory.mktemp("races")
-    with redis_server(folder) as (url, _):
+    with store_server(folder) as (url, _):
         ours = [folder / "one", folder / "two"]
         for each in ours:
             each.mkdir()
@@ -174,7 +177,7 @@ class Race:
         return kind
 
 
-def test_a_thousand_races_have_one_outcome_one_entry_and_one_consumption_each(servers, capsys):
+def test_hundreds_of_races_have_one_outcome_one_entry_and_one_consumption_each(servers, capsys):
     addresses, masters = servers
     with httpx.Client(base_url=addresses[0], timeout=60) as one, httpx.Client(base_url=addresses[1], timeout=60) as two:
         one.post("/api/v1/approval-rules", json={"decision": "approve", "tool_name": "by rule"}).raise_for_status()

@@ -1,13 +1,131 @@
-"""The view that the server is measured against starts under the server's own gunicorn settings, and counts."""
+"""What the bench makes of its figures: a page with a table, and a file with every one of them."""
+
+import json
+import re
+import subprocess
+import sys
 
 import httpx
+import pytest
 
-from bench import servers
-from tests.servers import redis_server
+from bench import report, servers
+from bench.measure import Row
+from tests.servers import PROJECT, redis_program, store_server
+
+MACHINE = {"date": "2026-11-22T10:00+00:00", "cores": 2}
+ROW = Row("count: against a bare view", 0.97, " ×", "3/s against 4/s", least=0.95, raw={"ours": [1.0, 3.0, 2.0]})
 
 
+def test_a_missed_target_is_called_so():
+    missed = Row("count: against a bare view", 0.5, " ×", "1/s against 2/s", least=0.7)
+
+    assert report.table([ROW, missed]).splitlines()[2:] == [
+        "| count: against a bare view | 0.97 × | ≥ 0.95 × | ok | 3/s against 4/s |",
+        "| count: against a bare view | 0.50 × | ≥ 0.7 × | MISSED | 1/s against 2/s |",
+    ]
+
+
+def test_the_page_has_the_rows_and_keeps_what_follows_them(tmp_path):
+    page = tmp_path / "docs" / "performance.md"
+    page.parent.mkdir()
+    page.write_text("what a run before wrote\n<!-- end of what make bench writes -->\n\n## Tails\n\nkept\n")
+
+    report.write([ROW], MACHINE, tmp_path)
+
+    text = page.read_text()
+    assert "| count: against a bare view | 0.97 × | ≥ 0.95 × | ok | 3/s against 4/s |" in text
+    assert text.endswith("\n<!-- end of what make bench writes -->\n\n## Tails\n\nkept\n")
+    assert "what a run before wrote" not in text
+    [raw] = (tmp_path / "bench" / "results").iterdir()
+    assert raw.name == "2026-11-22T1000.json"
+
+    later = MACHINE | {"date": "2026-11-23T10:00+00:00"}
+    report.write([ROW], later, tmp_path)
+    assert page.read_text() == text.replace(MACHINE["date"], later["date"])
+    assert [one.name for one in raw.parent.iterdir()] == ["2026-11-23T1000.json"]
+
+
+def test_the_line_about_the_machine_is_wrapped(tmp_path):
+    page = tmp_path / "docs" / "performance.md"
+    page.parent.mkdir()
+    page.write_text("<!-- end of what make bench writes -->")
+
+    report.write([ROW], MACHINE | {f"package {number}": "1.2.3" for number in range(20)}, tmp_path)
+
+    lines = [line for line in page.read_text().splitlines() if not line.startswith("|")]
+    assert [line for line in lines if len(line) > 160] == []
+    assert "package 19 1.2.3" in " ".join(lines)
+
+
+def test_the_page_of_the_project_has_its_costs_behind_what_a_run_writes():
+    _, end, kept = (PROJECT / "docs" / "performance.md").read_text().partition("<!-- end of what make bench writes -->")
+
+    assert end
+    assert kept.count("<!-- costs -->") == 1
+
+
+def test_figures_are_told_with_their_median_and_their_spread():
+    assert report.spread([1.0, 3.0, 2.0]) == {
+        "median": 2.0,
+        "least": 1.0,
+        "greatest": 3.0,
+        "quartiles": [1.5, 2.5],
+        "figures": [1.0, 3.0, 2.0],
+    }
+    assert report.spread("ms") == "ms"
+
+
+@pytest.mark.process("measures on a redis-server and servers of its own")
+def test_a_quick_run_writes_every_figure_with_its_unit_and_its_machine(tmp_path):
+    redis_program()
+    file = tmp_path / "figures.json"
+    words = [sys.executable, "-m", "bench", "--quick", "--json", str(file), "memory", "cold"]
+    subprocess.run(words, cwd=PROJECT, check=True, capture_output=True)
+
+    found = json.loads(file.read_text())
+    assert {"cores", "memory", "load before", "load after", "python", "redis", "gunicorn"} <= found[
+        "measured_on"
+    ].keys()
+    assert [(row["unit"], row["figures"]["unit"]) for row in found["rows"]] == [
+        *[("×", "bytes an event")] * 2,
+        *[("×", "bytes")] * 2,
+        ("s", "s"),
+    ]
+    assert all(row["value"] > 0 and row["mark"] in ("ok", "MISSED") for row in found["rows"])
+    assert len(found["rows"][-1]["figures"]["seconds"]["figures"]) == 2
+
+
+@pytest.mark.faults("measures on servers of its own, while others besiege them")
+def test_a_quick_run_of_tails_and_sieges_shows_p50_p99_and_the_longest_beside_a_bare_view():
+    redis_program()
+    words = [sys.executable, "-m", "bench", "--quick", "tails", "besieged"]
+    printed = subprocess.run(words, cwd=PROJECT, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    figures = r"p50 [\d.]+, p99 [\d.]+, longest \d+ ms"
+    for number in ("1 connection", "4 connections", "16 connections", "64 connections"):
+        for what in ("a count", "a page of 100 events", "an append"):
+            [_, longest] = [line for line in printed if line.startswith(f"| {what}, {number}: ") and "longest" in line]
+            assert re.search(rf"the longest against .*\| {figures}; bare {figures} \|$", longest)
+        assert [line for line in printed if line.startswith(f"| a count, {number}: throughput against")]
+    sieges = [line for line in printed if "besieged by" in line]
+    assert len([line for line in sieges if "p99 against p99 alone" in line]) == 5
+    assert len([line for line in sieges if "growth of the workers' memory" in line]) == 5
+    assert len([line for line in sieges if "growth of the store's memory" in line]) == 5
+
+
+@pytest.mark.process("starts a server of the bench")
 def test_the_bare_view_counts(tmp_path):
-    with redis_server(tmp_path) as (url, _), servers.gunicorn("bench.baseline:create_app()", url) as port:
+    with store_server(tmp_path) as (url, _), servers.bare(url) as port:
         response = httpx.get(f"http://127.0.0.1:{port}/api/conversations/none/events/count")
 
     assert (response.status_code, response.json()) == (200, 0)
+
+
+@pytest.mark.process("starts the bench")
+def test_a_subject_that_there_is_not_is_refused_with_those_that_there_are():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "counts", "--quick"], cwd=PROJECT, capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert "unknown subject: counts" in done.stderr

@@ -6,7 +6,7 @@ Source: the client's own requests, in their order, as recorded from its release 
 import pytest
 
 from tests.conftest import action, event, message, observation, status
-from tests.servers import agent_server, redis_server
+from tests.shared import shared_server
 from tests.sockets import socket
 
 AGENT = {
@@ -18,13 +18,8 @@ WORKSPACE = {"kind": "LocalWorkspace", "working_dir": "/tmp/ws"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("client")
-    with (
-        redis_server(folder) as (url, _),
-        agent_server(folder / "log", REDIS_URL=url, SECRET_KEY="0123456789abcdef") as (client, _),
-    ):
-        yield client
+def server(pytestconfig):
+    return shared_server(pytestconfig).client
 
 
 @pytest.fixture
@@ -79,17 +74,14 @@ def test_the_client_attaches_to_the_agent_or_receives_404(server, conversation, 
     assert server.get(f"/api/conversations/{conversation[:-4]}0000").status_code == 404
 
 
-@pytest.mark.parametrize(
-    "member",
-    [
+def test_every_member_that_the_client_reads_is_there_also_over_the_socket(server, conversation, url):
+    members = {
         *("execution_status", "confirmation_policy", "agent", "workspace", "persistence_dir", "stats", "hook_config"),
         *("activated_knowledge_skills", "invoked_skills", "secret_registry", "security_analyzer", "updated_at"),
-    ],
-)
-def test_every_member_that_the_client_reads_is_there_also_over_the_socket(server, conversation, url, member):
-    assert member in server.get(url).json()
+    }
+    assert members - set(server.get(url).json()) == set()
     with socket(server, conversation) as listener:
-        assert member in listener.receive()["value"]
+        assert members - set(listener.receive()["value"]) == set()
 
 
 def test_a_policy_and_an_analyzer_are_set_and_reported(server, conversation, url):

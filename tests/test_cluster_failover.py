@@ -17,12 +17,14 @@ import pytest
 from redis.crc import key_slot
 
 from store.keys import ConversationKeys
-from tests.clusters import SLOTS, Cluster, cluster
+from tests.backends import SLOTS, Cluster, cluster
 from tests.conftest import action
 from tests.servers import TIMEOUT, agent_server, wait_until
 from tests.sockets import inbox_of
 from tests.test_failover import BATCH, LONG, Behind, Writer, cannot_send, has_written
 from tests.test_live import SocketReader, StreamReader
+
+pytestmark = pytest.mark.cluster("fails over primaries of a cluster under load")
 
 #: failovers, and the writes of each
 FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 1)), int(os.environ.get("WRITES", 300))

@@ -11,11 +11,15 @@ from collections import Counter
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from bench import corpus
+from core.wire import ConversationId, read_event
 from store.conversations import cold
-from tests.cold import Folder, archiving
-from tests.servers import redis_server
-from wire import ConversationId, read_event
+from tests.cold import Folder, cold_store
+from tests.servers import store_server
+
+pytestmark = pytest.mark.faults("kills processes at twenty random moments")
 
 KILLS = int(os.environ.get("KILLS", 20))
 
@@ -25,22 +29,22 @@ EVENTS, BATCH = 3_000, 3
 SECOND = 1_000_000
 
 
-def sweep(url: str, folder: Path, conversation_id: ConversationId, frozen) -> None:
+def sweep(url: str, folder: Path, conversation_id: ConversationId, whole_bytes: int, frozen) -> None:
     """Freeze without rest, and delete what is unneeded as soon as no freezing that lasts needs it any more."""
     cold._LEFT, cold._FREEZING, cold._LOOK = 2 * SECOND, SECOND, SECOND // 10
-    store, objects = archiving(url, Folder(folder)), Folder(folder)
+    store, objects = cold_store(url, Folder(folder), cold_whole_bytes=whole_bytes), Folder(folder)
     while True:
-        frozen.value += store.cold.freeze(conversation_id)
-        names = store.cold.unneeded(100)
+        frozen.value += store.conversations.cold.freeze(conversation_id)
+        names = store.conversations.cold.unneeded(100)
         for name in names:
             objects.delete(name)
-        store.cold.forget(names)
+        store.conversations.cold.forget(names)
 
 
 def work(url: str, folder: Path, conversation_id: ConversationId, batches, acknowledged, seed: int) -> None:
     """Append and read as a worker, again from the last batch that was acknowledged."""
     cold._LEFT = 2 * SECOND
-    store, chance = archiving(url, Folder(folder)), random.Random(seed)
+    store, chance = cold_store(url, Folder(folder)), random.Random(seed)
     while acknowledged.value < len(batches):
         if chance.random() < 0.5:
             store.events.append(conversation_id, batches[acknowledged.value])
@@ -58,17 +62,21 @@ def log(store, conversation_id: ConversationId) -> list[bytes]:
     return events
 
 
-def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothing(tmp_path):
+@pytest.mark.parametrize(("events", "whole_bytes"), [(EVENTS, 1 << 30), (EVENTS // 5, 0)], ids=["whole", "in pieces"])
+def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothing(
+    tmp_path, monkeypatch, events, whole_bytes
+):
+    monkeypatch.setattr("store.log.frozen._MOST_WORDS", 500)  # of the children too: a log of some six pieces
     chance, fork = random.Random(8), multiprocessing.get_context("fork")
     folder = tmp_path / "objects"
     folder.mkdir()
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         conversation_id = ConversationId(str(uuid4()))
-        store = archiving(url, Folder(folder))
+        store = cold_store(url, Folder(folder))
         store.conversations.create(conversation_id)
-        every = list(corpus.agent_events(chance, EVENTS + 100 * KILLS * BATCH))
-        corpus.fill(url, conversation_id, every[:EVENTS])
-        batches = [every[at : at + BATCH] for at in range(EVENTS, len(every), BATCH)]
+        every = list(corpus.agent_events(chance, events + 100 * KILLS * BATCH))
+        corpus.fill(url, conversation_id, every[:events])
+        batches = [every[at : at + BATCH] for at in range(events, len(every), BATCH)]
         killed = 0
         # without locks, which a killed child would keep: each has one writer
         frozen, acknowledged = fork.Value("i", 0, lock=False), fork.Value("i", 0, lock=False)
@@ -76,7 +84,7 @@ def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothi
         while killed < KILLS or frozen.value < KILLS:
             told = (url, folder, conversation_id)
             children = [
-                fork.Process(target=sweep, args=(*told, frozen)),
+                fork.Process(target=sweep, args=(*told, whole_bytes, frozen)),
                 fork.Process(target=work, args=(*told, batches, acknowledged, killed)),
             ]
             for child in children:
@@ -90,7 +98,7 @@ def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothi
                 killed += 1
 
             found = log(store, conversation_id)
-            at_least = EVENTS + BATCH * acknowledged.value
+            at_least = events + BATCH * acknowledged.value
             assert len(found) in (at_least, at_least + BATCH)  # the kill may have come between a write and its note
             assert found == [event.raw for event in every[: len(found)]]
             kinds = Counter(event.kind for event in map(read_event, found))

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
@@ -16,9 +16,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from docs import make
+from tests.chance import often
 from tests.conftest import recorded
-from tests.servers import supervised_server
+from tests.servers import PROJECT, TIMEOUT, supervised_server
+
+pytestmark = pytest.mark.process("30 requests to each operation of a running server")
 
 CONVERSATION = str(uuid4())
 
@@ -51,21 +53,40 @@ def serialized(_, value):
     return value if isinstance(value, bytes) else json.dumps(value, default=str).encode()
 
 
-# A stream never ends; tests/blueprints/test_live_stream.py and tests/blueprints/streams read them.
-api = schemathesis.openapi.from_dict(json.loads(make.openapi()), config=config).exclude(path_regex="/stream$")
+DOCUMENT = json.loads((PROJECT / "docs" / "openapi.json").read_text())
+
+# A stream never ends; tests/blueprints/streams read them.
+OPERATIONS = [
+    f"{method.upper()} {path}"
+    for path, methods in DOCUMENT["paths"].items()
+    if not path.endswith("/stream")
+    for method in methods
+    if method in ("get", "post", "put", "patch", "delete")
+]
 
 
-@api.parametrize()
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_every_response_is_declared_in_the_document(case, base_url):
-    case.call_and_validate(base_url=base_url, checks=[*CHECKS, negative_data_rejection])
-    if "conversation_id" in (case.path_parameters or {}) and case.method != "DELETE":
-        # Again with a conversation that exists; a path that was meant to be refused no longer is.
-        case.path_parameters["conversation_id"] = CONVERSATION
-        case.call_and_validate(base_url=base_url, checks=CHECKS)
+@pytest.fixture(scope="module")
+def operations():
+    """The operations of the document by their labels."""
+    found = [one.ok() for one in schemathesis.openapi.from_dict(DOCUMENT, config=config).get_all_operations()]
+    return {operation.label: operation for operation in found}
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_response_of_an_operation_is_declared_in_the_document(operations, label, base_url):
+    @given(operations[label].as_strategy())
+    @settings(
+        max_examples=often(30, 60),
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def conforms(case):
+        case.call_and_validate(base_url=base_url, checks=[*CHECKS, negative_data_rejection], timeout=TIMEOUT)
+        if "conversation_id" in (case.path_parameters or {}) and case.method != "DELETE":
+            # Again with a conversation that exists; a path that was meant to be refused no longer is.
+            case.path_parameters["conversation_id"] = CONVERSATION
+            case.call_and_validate(base_url=base_url, checks=CHECKS, timeout=TIMEOUT)
+
+    conforms()

@@ -2,14 +2,13 @@
 
 import json
 import re
-import socket
 from uuid import uuid4
 
 import pytest
 
 from app import create_app
-from config import Config
-from tests.servers import agent_server, redis_server
+from docs import make
+from settings.config import Config
 
 LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
 UNREACHABLE = create_app(Config(redis_url="unix:///nowhere/redis.sock", **LIMITS))
@@ -86,7 +85,7 @@ LINED = {
     "import_conversation": json.dumps(
         {
             "format": "agent-server-conversation",
-            "version": 1,
+            "version": 2,
             "events": 0,
             "id": str(uuid4()),
             "execution_status": "idle",
@@ -125,8 +124,8 @@ def address(rule, conversation_id: str) -> str:
     return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 
-def named(rule) -> str:
-    return rule.endpoint
+def name_of(rule) -> str:
+    return rule.endpoint.rpartition(".")[2]
 
 
 def assert_error(response, status: int) -> None:
@@ -148,69 +147,83 @@ def of(rule) -> str:
     return next(method for method in METHODS if method in rule.methods)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=named)
-def test_a_wrong_method_is_405_and_names_the_allowed_methods(client, rule):
-    path = address(rule, str(uuid4()))
-    allowed = {method for other in RULES if address(other, str(uuid4())) for method in other.methods}
-    assert allowed
+def faults_of(rules, check) -> list[str]:
+    """What a check says of each rule that does not pass it."""
+    assert rules
+    faults = []
+    for rule in rules:
+        try:
+            check(rule)
+        except AssertionError as fault:
+            faults.append(f"{rule.endpoint}: {fault}")
+    return faults
 
-    response = client.open(path, method="PUT")
 
-    assert_error(response, 405)
-    assert of(rule) in response.headers["Allow"]
+def test_a_wrong_method_is_405_and_names_the_allowed_methods(client):
+    def check(rule):
+        response = client.open(address(rule, str(uuid4())), method="PUT")
+        assert_error(response, 405)
+        assert of(rule) in response.headers["Allow"]
+
+    assert faults_of(RULES, check) == []
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if "conversation_id" in rule.arguments], ids=named)
 @pytest.mark.parametrize("bad", ["x", "5f1c8a52", "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f000g", "%00", "{}"])
-def test_a_conversation_id_other_than_a_uuid_is_422(client, rule, bad):
-    response = client.open(address(rule, bad), method=of(rule), json=BODIES.get(rule.endpoint.rpartition(".")[2]))
+def test_a_conversation_id_other_than_a_uuid_is_422(client, bad):
+    def check(rule):
+        response = client.open(address(rule, bad), method=of(rule), json=BODIES.get(name_of(rule)))
+        assert_error(response, 422)
+        assert response.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
 
-    assert_error(response, 422)
-    assert response.get_json()["detail"][0]["loc"] == ["path", "conversation_id"]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=named)
-def test_a_store_that_cannot_be_reached_is_503(client, rule):
-    name = rule.endpoint.rpartition(".")[2]
-    body = {"json": BODIES[name]} if name in BODIES else {}
-    if name in LINED:
-        body = {"data": LINED[name], "content_type": "application/x-ndjson"}
-    headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
-
-    response = client.open(
-        address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), headers=headers, **body
-    )
-
-    if name in STORELESS:
-        assert response.status_code == STORELESS[name]
-    else:
-        assert_error(response, 503)
-        assert int(response.headers["Retry-After"]) > 0
+    assert faults_of([rule for rule in RULES if "conversation_id" in rule.arguments], check) == []
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        rule
-        for rule in RULES
-        if "POST" in rule.methods and rule.endpoint.rpartition(".")[2] not in {*BODILESS, *KEYED, *LINED}
-    ],
-    ids=named,
-)
-def test_bodies_other_than_json_are_refused(client, rule):
-    path = address(rule, str(uuid4()))
+def test_a_store_that_cannot_be_reached_is_503(client):
+    def check(rule):
+        name = name_of(rule)
+        body = {"json": BODIES[name]} if name in BODIES else {}
+        if name in LINED:
+            body = {"data": LINED[name], "content_type": "application/x-ndjson"}
+        headers = {"Authorization": "Bearer some key"} if "/webhooks/" in rule.rule else {}
 
-    assert_error(client.post(path, data="{", content_type="application/json"), 422)
-    assert (
-        client.post(path, data="{", content_type="application/json").get_json()["detail"][0]["type"] == "json_invalid"
-    )
-    assert_error(client.post(path, data=b'"\xff"', content_type="application/json"), 422)
-    assert_error(client.post(path, data="[" * 100_000, content_type="application/json"), 422)
-    assert_error(client.post(path, data='{"a": NaN}', content_type="application/json"), 422)
-    assert_error(client.post(path, data="1" * 5000, content_type="application/json"), 422)
-    assert_error(client.post(path, data="{}", content_type="text/plain"), 415)
-    assert_error(client.post(path, data="a=b", content_type="application/x-www-form-urlencoded"), 415)
-    assert_error(client.post(path, data=b"[" + b" " * 10_000_000 + b"]", content_type="application/json"), 413)
+        response = client.open(
+            address(rule, str(uuid4())), method=of(rule), query_string=QUERIES.get(name, {}), headers=headers, **body
+        )
+
+        if name in STORELESS:
+            assert response.status_code == STORELESS[name]
+        else:
+            assert_error(response, 503)
+            assert int(response.headers["Retry-After"]) > 0
+
+    assert faults_of(RULES, check) == []
+
+
+READING = [rule for rule in RULES if "POST" in rule.methods and name_of(rule) not in {*BODILESS, *KEYED, *LINED}]
+
+
+def test_bodies_other_than_json_are_refused(client):
+    def check(rule):
+        path = address(rule, str(uuid4()))
+        cut = client.post(path, data="{", content_type="application/json")
+        assert_error(cut, 422)
+        assert cut.get_json()["detail"][0]["type"] == "json_invalid"
+        assert_error(client.post(path, data="{}", content_type="text/plain"), 415)
+        assert_error(client.post(path, data="a=b", content_type="application/x-www-form-urlencoded"), 415)
+
+    assert faults_of(READING, check) == []
+
+
+def test_bodies_that_no_reader_of_json_may_take_are_refused(client):
+    """One operation of each blueprint: its operations share the reader."""
+
+    def check(rule):
+        path = address(rule, str(uuid4()))
+        for hostile in (b'"\xff"', b"[" * 100_000, b'{"a": NaN}', b"1" * 5000):
+            assert_error(client.post(path, data=hostile, content_type="application/json"), 422)
+        assert_error(client.post(path, data=b"[" + b" " * 10_000_000 + b"]", content_type="application/json"), 413)
+
+    assert faults_of(list({rule.endpoint.rpartition(".")[0]: rule for rule in READING}.values()), check) == []
 
 
 @pytest.mark.parametrize("path", ["/nope", "/api", "/api/conversation/", "/api/v1/nope", "/docs/assets/nope"])
@@ -233,13 +246,5 @@ def test_an_unexpected_error_is_500_with_an_id_that_the_log_has_too(client, monk
     assert "secret inner text" not in response.get_data(as_text=True)
 
 
-def test_errors_of_requests_that_never_reach_the_app_have_the_shape_too(tmp_path):
-    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
-        for raw in (b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
-            with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as connection:
-                connection.sendall(raw)
-                reply = connection.makefile("rb").read()
-            head, _, body = reply.partition(b"\r\n\r\n")
-            assert re.match(rb"HTTP/1.1 4\d\d ", head)
-            assert b"Content-Type: application/json" in head
-            assert re.fullmatch(rb'\{"detail": ".+"\}', body)
+def test_the_page_of_errors_is_made_from_the_code():
+    assert make.ERRORS.read_text() == make.errors(), "run `make docs`"

@@ -13,11 +13,14 @@ from random import Random
 from uuid import uuid4
 
 import httpx
+import pytest
 from redis import Redis
 
+from tests.backends import Node, knows_all, replicated, sentinels
 from tests.conftest import message
-from tests.replicated import Node, knows_all, replicated, sentinels
-from tests.servers import agent_server, redis_program, wait_until
+from tests.servers import agent_server, valkey_program, wait_until
+
+pytestmark = pytest.mark.cluster("fails over a primary under load")
 
 #: failovers, and the writes of each
 FAILOVERS, WRITES = int(os.environ.get("FAILOVERS", 3)), int(os.environ.get("WRITES", 500))
@@ -67,7 +70,7 @@ class Writer:
 @contextmanager
 def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, list[Node], list[Redis]]]:
     """The server on a primary that three sentinels watch; a client, the pair, the sentinels."""
-    with replicated(folder, redis_program()) as pair, sentinels(folder, pair[0]) as watching:
+    with replicated(folder, valkey_program()) as pair, sentinels(folder, pair[0]) as watching:
         hosts = ",".join(f"127.0.0.1:{one.get_connection_kwargs()['port']}" for one in watching)
         settings = {"REDIS_URL": f"redis+sentinel://{hosts}/main", "DURABILITY": durability, "REDIS_TIMEOUT": "0.5"}
         with agent_server(folder / "log", **settings, RATE_LIMIT_WRITES="none") as (client, _):

@@ -6,25 +6,32 @@ import httpx
 import pytest
 from redis import Redis
 
+from core.bounds import Limits
+from settings.config import Config
 from store.approvals.inbox import Filter
-from store.sandboxes.sandbox_record import Limits
-from tests.conftest import action, store_of
-from tests.servers import agent_server, redis_server, wait_until
+from tests.conftest import SECRET_KEY, action, store_of
+from tests.killed_app import WorkerKilled, killed_here
+from tests.servers import agent_server, store_server, wait_until
 from tests.supervisor import supervisor
 
 LIMITS = Limits(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 KILL = {"Kill-Before-Index": "1"}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A server whose workers a request can kill, and its Redis."""
+@pytest.fixture(
+    scope="module",
+    params=["here", pytest.param("servers", marks=pytest.mark.faults("waits for a new worker after each kill"))],
+)
+def whole(request, tmp_path_factory):
+    """A server whose workers a request can kill, and its Redis; or an app whose requests can end so."""
     folder = tmp_path_factory.mktemp("killed")
-    with (
-        redis_server(folder) as (url, _),
-        agent_server(folder / "log", "tests.killed_app:create_app()", REDIS_URL=url) as (client, _),
-    ):
-        yield client, Redis.from_url(url), url
+    with store_server(folder) as (url, _), Redis.from_url(url) as redis:
+        if request.param == "here":
+            with killed_here(Config(redis_url=url, redis_timeout=10, secret_key=SECRET_KEY)) as client:
+                yield client, redis, url
+            return
+        with agent_server(folder / "log", "tests.killed_app:create_app()", REDIS_URL=url) as (client, _):
+            yield client, redis, url
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ def url(client, redis, conversation):
 def killed(client: httpx.Client, method: str, path: str, **request) -> None:
     """A request whose worker is killed before it has settled the index."""
     wait_until(lambda: client.get("/alive").status_code == 200, "a worker")
-    with pytest.raises(httpx.TransportError):
+    with pytest.raises((httpx.TransportError, WorkerKilled)):
         client.request(method, path, headers=KILL, **request)
     wait_until(lambda: client.get("/alive").status_code == 200, "a worker")
 
@@ -112,6 +119,7 @@ def test_an_agents_repeat_indexes_the_action_of_a_killed_worker(client, redis, c
     assert kinds(redis, conversation) == ["opened"]
 
 
+@pytest.mark.process("starts a supervisor")
 def test_a_supervisor_indexes_what_a_killed_worker_did_not(whole, client, redis, conversation, url, tmp_path):
     appended, decided, deleted = action(), str(uuid4()), str(uuid4())
     for other in (decided, deleted):
@@ -126,5 +134,7 @@ def test_a_supervisor_indexes_what_a_killed_worker_did_not(whole, client, redis,
         wait_until(lambda: kinds(redis, conversation) == ["opened"], "the action")
         for other in (decided, deleted):
             wait_until(lambda other=other: kinds(redis, other) == ["opened", "decided"], "the decision")
-    found, _ = store_of(whole[2], LIMITS).inbox.page(Filter(conversation), descending=False, limit=2, start=None)
+    found, _ = store_of(whole[2], LIMITS).approvals.inbox.page(
+        Filter(conversation), descending=False, limit=2, start=None
+    )
     assert [one.action_id for one in found] == [appended["id"]]

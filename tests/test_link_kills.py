@@ -6,10 +6,11 @@ import httpx
 import pytest
 from redis import Redis
 
-from approvals.digests import action_digest, shown_arguments
-from approvals.links import Links
+from core.approvals import Links, action_digest, shown_arguments
 from tests.conftest import SECRET_KEY, action
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
+
+pytestmark = pytest.mark.faults("waits for a new worker after each kill")
 
 LINKS = Links((SECRET_KEY,), public_url="http://localhost", seconds=3600)
 
@@ -19,7 +20,7 @@ def server(tmp_path_factory):
     """A server whose workers a request can kill, and its Redis."""
     folder = tmp_path_factory.mktemp("links")
     with (
-        redis_server(folder) as (url, _),
+        store_server(folder) as (url, _),
         agent_server(folder / "log", "tests.killed_app:create_app()", REDIS_URL=url, SECRET_KEY=SECRET_KEY) as (
             client,
             _,

@@ -16,16 +16,18 @@ from redis import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from tests.backends import redis_cluster
+from tests.backends import cluster_of_six
 from tests.conftest import event
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
 from tests.sockets import events_of, socket
+
+pytestmark = pytest.mark.faults("hundreds of followers, stalls and kills on servers of its own")
 
 
 @pytest.fixture
 def backend(tmp_path):
     """A folder, the URL of a real Redis, and its process."""
-    with redis_server(tmp_path) as (url, process):
+    with store_server(tmp_path) as (url, process):
         yield tmp_path, url, process
 
 
@@ -164,18 +166,23 @@ class Reader(threading.Thread):
 
     def __init__(self, client, conversation):
         super().__init__(daemon=True)
-        self.client = httpx.Client(base_url=client.base_url)
+        self.base_url = client.base_url
         self.conversation = conversation
         self.received = []
         self.breaks = 0
         self.wanted = True
 
     def run(self):
-        while self.wanted:
-            with suppress(WebSocketException, httpx.HTTPError, OSError):
-                self.read(self.received[-1][0] if self.received else 0)
-            self.breaks += 1
-            time.sleep(0.1)
+        with httpx.Client(base_url=self.base_url) as self.client:
+            while self.wanted:
+                self.follow(self.received[-1][0] if self.received else 0)
+                time.sleep(0.1)
+
+    def follow(self, last):
+        """Receive over one connection what comes after the last event, until the connection ends."""
+        with suppress(WebSocketException, httpx.HTTPError, OSError):
+            self.read(last)
+        self.breaks += 1
 
 
 class SocketReader(Reader):
@@ -209,7 +216,7 @@ def followed(client, conversation):
     appenders = [threading.Thread(target=append_on) for _ in range(2)]
     for appender in appenders:
         appender.start()
-    time.sleep(0.5)
+    wait_until(lambda: all(reader.received for reader in readers), "clients that follow")
     try:
         yield readers
         time.sleep(0.5)
@@ -277,7 +284,7 @@ def test_lost_signals_delay_events_and_lose_none(backend, conversation):
 
 
 def test_followers_receive_events_from_a_cluster(tmp_path, conversation):
-    with redis_cluster(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+    with cluster_of_six(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         client.post("/api/conversations", json={"conversation_id": conversation})
         others = [str(uuid4()) for _ in range(5)]
         for other in others:

@@ -6,26 +6,34 @@ import httpx
 import pytest
 from redis import Redis
 
-from store.sandboxes.sandbox_record import Limits
-from tests.conftest import action, message, store_of
-from tests.servers import agent_server, redis_server, wait_until
+from core.bounds import Limits
+from settings.config import Config
+from tests.conftest import SECRET_KEY, action, message, store_of
+from tests.killed_app import WorkerKilled, killed_here
+from tests.servers import agent_server, store_server, wait_until
 
 LIMITS = Limits(most=1000, pause_idlest=False, host_seconds=3600, start_seconds=3600)
+SETTINGS = {"secret_key": SECRET_KEY, "rate_limit_starts": "none", "redis_timeout": 10}
 TEXT = {"content": [{"type": "text", "text": "hello"}]}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A server whose workers a request can kill, its store, and its Redis."""
+@pytest.fixture(
+    scope="module",
+    params=["here", pytest.param("servers", marks=pytest.mark.faults("waits for a new worker after each kill"))],
+)
+def whole(request, tmp_path_factory):
+    """A server whose workers a request can kill, its store, and its Redis; or an app whose requests can end so."""
     folder = tmp_path_factory.mktemp("lost")
-    settings = {"HOST_SECONDS": "3600", "MAX_SANDBOXES": "1000"}
-    with redis_server(folder) as (url, _):
+    with store_server(folder) as (url, _), Redis.from_url(url) as redis:
         store = store_of(url, LIMITS)
         store.sandboxes.beat("h", "supervisor")
-        with agent_server(
-            folder / "log", "tests.killed_app:create_app()", REDIS_URL=url, DATA_DIR=str(folder), **settings
-        ) as (client, _):
-            yield client, store, Redis.from_url(url)
+        if request.param == "here":
+            with killed_here(Config(redis_url=url, host_seconds=3600, max_sandboxes=1000, **SETTINGS)) as client:
+                yield client, store, redis
+            return
+        settings = {"HOST_SECONDS": "3600", "MAX_SANDBOXES": "1000", "REDIS_URL": url, "DATA_DIR": str(folder)}
+        with agent_server(folder / "log", "tests.killed_app:create_app()", **settings) as (client, _):
+            yield client, store, redis
 
 
 @pytest.fixture
@@ -39,7 +47,7 @@ def lost(whole, path: str, **request) -> httpx.Response:
     client, _, redis = whole
     headers = {"Idempotency-Key": str(uuid4())}
     wait_until(lambda: client.get("/alive").status_code == 200, "a worker")
-    with pytest.raises(httpx.TransportError):
+    with pytest.raises((httpx.TransportError, WorkerKilled)):
         client.post(path, headers={**headers, "Kill-After": "1"}, **request)
     wait_until(lambda: client.get("/alive").status_code == 200, "a worker")
 

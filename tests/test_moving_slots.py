@@ -10,14 +10,15 @@ import httpx
 import pytest
 from redis.crc import key_slot
 
-from store import Limits
+from core.bounds import Limits
 from store.errors import UNAVAILABLE
 from store.keys import ConversationKeys
-from tests.clusters import OPTIONS, SLOTS, Cluster, cluster
+from tests.backends import OPTIONS, SLOTS, Cluster, Node, cluster
 from tests.conftest import as_events, message, store_of
-from tests.replicated import Node
-from tests.servers import agent_server, free_port, redis_program, wait_until
+from tests.servers import agent_server, free_port, valkey_program, wait_until
 from tests.test_live import SocketReader, StreamReader, log_of
+
+pytestmark = pytest.mark.cluster("moves slots of a cluster key by key under load")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def nodes(tmp_path_factory):
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory, nodes):
     """A primary that has joined the cluster, and that has no slots."""
-    node = Node(redis_program(), tmp_path_factory.mktemp("joined") / "node", *OPTIONS)
+    node = Node(valkey_program(), tmp_path_factory.mktemp("joined") / "node", *OPTIONS)
     try:
         # By default a node that gives its last slot away becomes a replica.
         node.start("--cluster-port", str(free_port()), "--cluster-allow-replica-migration", "no")

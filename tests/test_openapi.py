@@ -4,10 +4,11 @@ import json
 import re
 
 import pytest
+from apispec import APISpec
 
 from app import create_app
-from config import Config
 from docs import make
+from settings.config import Config
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,12 @@ def operations(document):
 
 def test_the_stored_document_is_current():
     assert make.OPENAPI.read_text() == make.openapi(), "run `make docs`"
+
+
+def test_the_document_is_written_once(client, document, monkeypatch):
+    monkeypatch.setattr(APISpec, "to_dict", None)
+
+    assert client.get("/openapi.json").get_json() == document
 
 
 def references(node):
@@ -129,11 +136,13 @@ def test_every_error_has_one_of_the_two_shapes(document):
 
 
 def test_the_docs_page_loads_nothing_from_elsewhere(client):
-    page = client.get("/docs").get_data(as_text=True)
+    with client.get("/docs") as shown:
+        page = shown.get_data(as_text=True)
     loaded = re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']([^"']+)""", page)
 
     assert len(loaded) == 3
-    script = client.get("/docs/assets/page/docs.js").get_data(as_text=True)
+    with client.get("/docs/assets/page/docs.js") as loading:
+        script = loading.get_data(as_text=True)
     for address in loaded:
         assert address.startswith("/docs/assets/")
         with client.get(address) as asset:

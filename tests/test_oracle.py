@@ -1,20 +1,26 @@
-"""Recorded conversations, read over HTTP with two workers: the responses of a real agent server, to the letter."""
+"""Recorded conversations, read over HTTP: the responses of a real agent server, to the letter."""
 
 import pytest
 
 from tests.conftest import oracle, recorded
-from tests.servers import agent_server, redis_program, redis_server
+from tests.servers import agent_server, redis_program
+from tests.shared import client_of
+
+EMBEDDED = pytest.mark.process("starts a server with each kind of embedded store")
 
 
-@pytest.fixture(scope="module", params=["redis", "embedded redis", "embedded valkey", "embedded fakeredis"])
-def server(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("oracle")
-    if request.param == "redis":
-        with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
+@pytest.fixture(
+    scope="module", params=["here", *(pytest.param(kind, marks=EMBEDDED) for kind in ("valkey", "redis", "fakeredis"))]
+)
+def server(request, app, tmp_path_factory):
+    """The app in this process, or a whole server of two workers with an embedded store."""
+    kind = request.param
+    if kind == "here":
+        with client_of(app) as client:
             yield client
         return
+    folder = tmp_path_factory.mktemp("oracle")
     environment = {"REDIS_URL": "", "DATA_DIR": str(folder)}
-    kind = request.param.removeprefix("embedded ")
     if kind == "redis":
         redis_program()
     else:

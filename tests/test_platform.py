@@ -6,6 +6,8 @@ from tests.conftest import message
 from tests.servers import supervised_server
 from tests.v1 import Api
 
+pytestmark = pytest.mark.process("starts a server with a supervisor on a system of another name")
+
 SENTENCE = "Sandboxes of the runtime `process` need Linux, this system is Darwin: use `docker`."
 
 

@@ -1,41 +1,44 @@
-"""Many clients at once, on several workers: one winner, every event once."""
+"""Many clients at once, on several workers: one winner, every event once, also where a worker is killed meanwhile."""
 
 import json
-import multiprocessing
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from uuid import uuid4
 
 import httpx
+import psutil
 import pytest
 
 from tests.conftest import action, event, message
-from tests.servers import agent_server, fakeredis_server, redis_server
+from tests.servers import wait_until
+from tests.shared import shared_server
 
-FORK = multiprocessing.get_context("fork")
-
-
-@pytest.fixture(scope="module", params=[redis_server, fakeredis_server], ids=["server", "fakeredis"])
-def server(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("races")
-    with request.param(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
-        yield client
+pytestmark = pytest.mark.faults("races of many threads")
 
 
-def _post(arguments):
-    """A request of a racing process, on a connection of its own, once all processes are ready."""
-    barrier, url, body = arguments
-    with httpx.Client(timeout=30) as client:
-        client.get(f"{url.split('/api')[0]}/alive")
-        barrier.wait(30)
-        response = client.post(url, json=body)
-        return response.status_code, response.json()
+@pytest.fixture(scope="module")
+def server(pytestconfig):
+    return shared_server(pytestconfig).client
 
 
-def race(server, path: str, bodies: list) -> list[tuple[int, dict]]:
-    """Post every body from a process of its own at the same moment; statuses and response bodies."""
-    with FORK.Manager() as manager, FORK.Pool(len(bodies)) as pool:
-        barrier = manager.Barrier(len(bodies))
-        return pool.map(_post, [(barrier, f"{server.base_url}{path}", body) for body in bodies], chunksize=1)
+def race(server, path: str, bodies: list, *others: str) -> list[tuple[int, dict]]:
+    """Post every body at the same moment, each over a connection of its own; statuses and bodies of the responses.
+
+    others: the paths of the bodies after the first, where they differ.
+    """
+    barrier = threading.Barrier(len(bodies))
+
+    def post(where: str, body) -> tuple[int, dict]:
+        with httpx.Client(base_url=server.base_url, timeout=30, verify=False) as client:
+            client.get("/alive")
+            barrier.wait(30)
+            response = client.post(where, json=body)
+            return response.status_code, response.json()
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return list(pool.map(post, [path, *(others or [path] * (len(bodies) - 1))], bodies))
 
 
 def all_events(server, conversation: str) -> list[dict]:
@@ -47,8 +50,7 @@ def all_events(server, conversation: str) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("_attempt", range(3))
-def test_fifty_concurrent_decisions_have_one_winner(server, conversation, _attempt):
+def test_fifty_concurrent_decisions_have_one_winner(server, conversation):
     # Given a conversation that waits for a decision
     server.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
     waiting = action("rm -r /tmp/x")
@@ -75,7 +77,7 @@ def test_fifty_concurrent_decisions_have_one_winner(server, conversation, _attem
     assert server.get(f"/api/conversations/{conversation}/pending_actions").json() == []
 
 
-def test_the_same_batch_from_eight_processes_is_appended_once(server, conversation):
+def test_the_same_batch_from_eight_clients_is_appended_once(server, conversation):
     batch = [message(f"text {number}", "agent") if number % 2 else event() for number in range(500)]
 
     results = race(server, f"/api/v1/webhooks/events/{conversation}", [batch] * 8)
@@ -87,7 +89,7 @@ def test_the_same_batch_from_eight_processes_is_appended_once(server, conversati
     assert server.get(f"/api/conversations/{conversation}/events/count").json() == 500
 
 
-def test_overlapping_batches_from_eight_processes_make_a_dense_log(server, conversation):
+def test_overlapping_batches_from_eight_clients_make_a_dense_log(server, conversation):
     events = [event() for _ in range(320)]
     batches = [events[start : start + 100] for start in range(0, 256, 32)]
 
@@ -111,15 +113,14 @@ def test_twenty_concurrent_creates_of_one_id_create_one(server, conversation):
 
 def test_twenty_concurrent_deletes_have_one_success(server, conversation):
     server.post("/api/conversations", json={"conversation_id": conversation})
-    with FORK.Pool(8) as pool:
-        url = f"{server.base_url}/api/conversations/{conversation}"
-        statuses = pool.map(_delete, [url] * 20, chunksize=1)
+
+    def delete(_number: int) -> int:
+        return server.delete(f"/api/conversations/{conversation}").status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(delete, range(20)))
 
     assert sorted(statuses) == [200] + [404] * 19
-
-
-def _delete(url):
-    return httpx.delete(url).status_code
 
 
 ALWAYS = {"kind": "AlwaysConfirm"}
@@ -132,13 +133,51 @@ def test_messages_that_race_an_acceptance_approve_nothing_twice(server):
         server.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
         server.post(f"/api/v1/webhooks/events/{conversation}", json=[action()])
         text = {"content": [{"type": "text", "text": "wait, do not run that"}]}
-        with FORK.Pool(2) as pool, FORK.Manager() as manager:
-            barrier = manager.Barrier(2)
-            url = f"{server.base_url}/api/conversations/{conversation}/events"
-            _, decided = pool.map(
-                _post,
-                [(barrier, url, text), (barrier, f"{url}/respond_to_confirmation", {"accept": True})],
-                chunksize=1,
-            )
+        url = f"/api/conversations/{conversation}/events"
+        _, decided = race(server, url, [text, {"accept": True}], f"{url}/respond_to_confirmation")
         rejections = [e for e in all_events(server, conversation) if e["kind"] == "UserRejectObservation"]
         assert len(rejections) == (0 if decided[1]["success"] else 1), json.dumps(rejections)
+
+
+class Agent(threading.Thread):
+    """Appends events to a conversation of its own, each again until it is acknowledged."""
+
+    def __init__(self, server: httpx.Client, done: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.conversation, self.acknowledged = str(uuid4()), []
+        self._server, self._done = server, done
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self._server.base_url, timeout=30, verify=False) as client:
+            while not self._done.is_set():
+                one = event()
+                while not self._appends(client, one):
+                    pass
+                self.acknowledged.append(one["id"])
+
+    def _appends(self, client: httpx.Client, one: dict) -> bool:
+        with suppress(httpx.TransportError):
+            response = client.post(f"/api/v1/webhooks/events/{self.conversation}", json=[one])
+            assert response.status_code == 200, response.text
+            return True
+        return False
+
+
+def test_a_worker_that_is_killed_while_agents_append_loses_and_doubles_nothing(pytestconfig, server):
+    master, done = psutil.Process(shared_server(pytestconfig).master.pid), threading.Event()
+    agents = [Agent(server, done) for _ in range(6)]
+    for agent in agents:
+        agent.start()
+    wait_until(lambda: all(len(agent.acknowledged) > 5 for agent in agents), "appends before the kill")
+
+    killed = next(child for child in master.children() if "gunicorn" in " ".join(child.cmdline()))
+    killed.kill()
+
+    goals = [(agent, len(agent.acknowledged) + 5) for agent in agents]
+    wait_until(lambda: all(len(agent.acknowledged) > goal for agent, goal in goals), "appends after the kill")
+    done.set()
+    for agent in agents:
+        agent.join()
+        found = [one["id"] for one in all_events(server, agent.conversation)]
+        assert sorted(found) == sorted(agent.acknowledged)
+    wait_until(lambda: not psutil.pid_exists(killed.pid), "the end of the worker")

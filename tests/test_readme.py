@@ -3,31 +3,27 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 
-from tests.servers import PROJECT, agent_server, program, redis_server, supervised_server
+from tests.servers import PROJECT, program, supervised_server
+from tests.shared import ADMIN, shared_server
 
 README, TOUR = (PROJECT / "README.md").read_text(), (PROJECT / "docs" / "tour.md").read_text()
 
 
-KEY = "a-key-for-tests-only"
-
-
-@pytest.fixture(scope="module", params=["", KEY], ids=["open", "keys"])
+@pytest.fixture(scope="module", params=["", pytest.param(ADMIN, marks=pytest.mark.process("the same with a key"))])
 def key(request):
     """The key of the server, empty where none is needed."""
     return request.param
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, key):
-    folder = tmp_path_factory.mktemp("readme")
-    settings = {"SESSION_API_KEY": key}
-    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url, **settings) as (client, _):
-        yield client
+def server(pytestconfig, key):
+    return shared_server(pytestconfig, key).client
 
 
 def keyed(script: str, key: str) -> dict:
@@ -36,11 +32,12 @@ def keyed(script: str, key: str) -> dict:
     return {"args": ["bash", "-ec", (first if key else "") + script], "env": {**os.environ, "SESSION_API_KEY": key}}
 
 
+@pytest.mark.process("asks a real server")
 def test_the_demo_prints_the_transcript_of_the_page(server, key):
     [shown] = re.findall(r"<!-- demo -->\n```console\n\$ make demo\n(.*?)```", TOUR, re.DOTALL)
 
     ran = subprocess.run(
-        [sys.executable, "examples/demo.py", str(server.base_url).rstrip("/")],
+        [sys.executable, "docs/examples/demo.py", str(server.base_url).rstrip("/")],
         cwd=PROJECT,
         env={**os.environ, "SESSION_API_KEY": key},
         capture_output=True,
@@ -57,9 +54,24 @@ def timeless(text: str) -> str:
     return re.sub(r"127\.0\.0\.1:\d+", "SERVER", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+", "TIME", text))
 
 
+@pytest.mark.parametrize("name", ["demo", "echo_agent", "aais_envelopes"])
+def test_an_example_without_a_url_calls_the_server_of_the_environment(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [name])
+    monkeypatch.delenv("AGENT_SERVER_URL", raising=False)
+    monkeypatch.delenv("PORT", raising=False)
+    found = []
+    for variable, value in (("", ""), ("PORT", "8123"), ("AGENT_SERVER_URL", "http://agents.test")):
+        if variable:
+            monkeypatch.setenv(variable, value)
+        found.append(runpy.run_path(str(PROJECT / "docs/examples" / f"{name}.py"))["HERE"])
+
+    assert found == ["http://127.0.0.1:8000", "http://127.0.0.1:8123", "http://agents.test"]
+
+
+@pytest.mark.process("starts a program")
 def test_the_demo_reports_that_no_server_responds():
     ran = subprocess.run(
-        [sys.executable, "examples/demo.py", "http://127.0.0.1:1"],
+        [sys.executable, "docs/examples/demo.py", "http://127.0.0.1:1"],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -71,10 +83,11 @@ def test_the_demo_reports_that_no_server_responds():
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.process("asks a real server")
 def test_the_commands_of_the_page_return_the_documented_responses(server, key):
     program("curl")
-    [script] = re.findall(r"Or by hand:\n\n```sh\n(.*?)```", TOUR, re.DOTALL)
-    script = script.replace("http://127.0.0.1:8000", str(server.base_url).rstrip("/"))
+    [script] = re.findall(r"The same with curl:\n\n```sh\n(.*?)```", TOUR, re.DOTALL)
+    script = script.replace("http://127.0.0.1:${PORT:-8000}", str(server.base_url).rstrip("/"))
     script = script.replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
 
     ran = subprocess.run(**keyed(script, key), capture_output=True, text=True, timeout=60, check=True)
@@ -90,13 +103,14 @@ def test_the_commands_of_the_page_return_the_documented_responses(server, key):
     assert [event["value"] for event in page["items"]] == ["running", "waiting_for_confirmation"]
 
 
+@pytest.mark.process("runs an agent and follows it for seconds")
 def test_the_agent_prints_the_transcript_of_the_page(server, key):
     program("curl")
     [script] = re.findall(r"## An agent, live\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     url = str(server.base_url).rstrip("/")
     script = re.sub(r"curl -sN --max-time 5 (\S+).*", r"curl -sN --max-time 1 \1 || true", script)
-    script = script.replace("http://127.0.0.1:8000", url).replace("curl -s ", "curl -sS -w '\\n' ")
-    script = script.replace("make agent ID=$ID &", f"{sys.executable} examples/echo_agent.py $ID {url} & AGENT=$!")
+    script = script.replace("http://127.0.0.1:${PORT:-8000}", url).replace("curl -s ", "curl -sS -w '\\n' ")
+    script = script.replace("make agent ID=$ID &", f"{sys.executable} docs/examples/echo_agent.py $ID {url} & AGENT=$!")
 
     ran = subprocess.run(
         **keyed(script + "\nkill $AGENT", key), cwd=PROJECT, capture_output=True, text=True, timeout=90
@@ -111,6 +125,7 @@ def test_the_agent_prints_the_transcript_of_the_page(server, key):
     assert observation["observation"]["exit_code"] == 0
 
 
+@pytest.mark.process("starts a server with a supervisor and a sandbox")
 def test_an_agent_in_a_sandbox_prints_the_transcript_of_the_page(tmp_path):
     with supervised_server(tmp_path) as (client, _):
         check_the_sandbox_lines(str(client.base_url))
@@ -121,7 +136,7 @@ def check_the_sandbox_lines(url: str, key: str = "") -> None:
     program("curl")
     [script] = re.findall(r"## Run an agent in a sandbox\n.*?```sh\n(.*?)```", TOUR, re.DOTALL)
     [shown] = re.findall(r"<!-- sandbox -->\n```\n(.*?)```", TOUR, re.DOTALL)
-    script = script.replace("http://127.0.0.1:8000", url.rstrip("/"))
+    script = script.replace("http://127.0.0.1:${PORT:-8000}", url.rstrip("/"))
 
     ran = subprocess.run(**keyed(script, key), capture_output=True, text=True, timeout=90, check=True)
 
@@ -141,13 +156,25 @@ def lasting(text: str) -> list[str]:
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", PROJECT / "SECURITY.md", *(PROJECT / "docs").glob("*.md")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_names_exists(page):
-    text = page.read_text()
-    links = [page.parent / name for name in re.findall(r"\]\(([\w./-]+)\)", text)]
-    paths = [PROJECT / name for name in re.findall(r"`([\w/]+/[\w/]+\.(?:py|md|yaml|toml|lua))`", text)]
+def test_every_file_that_a_page_names_exists():
+    faults = []
+    for page in PAGES:
+        text = page.read_text()
+        links = [page.parent / name for name in re.findall(r"\]\(([\w./-]+)\)", text)]
+        paths = [PROJECT / name for name in re.findall(r"`([\w/]+/[\w/]+\.(?:py|md|yaml|toml|lua))`", text)]
+        faults += [f"{page.name}: {path}" for path in (*links, *paths) if not path.exists()]
+    assert faults == []
 
-    assert [path for path in (*links, *paths) if not path.exists()] == []
+
+def test_no_line_of_a_page_is_longer_than_160_characters_outside_tables_and_code():
+    faults = []
+    for page in (*PAGES, PROJECT / "CHANGELOG.md"):
+        in_code = False
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            in_code ^= line.lstrip().startswith("```")
+            if len(line) > 160 and not in_code and not line.lstrip().startswith("|"):
+                faults.append(f"{page.name}:{number}: {len(line)} characters")
+    assert faults == []
 
 
 def test_the_first_screen_of_the_readme_shows_both_commands():
@@ -159,6 +186,7 @@ def test_the_first_screen_of_the_readme_shows_both_commands():
     ]
 
 
+@pytest.mark.process("starts a server with a supervisor and a sandbox")
 def test_the_command_in_the_readme_starts_an_app_conversation(tmp_path):
     program("curl")
     [command] = re.findall(r"^curl .*stream-start$", README, re.MULTILINE)

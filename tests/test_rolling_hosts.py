@@ -5,7 +5,6 @@ import csv
 import re
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +13,11 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.servers import PROJECT, TIMEOUT, agent_server, free_port, program, redis_server, running, wait_until
+from tests.servers import PROJECT, TIMEOUT, agent_server, free_port, program, running, store_server, wait_until
 from tests.test_live import SocketReader, StreamReader
 from tests.test_rolling_restart import appending, assert_complete, wait_for_appends
+
+pytestmark = pytest.mark.faults("drains two servers behind a balancer, one after the other")
 
 CONFIGURATION = PROJECT / "deploy" / "fleet" / "haproxy.cfg"
 
@@ -66,7 +67,8 @@ class Balancer:
         with socket.socket(socket.AF_UNIX) as control:
             control.connect(str(self._control))
             control.sendall(b"show stat\n")
-            lines = control.makefile().read().removeprefix("# ").strip().splitlines()
+            with control.makefile() as shown:
+                lines = shown.read().removeprefix("# ").strip().splitlines()
         [status] = [row["status"] for row in csv.DictReader(lines) if row["svname"] == host.name]
         return status
 
@@ -84,7 +86,7 @@ class Fleet:
 @pytest.fixture
 def fleet(tmp_path) -> Iterator[Fleet]:
     haproxy = program("haproxy")
-    with redis_server(tmp_path) as (url, _), ExitStack() as stack:
+    with store_server(tmp_path) as (url, _), ExitStack() as stack:
         hosts = [Host(tmp_path, name, url) for name in ("host1", "host2")]
         for host in hosts:
             host.start()
@@ -102,17 +104,18 @@ def fleet(tmp_path) -> Iterator[Fleet]:
 class Ends:
     """Of a reader: keeps how each of its connections has ended, the code of a socket or an error."""
 
-    def run(self) -> None:
+    def __init__(self, client: httpx.Client, conversation: str) -> None:
+        super().__init__(client, conversation)
         self.ends: list[object] = []
-        while self.wanted:
-            try:
-                self.read(self.received[-1][0] if self.received else 0)
-                self.ends.append("its end")
-            except ConnectionClosed as closed:
-                self.ends.append(closed.rcvd and closed.rcvd.code)
-            except Exception as error:
-                self.ends.append(error)
-            time.sleep(0.1)
+
+    def follow(self, last: int) -> None:
+        try:
+            self.read(last)
+            self.ends.append("its end")
+        except ConnectionClosed as closed:
+            self.ends.append(closed.rcvd and closed.rcvd.code)
+        except Exception as error:
+            self.ends.append(error)
 
 
 class SocketEnds(Ends, SocketReader):

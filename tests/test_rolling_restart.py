@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 import httpx
+import pytest
 
 from tests.conftest import event
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
 from tests.test_live import SocketReader, StreamReader, log_of, workers
+
+pytestmark = pytest.mark.faults("reloads the workers of a server under load")
 
 #: clients that append
 CLIENTS = 3
@@ -29,16 +32,17 @@ class Appender:
         self.conversation = str(uuid4())
         self.acknowledged: list[str] = []
         self._headers = {} if keeps_connections else {"Connection": "close"}
-        self._client = httpx.Client(base_url=client.base_url, timeout=60)
+        self._base_url = client.base_url
 
     def append_until(self, done: threading.Event) -> None:
-        while not done.is_set():
-            one = event()
-            path = f"/api/v1/webhooks/events/{self.conversation}"
-            response = self._client.post(path, json=[one], headers=self._headers)
-            assert response.status_code == 200, response.text
-            self.acknowledged.append(one["id"])
-            done.wait(PAUSE)
+        path = f"/api/v1/webhooks/events/{self.conversation}"
+        with httpx.Client(base_url=self._base_url, timeout=60) as client:
+            while not done.is_set():
+                one = event()
+                response = client.post(path, json=[one], headers=self._headers)
+                assert response.status_code == 200, response.text
+                self.acknowledged.append(one["id"])
+                done.wait(PAUSE)
 
 
 @contextmanager
@@ -87,7 +91,7 @@ def assert_complete(client: httpx.Client, appenders: list[Appender], readers: li
 
 def test_a_reload_of_the_workers_cuts_no_request_and_loses_no_event(tmp_path):
     with (
-        redis_server(tmp_path) as (url, _),
+        store_server(tmp_path) as (url, _),
         agent_server(tmp_path / "log", REDIS_URL=url, GRACEFUL_TIMEOUT="60") as (client, master),
     ):
         with appending(client) as appenders:

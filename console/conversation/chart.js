@@ -9,7 +9,7 @@ function dress() {
   if (document.querySelector("link[data-uplot]")) return;
   const link = document.createElement("link");
   link.rel = "stylesheet";
-  link.href = new URL("../uplot/uPlot.min.css", import.meta.url).href;
+  link.href = new URL("../vendor/uplot/uPlot.min.css", import.meta.url).href;
   link.dataset.uplot = "";
   document.head.append(link);
 }
@@ -58,7 +58,7 @@ function listen(plot, latest) {
 /** Draw a histogram into an element, until the signal. latest: a ref to {onSelect(from, to), onJump(time)}. */
 export async function chart(element, found, width, latest, signal) {
   dress();
-  const { default: UPlot } = await import("../uplot/uPlot.esm.js");
+  const { default: UPlot } = await import("../vendor/uplot/uPlot.esm.js");
   if (signal.aborted) return;
   const style = getComputedStyle(element), colour = (name) => style.getPropertyValue(name).trim();
   const bars = UPlot.paths.bars({ size: [0.85, 100], align: 0 });

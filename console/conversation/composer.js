@@ -4,6 +4,7 @@ import { call, newKey } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
+import { useStore } from "../lib/store.js";
 import { attempt, tell } from "../parts/notices.js";
 
 /** A text that was not sent stays in the browser's session, for each conversation. */
@@ -33,7 +34,7 @@ const TITLES = {
   pause: "The agent stops after its present step",
   interrupt: "The agent stops at once",
   run: "The agent works",
-  resume: "The agent goes on",
+  resume: "The agent continues",
 };
 
 /** Says what a message would do to what waits. */
@@ -41,6 +42,14 @@ function Warning({ number }) {
   const what = number === 1 ? "the action that waits" : `the ${number} actions that wait`;
   const text = may("approve") ? `A message rejects ${what}.` : `A message would reject ${what}, which your key may not decide.`;
   return html`<p class="warning medium" role="note">${text}</p>`;
+}
+
+/** Says how an agent goes on whose action was rejected. */
+function Rejected({ log }) {
+  const { events, newer } = useStore(log.state);
+  const last = newer ? null : events.findLast(({ kind }) => !kind.endsWith("ConversationStateUpdateEvent"));
+  if (!last?.kind.startsWith("UserReject")) return null;
+  return html`<p class="warning" role="note" data-testid="after-rejection">The agent has stopped after the rejection. Run lets it read why, and go on.</p>`;
 }
 
 function Verbs({ id, status, onDone }) {
@@ -73,8 +82,8 @@ async function post(id, text, run, request) {
   }
 }
 
-/** id, status: of the conversation. waiting: the number of its pending actions. onDone: after each request. */
-export function Composer({ id, status, waiting, onDone }) {
+/** id, status, log: of the conversation. waiting: the number of its pending actions. onDone: after each request. */
+export function Composer({ id, status, log, waiting, onDone }) {
   const [text, setText] = useState(() => kept.get(id));
   const [isSending, setSending] = useState(false);
   const field = useRef(null), request = useRef(null);
@@ -98,6 +107,7 @@ export function Composer({ id, status, waiting, onDone }) {
   };
   return html`<form class="composer" data-testid="composer" onSubmit=${(event) => (event.preventDefault(), send(true))}>
     ${waiting > 0 && html`<${Warning} number=${waiting} />`}
+    ${status === "idle" && html`<${Rejected} log=${log} />`}
     <textarea ref=${field} rows="2" aria-label="Message to the agent" placeholder="Write to the agent. Enter sends, Shift+Enter begins a new line."
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
     <div class="buttons">

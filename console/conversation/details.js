@@ -26,6 +26,7 @@ function words({ kind, threshold, confirm_unknown }) {
 }
 
 function Policy({ record, onDone }) {
+  if (record.agent?.kind === "ACPAgent") return html`<dd data-testid="unasked">No action of this agent waits, because it asks nobody.</dd>`;
   const [value, text] = words(record.confirmation_policy);
   if (!may("approve")) return html`<dd>${text}</dd>`;
   const set = async (event) => {
@@ -82,10 +83,10 @@ function Other({ id, event }) {
 }
 
 /** record: the conversation. */
-export function Details({ record, total, onDone }) {
+export function Details({ record, total, onDone, onClose }) {
   const { forked_from_conversation_id: source, parent_conversation_id: parent } = record;
   return html`<aside class="details" id="details" aria-label="Details">
-    <h2>Details</h2>
+    <h2>Details <button type="button" class="quiet" data-testid="close-details" onClick=${onClose}>Close</button></h2>
     <dl>
       <div><dt>Decisions</dt><${Policy} record=${record} onDone=${onDone} /></div>
       <div><dt>Tags</dt><${Tags} record=${record} onDone=${onDone} /></div>

@@ -39,7 +39,7 @@ export function Export({ record, total }) {
     const ending = running.current = new AbortController();
     setProgress(0);
     try {
-      const blob = await read(record.id, (lines) => setProgress(Math.min(1, lines / (total + 1))), ending.signal);
+      const blob = await read(record.id, (lines) => setProgress(Math.min(1, lines / (total + 2))), ending.signal);
       ending.abort(); // beyond the bound the server need send no more
       if (blob) save(blob, `${record.id}.jsonl`);
       else tell(`The export is larger than 1 GiB. The API has it: ${OPERATION}.`, "failed");

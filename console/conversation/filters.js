@@ -17,8 +17,8 @@ const SOURCES = ["user", "agent", "environment"];
 const TYPED = 250;
 
 /** The filters of a query, as members of the API. */
-export function filtersOf({ kind = "", source = "", body = "", timestamp__gte = "", timestamp__lt = "" }) {
-  return { kind, source, body, timestamp__gte, timestamp__lt };
+export function filtersOf({ kind = "", source = "", text = "", timestamp__gte = "", timestamp__lt = "" }) {
+  return { kind, source, text, timestamp__gte, timestamp__lt };
 }
 
 /** A time of the wire as a field of the page has it, in the person's zone; and back. */
@@ -49,17 +49,17 @@ function Choice({ label, testid, value, options, onChange }) {
 }
 
 function Search({ query }) {
-  const [text, setText] = useState(query.body ?? "");
+  const [text, setText] = useState(query.text ?? "");
   const timer = useRef(0);
-  useEffect(() => setText(query.body ?? ""), [query.body]);
+  useEffect(() => setText(query.text ?? ""), [query.text]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const type = (event) => {
-    const body = event.target.value;
-    setText(body);
+    const typed = event.target.value;
+    setText(typed);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => change(query, { body }), TYPED);
+    timer.current = setTimeout(() => change(query, { text: typed }), TYPED);
   };
-  return html`<label class="wide">Text of messages
+  return html`<label class="wide">Text of messages, commands and output
     <input type="search" data-search data-testid="filter-text" value=${text} onInput=${type} />
   </label>`;
 }
@@ -93,12 +93,19 @@ function OverTime({ id, log, total, query, filters }) {
   </div>`;
 }
 
+/** The number of events that pass the filters, in words: no route counts those with a text, so what is found is counted. */
+function Count({ log, total, filters }) {
+  const counted = useStore(log.count), { events, older, newer, loading } = useStore(log.state);
+  const isFiltered = Object.values(filters).some(Boolean), isMore = Boolean(filters.text) && (older || newer);
+  const found = filters.text ? (loading && !events.length ? null : events.length) : counted;
+  const count = isFiltered ? found : total;
+  return html`<span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span>${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}`;
+}
+
 /** log: the Log that has these filters. total: of the conversation's events. query: of the address. */
 export function Filters({ id, log, total, query }) {
-  const counted = useStore(log.count);
   const [isOpen, setOpen] = useState(isRoomy), [areShown, setShown] = useState(false);
   const filters = filtersOf(query), isFiltered = Object.values(filters).some(Boolean);
-  const count = isFiltered ? counted : total;
   const set = (name) => (value) => change(query, { [name]: value });
   return html`<section class="narrow" aria-label="Filters">
     <div class=${`bar event-filters${areShown || isFiltered ? " open" : ""}`}>
@@ -108,7 +115,7 @@ export function Filters({ id, log, total, query }) {
       <${Search} query=${query} />
       <p class="count" aria-live="polite">
         ${isFiltered && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
-        <span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span> ${count === 1 ? "event" : "events"}
+        <${Count} log=${log} total=${total} filters=${filters} />
       </p>
       <button type="button" class="quiet" data-testid="over-time" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Over time</button>
     </div>

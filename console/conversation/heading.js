@@ -1,5 +1,5 @@
 // The head of a conversation: its title, its state, and what can be done with the whole of it.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go } from "../lib/router.js";
@@ -15,8 +15,10 @@ export const MOST_TITLE = 200;
 
 function Title({ record, onDone }) {
   const [text, setText] = useState(null);
+  const field = useRef(null), isOpen = text !== null;
+  useEffect(() => field.current?.select(), [isOpen]); // what is typed takes the place of the title
   const title = record.title || "Without a title";
-  if (text === null) {
+  if (!isOpen) {
     return html`<h1><${Text} prose text=${title} />
       ${may("write") && html` <button type="button" class="quiet" data-testid="edit-title" onClick=${() => setText(record.title ?? "")}>Rename</button>`}
     </h1>`;
@@ -32,7 +34,7 @@ function Title({ record, onDone }) {
   };
   return html`<form class="rename" onSubmit=${save}>
     <h1 class="hidden"><${Text} prose text=${title} /></h1>
-    <input data-testid="title" aria-label="Title" autofocus required maxlength=${MOST_TITLE} value=${text} ref=${(input) => input?.focus()}
+    <input data-testid="title" aria-label="Title" autofocus required maxlength=${MOST_TITLE} value=${text} ref=${field}
       onInput=${(event) => setText(event.target.value)} onKeyDown=${(event) => event.key === "Escape" && setText(null)} />
     <button type="submit" data-testid="save-title">Save</button>
     <button type="button" class="secondary" onClick=${() => setText(null)}>Cancel</button>

@@ -48,7 +48,7 @@ function merged(events, more) {
 export class Log {
   /** events; older, newer: whether there are some beyond the window; loading: "", "newest", "older", "newer", "around". */
   state = new Store({ events: [], older: false, newer: false, loading: "newest", error: null, unseen: 0, focus: null });
-  /** The number of events that pass the filters; null before it is known. */
+  /** The number of events that pass the filters; null before it is known, and with a text, which no route counts. */
   count = new Store(null);
   /** Whether the person looks at the end: then the window moves on with the log. */
   isFollowed = true;
@@ -166,7 +166,7 @@ export class Log {
     const { events, loading: present } = this.state.get();
     if (present || !events.length) return null;
     const edge = (loading === "older" ? events[0] : events.at(-1)).id;
-    return this.#load(loading, async (signal) => change(this.state.get(), await this.#search({ ...query, page_id: edge }, signal)));
+    return this.#load(loading, async (signal) => change(this.state.get(), await this.#search({ ...query, page_id: edge }, signal, new Set(events.map(({ id }) => id)))));
   }
 
   async #load(loading, change) {
@@ -182,12 +182,20 @@ export class Log {
     if (!controller.signal.aborted) this.#flush();
   }
 
-  #search(query, signal) {
+  /** A page that has an event beyond the known ones, or is the last: by a text the server searches a part of the log at a time. */
+  async #search(query, signal, known = new Set()) {
     const all = { limit: 100, ...this.#filters, ...query };
-    return call("GET /api/conversations/{conversation_id}/events/search", { path: this.#path, query: all, signal });
+    const next = () => call("GET /api/conversations/{conversation_id}/events/search", { path: this.#path, query: all, signal });
+    let page = await next();
+    while (page.next_page_id !== null && page.items.every(({ id }) => known.has(id))) {
+      all.page_id = page.next_page_id;
+      page = await next();
+    }
+    return page;
   }
 
   #recount() {
+    if (this.#filters.text) return;
     const request = { path: this.#path, query: this.#filters, signal: this.#ended.signal };
     call("GET /api/conversations/{conversation_id}/events/count", request).then((number) => this.count.set(number), () => {});
   }

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { exact } from "../lib/words.js";
+import { counted, exact } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
 import { chart } from "./chart.js";
 
@@ -104,11 +104,11 @@ export default function Plot({ id, filters, total, onChange, onJump }) {
   const [by, setBy] = useState("kind");
   const element = useRef(null);
   const width = useWidth(element);
-  const { body, timestamp__gte, timestamp__lt } = filters;
+  const { text: body, timestamp__gte, timestamp__lt } = filters;
   const { found, error, again } = useHistogram(id, { by, body, timestamp__gte, timestamp__lt }, total, width);
   useChart(element, found, width, (from, to) => onChange({ timestamp__gte: from, timestamp__lt: to }), onJump);
   const reset = () => onChange({ timestamp__gte: "", timestamp__lt: "" });
-  const words = found?.total ? `${found.total.toLocaleString("en")} ${body ? `messages with “${body}”` : "events"} from ${exact(found.from)} to ${exact(found.to)}` : body ? "No message in this time has the text" : "No events in this time";
+  const words = found?.total ? `${counted(found.total, body ? "message" : "event")}${body ? ` with “${body}”` : ""} from ${exact(found.from)} to ${exact(found.to)}` : body ? "No message in this time has the text" : "No events in this time";
   return html`<figure class="plot" data-testid="plot" aria-label="Events over time">
     <div class="canvas" ref=${element} role="img" aria-label=${words}></div>
     ${found && !found.total && html`<p class="muted none">${words}</p>`}

@@ -1,4 +1,4 @@
-// Rows of the timeline: an event, and for an action what came of it.
+// Rows of the timeline: an event, and for an action its result.
 
 /** The bare name of an event's kind, which releases qualify. */
 export function kindOf(event) {

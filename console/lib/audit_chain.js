@@ -1,4 +1,4 @@
-// Verifies the audit of one conversation as `python -m audit verify` does: every byte, every hash, no gap.
+// Verifies the audit of one conversation as `python -m admin audit verify` does: every byte, every hash, no gap.
 
 /** Whether this browser can: it computes hashes for addresses that it trusts, https or this machine. */
 export const canVerify = Boolean(globalThis.crypto?.subtle);

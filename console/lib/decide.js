@@ -1,4 +1,4 @@
-// Decisions of a person: each is bound to what was shown, goes once, and says what came of it.
+// Decisions of a person: each is bound to what was shown, goes once, and shows its result.
 import { call } from "./api.js";
 import { nameOf } from "./pending.js";
 import { Store } from "./store.js";
@@ -6,7 +6,7 @@ import { Store } from "./store.js";
 /** Most decisions that are remembered, and most of one request. */
 const MOST = 1_000, MOST_OF_ONE = 256;
 
-/** What came of decisions of this page: name of the action → {state, verb, words, at}: sent, taken, lost, or failed. */
+/** The results of this page's decisions: name of the action → {state, verb, words, at}: sent, taken, lost, or failed. */
 export const fates = new Store(new Map());
 
 const PROBLEMS = {
@@ -36,7 +36,7 @@ function isGone(item) {
 /**
  * Decide items of one conversation, all or none. verb: approve, reject or edit. others: reason, arguments, always.
  *
- * Items whose decision is on its way are left out. What came of each stands in `fates`. Returns what the server says of
+ * Items whose decision is on its way are left out. The result of each is in `fates`. Returns what the server says of
  * rules that were made, or null where nothing was decided.
  */
 export async function decide(given, verb, others = {}) {

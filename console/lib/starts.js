@@ -1,33 +1,46 @@
 // The start of a conversation: what was typed, and the start task until the agent is there and has its first message.
-import { ApiError, call } from "./api.js";
+import { ApiError, call, newKey } from "./api.js";
 import { Store } from "./store.js";
 
-const NAME = "agent-server-start";
+/** What the browser's session keeps: what was typed, and the start that goes on. */
+const DRAFT = "agent-server-start", UNDER_WAY = "agent-server-start-under-way";
 
-/** Milliseconds between two polls of a start task. */
-const POLL = 400;
+/** Milliseconds between two polls of a start task; most looks for one whose request is not over yet. */
+const POLL = 400, MOST_LOOKS = 150;
 
 export const BLANK = { spec: "", title: "", message: "", policy: "" };
 
 /** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
-export const draft = new Store({ ...BLANK, ...kept() });
+export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
 
-draft.subscribe((value) => {
-  try {
-    sessionStorage.setItem(NAME, JSON.stringify(value));
-  } catch {
-    // too long for the browser's storage: the page has it, as long as it stays open
-  }
+draft.subscribe((value) => keep(DRAFT, value));
+
+/**
+ * The present start: {asked, task, step, error}, or null. It goes on when the page is loaded again.
+ *
+ * asked: {body, once, policy, message}. task: null before the server's response. step: "start", "policy" or "message":
+ * what is being done, or what failed.
+ */
+export const start = new Store(kept(UNDER_WAY) && { task: null, error: null, ...kept(UNDER_WAY) });
+
+start.subscribe((value) => {
+  const isOver = !value || value.task?.status === "ERROR" || (value.error && !value.task);
+  keep(UNDER_WAY, isOver ? null : { asked: value.asked, step: value.step });
 });
 
-/** The present start: {task, step, error}, or null. step: "start", "policy", "message" or "done": what is being done, or what failed. */
-export const start = new Store(null);
-
-function kept() {
+function kept(name) {
   try {
-    return JSON.parse(sessionStorage.getItem(NAME) ?? "{}");
+    return JSON.parse(sessionStorage.getItem(name));
   } catch {
-    return {};
+    return null;
+  }
+}
+
+function keep(name, value) {
+  try {
+    value ? sessionStorage.setItem(name, JSON.stringify(value)) : sessionStorage.removeItem(name);
+  } catch {
+    // too long for the browser's storage: the page has it, as long as it stays open
   }
 }
 
@@ -44,36 +57,41 @@ export async function begin(signal) {
   const { spec, title, message, policy } = draft.get();
   const body = { conversation_id: newId(), sandbox_spec_id: spec || undefined, title: title.trim() || undefined };
   if (message.trim() && !policy) body.initial_message = { content: content(message) };
-  start.set({ task: null, step: "start", error: null });
-  try {
-    start.set({ task: await created(body), step: "start", error: null });
-  } catch (error) {
-    start.set({ task: null, step: "start", error });
-    return null;
-  }
+  start.set({ asked: { body, once: newKey(), policy, message }, task: null, step: "start", error: null });
   return finish(signal);
 }
 
-/** The start task of a request. A response that got lost is no second start: the task is found by its conversation. */
-async function created(body) {
-  try {
-    return await call("POST /api/v1/app-conversations", { body });
-  } catch (error) {
-    if (error.status !== 0) throw error;
-    const query = { conversation_id__eq: body.conversation_id, limit: 1 };
-    const { items } = await call("GET /api/v1/app-conversations/start-tasks/search", { query });
-    if (!items.length) throw error;
-    return items[0];
+/** The start task of a request, which is sent again where its response got lost, and has one effect. */
+async function created({ body, once }, signal) {
+  for (let looks = 0; ; looks++) {
+    try {
+      return await call("POST /api/v1/app-conversations", { body, once });
+    } catch (error) {
+      const found = await known(body.conversation_id);
+      if (found) return found;
+      const isUnderWay = error.status === 409 && looks < MOST_LOOKS; // this page sent it before it was loaded again
+      if (!isUnderWay) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL));
+    if (signal.aborted) throw signal.reason;
   }
+}
+
+/** The start task of a conversation, or undefined. */
+async function known(id) {
+  const query = { conversation_id__eq: id, limit: 1 };
+  const { items } = await call("GET /api/v1/app-conversations/start-tasks/search", { query }).catch(() => ({ items: [] }));
+  return items[0];
 }
 
 /** Go on with a start: wait for the agent, then do what comes after. Resolves as `begin` does. */
 export async function finish(signal) {
   const present = start.get();
   try {
-    const task = await watched(present.task, signal);
+    if (!present.task) start.set({ ...present, task: await created(present.asked, signal), error: null });
+    const task = await watched(start.get().task, signal);
     if (task.status !== "READY") return null;
-    await afterwards(task, present.step);
+    await afterwards(present.asked, task, present.step);
     start.set(null);
     draft.set({ ...BLANK, spec: draft.get().spec, policy: draft.get().policy });
     return task.app_conversation_id ?? task.request.conversation_id;
@@ -84,18 +102,18 @@ export async function finish(signal) {
 }
 
 /** The policy before the message: no action of the agent may come before the policy that the person chose. */
-async function afterwards(task, step) {
-  const { message, policy } = draft.get();
+async function afterwards({ message, policy, once }, task, step) {
   const path = { conversation_id: task.app_conversation_id };
   if (!policy) return;
   if (step !== "message") {
-    start.set({ task, step: "policy", error: null });
+    start.set({ ...start.get(), task, step: "policy", error: null });
     const chosen = policy === "ConfirmRisky" ? { kind: policy, threshold: "MEDIUM", confirm_unknown: true } : { kind: policy };
     await call("POST /api/conversations/{conversation_id}/confirmation_policy", { path, body: { policy: chosen } });
   }
   if (!message.trim()) return;
-  start.set({ task, step: "message", error: null });
-  await call("POST /api/v1/app-conversations/{conversation_id}/send-message", { path, body: { content: content(message) } });
+  start.set({ ...start.get(), task, step: "message", error: null });
+  const body = { content: content(message) };
+  await call("POST /api/v1/app-conversations/{conversation_id}/send-message", { path, body, once: `${once}-message` });
 }
 
 async function watched(first, signal) {

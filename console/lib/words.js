@@ -15,11 +15,16 @@ export function millis(time) {
   return Date.parse(/(?:Z|[+-]\d\d:?\d\d)$/.test(time) ? time : `${time}Z`);
 }
 
-/** A time against the present one: "now", "3 min. ago", "in 2 hr.". */
+/** Of a time to come, the share of it by which a rounded number may be wrong: beyond, a smaller unit says it. */
+const ROUNDED = 0.15;
+
+/** A time against the present one: "now", "3 min. ago", "in 2 hr.", "in 90 min.". */
 export function ago(time, at = Date.now()) {
   const seconds = (millis(time) - at) / 1000;
   for (const [unit, length] of UNITS) {
-    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+    if (-seconds >= length) return relative.format(Math.trunc(seconds / length), unit);
+    const number = Math.round(seconds / length);
+    if (number >= 1 && Math.abs(number * length - seconds) <= ROUNDED * seconds) return relative.format(number, unit);
   }
   return Math.abs(seconds) < 5 ? "now" : relative.format(Math.trunc(seconds), "second");
 }
@@ -27,6 +32,12 @@ export function ago(time, at = Date.now()) {
 /** The exact time, in the person's zone. */
 export function exact(time) {
   return full.format(millis(time));
+}
+
+/** A number of things in words: "1 message", "20 or more messages", "2 sandboxes". hasMore: more than were counted. */
+export function counted(number, name, hasMore = false) {
+  const plural = name.endsWith("x") ? `${name}es` : `${name}s`;
+  return `${number.toLocaleString("en")}${hasMore ? " or more" : ""} ${number === 1 && !hasMore ? name : plural}`;
 }
 
 /** A number of bytes in words: "1.5 MiB". */

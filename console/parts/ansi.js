@@ -10,7 +10,7 @@ const CONTRAST = 4.5, TEXT = [220, 226, 236], GROUND = [18, 22, 30];
 let makes = null, loading = null;
 
 function load() {
-  loading ??= import("../ansi_up/ansi_up.js").then(({ AnsiUp }) => {
+  loading ??= import("../vendor/ansi_up/ansi_up.js").then(({ AnsiUp }) => {
     class Runs extends AnsiUp {
       found = [];
 

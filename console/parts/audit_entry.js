@@ -57,7 +57,7 @@ export function Verification({ id }) {
     const url = `${location.origin}${address(OPERATION, { path })}`;
     return html`<div class="card">
       <p>This browser computes no hashes for an address without https. Where the server's programs are, this verifies it:</p>
-      <pre data-testid="verify-command">python -m audit verify '${url}'</pre>
+      <pre data-testid="verify-command">python -m admin audit verify '${url}'</pre>
     </div>`;
   }
   const run = async () => {

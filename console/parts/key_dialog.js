@@ -23,7 +23,7 @@ function Form({ why }) {
     setIsAsking(true);
     setFault("");
     try {
-      if (!isKey(given)) throw new Error("This is no key: a key has no blanks, and no letters with accents.");
+      if (!isKey(given)) throw new Error("This is not a key: a key has no blanks and no accented letters.");
       keep(given, await call("GET /api/v1/users/me", { asKey: given }), remember);
     } catch (error) {
       setFault(error.status === 401 ? "The server does not know this key." : error.message);

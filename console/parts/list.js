@@ -1,15 +1,21 @@
 // What every live list has around its rows: what is new, what failed, more of it.
 import { html } from "../lib/html.js";
+import { counted } from "../lib/words.js";
 import { Failure } from "./notices.js";
 
-/** The line above a list. It keeps its room, so that nothing moves when something new is told. */
-export function ListHead({ list, view, name }) {
+/**
+ * The line above a list. It keeps its room, so that nothing moves when something new is told.
+ *
+ * name: of what it lists. total: how many there are, where that is known; undefined elsewhere.
+ */
+export function ListHead({ list, view, name, total }) {
   const { rows, newcomers, isStale, hasMore, isFull } = view;
   const renew = () => {
     scrollTo({ top: 0 });
     list.renew();
   };
-  const number = rows ? `${rows.length.toLocaleString("en")}${hasMore || isFull ? " or more" : ""} ${name}` : "";
+  const hasOthers = hasMore || isFull;
+  const number = rows && hasOthers && total >= rows.length ? counted(total, name) : rows ? counted(rows.length, name, hasOthers) : "";
   return html`<div class="list-head" role="status">
     <span class="muted">${number}</span>
     ${newcomers > 0 && html`<button type="button" class="new" data-testid="show-new" onClick=${renew}>${newcomers} new</button>`}

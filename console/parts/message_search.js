@@ -1,8 +1,9 @@
-// A search of everything that was said in any conversation.
+// A search of the messages of all conversations; commands and their output are not searched.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
+import { counted } from "../lib/words.js";
 import { Empty, Failure } from "./notices.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
@@ -70,10 +71,10 @@ function useMessages(text) {
 
 export function MessageSearch({ text }) {
   const { items, next, error, isReading, more } = useMessages(text);
-  if (!text) return html`<${Empty} title="Search everything that was said">Type words: every message of every conversation that has them is shown.<//>`;
+  if (!text) return html`<${Empty} title="Search all messages">Type words: every message that has them is shown, of people and of agents, from every conversation. Commands and their output are not searched.<//>`;
   const isFull = items.length >= MOST;
   return html`
-    <div class="list-head" role="status"><span class="muted">${isReading ? "Searching" : `${items.length}${next ? " or more" : ""} messages`}</span></div>
+    <div class="list-head" role="status"><span class="muted">${isReading ? "Searching" : counted(items.length, "message", next)}</span></div>
     <ul class="rows" data-testid="message-list" aria-label="Messages">
       ${items.map((item) => html`<${Found} key=${`${item.conversation_id} ${item.event.id}`} item=${item} text=${text} />`)}
     </ul>

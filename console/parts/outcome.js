@@ -12,7 +12,7 @@ const DONE = {
   deleted: "Deleted",
 };
 
-/** Whoever decided where it was no key. */
+/** Who decided, if it was not a key. */
 const ACTORS = {
   rule: () => "a rule",
   link: (name) => `${name}, by a link`,

@@ -12,15 +12,22 @@ export function Reject({ item, onClose }) {
   const submit = (event) => press(event,
     () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {}));
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
-    <label>Why? The agent reads it; it may stay empty.
-      <input type="text" ref=${field} maxlength="2000" data-testid="reason" value=${reason}
-        onInput=${(event) => setReason(event.target.value)} onKeyDown=${onceHeld} />
+    <label>Why? The agent reads it when it continues. It may stay empty.
+      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter rejects, Shift+Enter begins a new line."
+        value=${reason} onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
       <button type="submit" class="danger" data-testid="reject-now">Reject</button>
     </footer>
   </form>`;
+}
+
+/** Enter in a field of several lines submits its form, once; Shift+Enter begins a line. */
+export function onEnter(submit) {
+  return (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+  };
 }
 
 /** Escape closes a form of a prompt. */

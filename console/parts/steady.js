@@ -5,20 +5,37 @@ import { tell } from "./notices.js";
 /** Milliseconds that buttons must have stood in their place before a press counts. */
 const MOMENT = 500;
 
-/** Places of the watched elements: element → {left, top, since}. One that is steady bears `data-steady`. */
+/** Places of the watched elements: element → {seen, held, since}. One that is steady bears `data-steady`. */
 const places = new Map();
 
 /** Milliseconds between two looks: what moved between them counts as moved at the later one. */
 const LOOK = 100;
 
-/** Compare the places with those before: an element that has moved begins anew. */
+/** Where an element is: seen, in the window; held, in what scrolls. */
+function placeOf(element) {
+  const { left, top } = element.getBoundingClientRect();
+  const held = [left + scrollX, top + scrollY];
+  for (let around = element.parentElement; around && around !== document.documentElement; around = around.parentElement) {
+    held[0] += around.scrollLeft;
+    held[1] += around.scrollTop;
+  }
+  return { seen: [left, top], held };
+}
+
+const isSame = (one, other) => one.every((value, index) => Math.abs(value - other[index]) < 1);
+
+/**
+ * Compare the places with those before: an element that has moved starts over. What the person scrolls keeps its place
+ * in what scrolls; what the browser holds still, while something comes above it, keeps its place in the window.
+ */
 function look() {
   const present = performance.now();
   for (const [element, place] of places) {
-    const { left, top } = element.getBoundingClientRect();
-    const isStill = Math.abs(left - place.left) < 1 && Math.abs(top - place.top) < 1;
-    if (!isStill) places.set(element, { left, top, since: present });
-    element.toggleAttribute("data-steady", isStill && present - place.since >= MOMENT);
+    const { seen, held } = placeOf(element);
+    const isStill = isSame(seen, place.seen) || isSame(held, place.held);
+    const since = isStill ? place.since : present;
+    places.set(element, { seen, held, since });
+    element.toggleAttribute("data-steady", isStill && present - since >= MOMENT);
   }
 }
 
@@ -37,9 +54,9 @@ addEventListener("scroll", lookSoon, { capture: true, passive: true });
 addEventListener("resize", lookSoon);
 addEventListener("visibilitychange", () => [...places.keys()].forEach(restart));
 
-/** Let an element begin anew. */
+/** Let an element start over. */
 function restart(element) {
-  places.set(element, { left: NaN, top: NaN, since: 0 });
+  places.set(element, { seen: [NaN, NaN], held: [NaN, NaN], since: 0 });
   look();
 }
 
@@ -59,6 +76,7 @@ function refusal(element) {
   const { top, bottom } = element.getBoundingClientRect();
   if (bottom <= 0 || top >= innerHeight) {
     element.scrollIntoView({ block: "nearest" });
+    restart(element);
     return "Nothing was decided: the prompt was out of sight. Look at it, and press again.";
   }
   look();
@@ -67,9 +85,9 @@ function refusal(element) {
 }
 
 /**
- * Buttons whose presses count only where they stood still, in sight. Returns [ref of their element, press].
+ * Buttons whose presses count only while they were still and in sight. Returns [ref of their element, press].
  *
- * cause: a change of it lets the buttons begin anew, such as the time when the keyboard chose their prompt.
+ * cause: a change of it lets the buttons start over, such as the time when the keyboard chose their prompt.
  * press(event, run): calls run, or tells why the press does not count; a key that is held down does nothing.
  */
 export function useSteady(cause = 0) {

@@ -75,15 +75,15 @@ export default function View({ place: { id, query } }) {
   const refresh = () => feed.refresh();
   const reset = () => setQuery({});
   const isFiltered = Object.values(filtersOf(query)).some(Boolean);
-  return html`<div class=${`conversation${isOpen ? " detailed" : ""}`}>
+  return html`<div class=${`one-conversation${isOpen ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${items.length} total=${total} isOpen=${isOpen} onDetails=${() => setOpen(!isOpen)} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
       <${Filters} id=${id} log=${log} total=${total} query=${query} />
       <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${isFiltered ? "" : writing} isFiltered=${isFiltered} onReset=${reset} onFork=${fork} />
       <${Prompts} items=${items} />
-      ${may("write") && html`<${Composer} key=${id} id=${id} status=${record.execution_status} waiting=${items.length} onDone=${refresh} />`}
+      ${may("write") && html`<${Composer} key=${id} id=${id} status=${record.execution_status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
-    ${isOpen && html`<${Details} record=${record} total=${total} onDone=${refresh} />`}
+    ${isOpen && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setOpen(false)} />`}
     ${forked && html`<${Fork} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
   </div>`;
 }

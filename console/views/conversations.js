@@ -1,8 +1,10 @@
 // All conversations: live, with filters that the address keeps, and a search of everything that was said.
 import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { holding, useList } from "../lib/lists.js";
+import { usePolled } from "../lib/polled.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
@@ -14,6 +16,9 @@ import { Empty } from "../parts/notices.js";
 import { CONVERSATION, Deleted, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
+
+/** Seconds between two counts of conversations of which the list shows some. */
+const COUNTED_EVERY = 10;
 
 /** Most tags that a row shows. */
 const MOST_TAGS = 5;
@@ -91,8 +96,11 @@ function List({ query }) {
     JSON.stringify(query),
   );
   const { rows, leaving, isReading, hasMore } = view;
+  const { status, ...others } = query, isCounted = hasMore && !isFiltered(others);
+  const { value: total } = usePolled((signal) => (isCounted ? call("GET /api/conversations/count", { query: { status }, signal }) : undefined),
+    COUNTED_EVERY, `${isCounted} ${status}`);
   return html`
-    <${ListHead} list=${list} view=${view} name=${rows?.length === 1 && !hasMore ? "conversation" : "conversations"} />
+    <${ListHead} list=${list} view=${view} name="conversation" total=${total} />
     <ul class="rows" data-testid="conversation-list" aria-label="Conversations" aria-busy=${isReading} ...${holding(list)}>
       ${rows?.map((item) => html`<${Row} key=${item.id} item=${item} leaving=${leaving.get(item.id)} />`)}
     </ul>

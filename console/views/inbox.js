@@ -10,7 +10,7 @@ import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { Empty } from "../parts/notices.js";
 import { PromptList } from "../parts/prompt_list.js";
-import { onEscape } from "../parts/reject.js";
+import { onEnter, onEscape } from "../parts/reject.js";
 import { onceHeld, useSteady } from "../parts/steady.js";
 
 function Wish() {
@@ -30,9 +30,9 @@ function RejectSeveral({ items, onCancel }) {
   const submit = (event) => press(event,
     () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
   return html`<form ref=${element} onSubmit=${submit} onKeyDown=${onEscape(onCancel)}>
-    <input type="text" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
-      placeholder="Why? The agents read it." data-testid="reason-for-all" value=${reason}
-        onInput=${(event) => setReason(event.target.value)} onKeyDown=${onceHeld} />
+    <textarea rows="1" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
+      placeholder="Why? The agents read it when they go on." data-testid="reason-for-all" value=${reason}
+      onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
     <button type="submit" class="danger" data-testid="reject-all">Reject ${items.length}</button>
     <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>
   </form>`;

@@ -147,7 +147,7 @@ function All({ query }) {
         </select>
       </label>
     </div>
-    <${ListHead} list=${list} view=${view} name=${rows?.length === 1 && !hasMore ? "sandbox" : "sandboxes"} />
+    <${ListHead} list=${list} view=${view} name="sandbox" />
     <ul class="rows" data-testid="sandbox-list" aria-label="Sandboxes" aria-busy=${isReading} ...${holding(list)}>
       ${rows?.map((sandbox) => html`<${Row} key=${sandbox.id} sandbox=${sandbox} leaving=${leaving.get(sandbox.id)} />`)}
     </ul>

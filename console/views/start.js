@@ -50,7 +50,7 @@ function useSpecs() {
 
 /** Whether a spec's agent has no model: then it follows a rule, which the form explains. */
 function isRuled(spec) {
-  return spec?.command.includes("agents.reference") && !("LLM_MODEL" in spec.initial_env);
+  return spec?.command.includes("reference_agent") && !("LLM_MODEL" in spec.initial_env);
 }
 
 function Message({ value, spec, set }) {
@@ -151,7 +151,7 @@ export default function View() {
   };
   useEffect(() => {
     end.current = new AbortController();
-    if (start.get()?.task && !start.get().error) follow(finish); // the person came back to a start that goes on
+    if (start.get() && !start.get().error) follow(finish); // the person came back to a start that goes on
     return () => end.current.abort();
   }, []);
   const isBusy = Boolean(present) && !present.error && present.task?.status !== "ERROR";

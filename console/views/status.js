@@ -31,6 +31,11 @@ function Fact({ name, look, children }) {
   return html`<div><dt>${name}</dt><dd class=${look}>${children || children === 0 ? children : "–"}</dd></div>`;
 }
 
+/** A sentence of the server, in which backticks mark names of programs and settings. */
+function Marked({ text }) {
+  return text.split("`").map((part, index) => (index % 2 ? html`<code><${Text} text=${part} /></code>` : html`<${Text} prose text=${part} />`));
+}
+
 function Card({ title, testid, children }) {
   return html`<section class="card" data-testid=${testid}><h2>${title}</h2>${children}</section>`;
 }
@@ -38,13 +43,14 @@ function Card({ title, testid, children }) {
 function Health({ readiness, info }) {
   const page = useStore(connection);
   const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
-  const wasUsedAt = info && new Date(Date.now() - info.idle_time * 1000).toISOString();
+  // A server that knows of no conversation has been idle since it started.
+  const wasUsedAt = info && info.idle_time < info.uptime && new Date(Date.now() - info.idle_time * 1000).toISOString();
   return html`<${Card} title="Health" testid="health">
     <dl class="facts">
       <${Fact} name="Server" look=${readiness.isReady ? "low" : "high"}>${readiness.isReady ? "Ready" : readiness.words}<//>
       <${Fact} name="This page" look=${page === "live" ? "low" : "high"}>${LIVE[page]}<//>
       <${Fact} name="A worker started">${info && html`<${Time} at=${startedAt} />`}<//>
-      <${Fact} name="A conversation changed">${info && html`<${Time} at=${wasUsedAt} />`}<//>
+      <${Fact} name="Last conversation">${info && (wasUsedAt ? html`changed <${Time} at=${wasUsedAt} />` : "None changed since then")}<//>
       <${Fact} name="Workers of this host">${info?.workers}<//>
     </dl>
   <//>`;
@@ -68,7 +74,7 @@ function Hosts({ info }) {
   const isolation = new Map((info.isolation ?? []).map((one) => [one.host, one]));
   const hosts = info.hosts ?? [...isolation.keys()].map((id) => ({ id }));
   return html`<${Card} title="Hosts" testid="hosts">
-    ${hosts.length === 0 && html`<p class="muted">No supervisor runs: no sandbox can start. <code>SUPERVISOR=1</code> is the default of a server.</p>`}
+    ${hosts.length === 0 && html`<p class="muted">No supervisor is running, so no sandbox can start. <code>SUPERVISOR=1</code> is the default of a server.</p>`}
     ${hosts.map(({ id, seen_at, sandboxes, version }) => html`<div class="host" key=${id}>
       <h3><${Text} text=${id} /></h3>
       <dl class="facts">
@@ -86,7 +92,7 @@ function Hosts({ info }) {
 function Sentences({ isolation }) {
   const sentences = [...(isolation?.lacks ?? []), ...(isolation?.reaches ?? [])];
   if (!sentences.length) return null;
-  return html`<details class="quiet"><summary>What its sandboxes reach</summary><ul>${sentences.map((one) => html`<li key=${one}>${one}</li>`)}</ul></details>`;
+  return html`<details class="quiet"><summary>What its sandboxes reach</summary><ul>${sentences.map((one) => html`<li key=${one}><${Marked} text=${one} /></li>`)}</ul></details>`;
 }
 
 function Releases({ info }) {
@@ -129,7 +135,7 @@ export default function View() {
   return html`
     <div class="view-head"><h1>Status</h1><span class="muted">Read every ${EVERY} s</span></div>
     ${value.fault && html`<${Failure} error=${value.fault} again=${again} />`}
-    ${info?.notice && html`<p class="card notice-of-server" role="note"><${Text} prose text=${info.notice} /></p>`}
+    ${info?.notice && html`<p class="card notice-of-server" role="note"><${Marked} text=${info.notice} /></p>`}
     <div class="cards">
       <${Health} readiness=${value.readiness} info=${info} />
       ${info && html`<${StoreCard} store=${info.store} /><${Hosts} info=${info} /><${Releases} info=${info} />`}

@@ -1,6 +1,6 @@
 """Sandboxes as containers of a Docker engine, which is found as the docker program finds it (DOCKER_HOST, …).
 
-Needs the packages of requirements-docker.txt. The engine keeps all state: container and volume bear the name of their
+Needs the packages of requirements/docker.txt. The engine keeps all state: container and volume bear the name of their
 sandbox, and labels with the sandbox and its host. The container's label START has the number of the start, so that each
 start happens once. Its ports are published on loopback. A container reaches the server as `host.docker.internal`; the
 server must listen on an address that containers reach. A user of the engine's socket is root on its host.
@@ -35,9 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, OUT_OF_MEMORY, SANDBOX, START, exit_sentence
-from runtimes.docker.engine import docker
+from runtimes.docker.engine import ISOLATION, arguments, docker, name_of
 from runtimes.docker.files import FILLS, Files, remove_container
-from runtimes.docker.settings import ISOLATION, arguments, name_of
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -58,6 +57,7 @@ _CONFLICT_TIMEOUT, _CONFLICT_POLL = 10.0, 0.05
 class DockerRuntime(Files):
     """`runtimes.Runtime` for the containers and volumes of one host. Any number of threads may use it."""
 
+    in_folder = False
     freezes = True
 
     def start(self, launch: Launch) -> Handle:
@@ -82,7 +82,7 @@ class DockerRuntime(Files):
     def known(self) -> list[Handle]:
         """Containers and volumes of this host, running or not; none where no engine answers.
 
-        A volume without a container has a handle all the same: it is GONE and may be stopped. What an earlier
+        A volume without a container still has a handle: it is GONE and may be stopped. What an earlier
         supervisor left of archives and copies is removed first.
         """
         handles = {}

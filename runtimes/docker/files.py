@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from runtimes import Launch, RuntimeFailure, reading
-from runtimes.containers import HOST
-from runtimes.docker.engine import Engine, docker
-from runtimes.docker.settings import name_of, volume, work_folder
-from runtimes.placing import Owner, owner_of_first, packed, placed, readable
+from runtimes.containers import HOST, Owner, owner_of_first, packed, placed, readable
+from runtimes.docker.engine import Engine, docker, name_of, volume, work_folder
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -63,6 +61,10 @@ class Files:
                 self._sizes_until = self._clock() + _SIZES_SECONDS
             return self._sizes.get(name_of(sandbox_id))
 
+    def occupied_bytes(self, sandbox_id: str) -> int | None:  # noqa: ARG002
+        """Not known: the file system is another machine's, or the engine's."""
+        return None
+
     def _measured(self) -> dict[str, int]:
         with contextlib.suppress(RuntimeFailure), self._engine.client("volumes cannot be measured") as engine:
             # The package's own call measures images and containers too.
@@ -74,7 +76,7 @@ class Files:
         return {}
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
-        """The files of a sandbox that stands still, as a tar stream. Raises RuntimeFailure where there are none."""
+        """The files of a frozen sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
         return self._packed(launch, launch.sandbox_id)
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
@@ -132,7 +134,7 @@ class Files:
                 self._carrier(engine, launch, sandbox_id, {}) as carrier,
                 _archived(carrier, f"/{_MOUNT}/.") as chunks,
             ):
-                yield from packed(chunks)
+                yield from packed(chunks, launch.disk_bytes)
 
     @contextlib.contextmanager
     def _carrier(

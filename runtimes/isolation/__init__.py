@@ -2,9 +2,10 @@
 
 The supervisor decides for each start (`decided`), after a probe of what works here (`abilities.py`). The launcher of
 the sandbox carries it out (`entrance.py`) and stays outside: with bubblewrap it carries the agent's port in and the
-webhooks out (`relay.py`, `hooks.py`), with Landlock the webhooks.
+webhooks out (`hooks.py`), with Landlock the webhooks.
 """
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,12 @@ _UNCONFINED = (
 )
 
 
+_OWN_USER = (
+    "Nothing but a user of its own keeps it away from the machine: from files that all users may read, the list of "
+    "processes, the network, the API on loopback."
+)
+
+
 @dataclass(frozen=True)
 class Abilities:
     """What works on this host for the server's user. A text is the reason why not, empty where it works."""
@@ -32,7 +39,7 @@ class Abilities:
     pasta: str
     landlock: int  #: version of the interface, 0 for none
     seccomp: bool
-    users: bool  #: each sandbox can have a user of its own
+    users: bool  #: root may mount and become another user, so each sandbox can have a user of its own
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,11 @@ class Isolation:
         return {"kind": self.kind, "network": self.network, "reaches": self.reaches, "lacks": self.lacks}
 
 
-def decided(wanted: str, network: str, can: Abilities) -> Isolation:
-    """The isolation of a sandbox whose spec says `isolation` and `network`. Raises RuntimeFailure for "required"."""
+def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isolation:
+    """The isolation of a sandbox whose spec says `isolation` and `network`. Raises RuntimeFailure for "required".
+
+    shared: why the sandbox runs as the server's user, if it does and does not ask for that.
+    """
     if wanted == NONE:
         return Isolation(NONE, "host", [_UNCONFINED])
     if not can.bubblewrap:
@@ -60,8 +70,9 @@ def decided(wanted: str, network: str, can: Abilities) -> Isolation:
         )
     if not can.landlock:
         why = f"bubblewrap does not work here: {can.bubblewrap}; and the kernel has no Landlock"
-        return Isolation(NONE, "host", [_UNCONFINED], [f"Isolation: {why}."])
-    return _locked(network, can)
+        lacks = [f"Isolation: {why}.", *_shares(shared)]
+        return Isolation(NONE, "host", [_UNCONFINED if shared else _OWN_USER], lacks)
+    return _locked(network, can, shared)
 
 
 def _wrapped(network: str, can: Abilities) -> Isolation:
@@ -76,12 +87,29 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
     return Isolation(BUBBLEWRAP, network, reaches, lacks)
 
 
-def _locked(network: str, can: Abilities) -> Isolation:
+def why_shared(users: range, can: Abilities) -> str:
+    """Why process sandboxes run as the server's user; empty if each gets one of its own. users: those it may get."""
+    if not users:
+        return "SANDBOX_USERS is none"
+    if not can.users:
+        return "the server is not root" if os.geteuid() else "the server's root may not mount"
+    return ""
+
+
+def _shares(shared: str) -> list[str]:
+    return [f"A user of its own: {shared}."] if shared else []
+
+
+def _locked(network: str, can: Abilities, shared: str) -> Isolation:
     """Landlock alone: its sentences name what its version, or a missing libseccomp, leaves open."""
+    servers = (
+        "the mode and times of files and the priority of processes of the server's user, which it can change; "
+        if shared
+        else ""
+    )
     reaches = [
-        "The sizes and modes of files whose path it knows; the mode and times of files and the priority of processes "
-        "of the server's user, which it can change; the host's list of processes with their command lines, its name, "
-        "users, interfaces and System V shared memory.",
+        f"The sizes and modes of files whose path it knows; {servers}the host's list of processes with their command "
+        "lines, its name, users, interfaces and System V shared memory.",
     ]
     if can.landlock < _TCP:
         reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")
@@ -91,14 +119,13 @@ def _locked(network: str, can: Abilities) -> Isolation:
             f"TCP ports {ports} of every machine, this one and link-local addresses (169.254.169.254) among them."
         )
     if can.landlock < _SCOPES:
-        reaches.append(
-            "Signals to all processes of the server's user and abstract Unix sockets: Landlock before version 6."
-        )
+        signals = "Signals to all processes of the server's user and abstract" if shared else "Abstract"
+        reaches.append(f"{signals} Unix sockets: Landlock before version 6.")
     if not can.seccomp:
         reaches.append(
             "Unix sockets, UDP, and TCP past the rules (MPTCP): libseccomp is not installed, so no call is filtered."
         )
     elif network == "internet":
         reaches.append("UDP to every machine, this one among them.")
-    lacks = [f"Its own namespaces: bubblewrap does not work here: {can.bubblewrap}."]
+    lacks = [f"Its own namespaces: bubblewrap does not work here: {can.bubblewrap}.", *_shares(shared)]
     return Isolation(LANDLOCK, network, reaches, lacks)

@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 
 from runtimes import RuntimeFailure
-from runtimes.isolation import BUBBLEWRAP, Abilities, landlock, seccomp, syscalls
+from runtimes.isolation import BUBBLEWRAP, Abilities, kernel, view
 from runtimes.isolation.entrance import Confinement, entrance
-from runtimes.isolation.users import held_user
+from runtimes.isolation.users import USERS, held_user
 from runtimes.isolation.view import readable
 
 _PROJECT = Path(__file__).parent.parent.parent
@@ -41,18 +41,32 @@ def abilities() -> Abilities:
         ).stdout
         return Abilities(**json.loads(printed))
     except (OSError, ValueError, TypeError, subprocess.SubprocessError) as error:
-        return Abilities(f"its probe fails: {error}", _NOT_TRIED, landlock.version(), seccomp.IS_THERE, False)
+        return Abilities(f"its probe fails: {error}", _NOT_TRIED, kernel.landlock_version(), kernel.HAS_SECCOMP, False)
 
 
 def _probed() -> Abilities:
-    is_root = os.geteuid() == 0
     if shutil.which("bwrap") is None:
         wrapped, joined = "the program bwrap (of bubblewrap) is not installed", _NOT_TRIED
     elif wrapped := _failure("none"):
         joined = _NOT_TRIED
     else:
         joined = _failure("internet")
-    return Abilities(wrapped, joined, landlock.version(), seccomp.IS_THERE, is_root and not wrapped)
+    return Abilities(wrapped, joined, kernel.landlock_version(), kernel.HAS_SECCOMP, _can_have_users())
+
+
+def _can_have_users() -> bool:
+    """Whether a process can be given its own view of folders and another user. Tried in a process that then ends."""
+    if os.geteuid() != 0:
+        return False
+    child = os.fork()
+    if not child:
+        try:
+            view.show([], ["/tmp"])
+            kernel.become(USERS.start)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _failure(network: str) -> str:
@@ -68,7 +82,7 @@ def _failure(network: str) -> str:
 
 def _run(network: str) -> int:
     """Run a program that does nothing in a sandbox of its own, as sandboxes are run. Returns its exit status."""
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="agent-server-") as name:
         folder = Path(name)
         user = None

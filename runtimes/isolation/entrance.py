@@ -3,15 +3,17 @@
 import errno
 import os
 import shutil
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, bubblewrap, landlock, relay, seccomp, syscalls
-from runtimes.isolation.hooks import MOST_HOOKS, Hooks
-from runtimes.isolation.network import HOOK_PORT, Network
+from runtimes.folder import opened_below
+from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, kernel, view
+from runtimes.isolation.hooks import HOOKS_A_SECOND, HOOKS_BURST, MOST_HOOKS, Hooks, Pace, into, listening, serve
+from runtimes.isolation.network import Network
 from runtimes.isolation.view import resolvers
 from runtimes.tree import ids_below
 
@@ -31,10 +33,12 @@ class Confinement:
     work: str = ""
     temporary: str = ""  #: folder for temporary files, of Landlock, which cannot give a /tmp of its own
     user: int | None = None  #: that the sandbox runs as; None: the launcher's
+    hidden: Sequence[str] = ()  #: folders that the user cannot enter, and of which it is shown what it needs
     processes: int | None = None  #: most of its user
     ports: Sequence[int] = ()  #: of the host, that lead to the same ports in the sandbox
     address: str = "127.0.0.1"  #: of the host, where its ports listen
     webhooks: str = ""  #: base URL
+    hook_key: str = field(default="", repr=False)  #: that they bear
     hook_port: int = 0  #: of the host, where Landlock lets the sandbox post to
 
 
@@ -57,6 +61,19 @@ class Entrance:
 
     def _confine(self) -> None:
         """Confine the calling process."""
+        if self.confinement.user is not None:
+            self._become()
+
+    def _become(self) -> None:
+        """Give the calling process the sandbox's user, if it has one of its own, and what that needs to see."""
+        confinement = self.confinement
+        view.limit(confinement.processes)
+        if confinement.user is not None:
+            work = [confinement.work, *([confinement.temporary] if confinement.temporary else [])]
+            view.show([*confinement.readable, *work], confinement.hidden)
+            kernel.become(confinement.user)
+            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+            os.fchdir(opened_below(confinement.work, self.folder))  # that of its own view
 
     def wrappers(self, confined: int) -> list[int]:  # noqa: ARG002 - bubblewrap makes them
         """The processes between the launcher and the command, once it runs; empty if it has ended, or there are none.
@@ -67,6 +84,11 @@ class Entrance:
 
     def serve(self) -> None:
         """Carry what passes between the sandbox and the host, in threads that live as long as the process."""
+
+    def carry_hooks(self, listener: socket.socket) -> None:
+        """Carry the webhooks that come to a listener out to the server."""
+        hooks = Hooks(self.confinement.webhooks, self.confinement.hook_key)
+        serve(listener, hooks.carry, MOST_HOOKS, Pace(HOOKS_A_SECOND, HOOKS_BURST))
 
     def close(self) -> None:
         """Close the files that the sandbox's process has by now."""
@@ -79,27 +101,27 @@ class _Wrapped(Entrance):
         """Makes the network and listens on the host's ports. Raises OSError. The process has one thread."""
         super().__init__(confinement, command, {}, "/")
         program = shutil.which("bwrap") or "bwrap"
-        self._listeners = {port: relay.listening(port, confinement.address) for port in confinement.ports}
+        self._listeners = {port: listening(port, confinement.address) for port in confinement.ports}
         mark = {name: value for name, value in os.environ.items() if name != "PATH"}
         internet = confinement.network == "internet"
         self._network = Network(confinement.user, internet=internet, environment=mark)
         self.env = mark
-        options, self.files = bubblewrap.words(
+        options, self.files = view.bubblewrap_words(
             confinement.readable, confinement.work, folder, env, resolvers(), staged=confinement.user is not None
         )
-        if seccomp.IS_THERE:
-            self.files.append(bubblewrap.in_memory(seccomp.program(shared=False, datagrams=True)))
+        if kernel.HAS_SECCOMP:
+            self.files.append(view.in_memory(kernel.filter_program(shared=False, datagrams=True)))
             options += ["--seccomp", str(self.files[-1])]
-        self.files.append(bubblewrap.in_memory(b"".join(word.encode() + b"\0" for word in options)))
+        self.files.append(view.in_memory(b"".join(word.encode() + b"\0" for word in options)))
         self.command = [program, "--args", str(self.files[-1]), "--", *command]
 
     def _confine(self) -> None:
         self._network.enter()
         if self.confinement.user is None:
-            bubblewrap.limit(self.confinement.processes)
+            view.limit(self.confinement.processes)
         else:
-            sources = bubblewrap.sources(self.confinement.readable, self.confinement.work)
-            bubblewrap.step_aside(self.confinement.user, sources, self.confinement.processes)
+            sources = view.sources(self.confinement.readable, self.confinement.work)
+            view.step_aside(self.confinement.user, sources, self.confinement.processes)
 
     def wrappers(self, confined: int) -> list[int]:
         deadline = time.monotonic() + _WRAP_TIMEOUT
@@ -116,22 +138,22 @@ class _Wrapped(Entrance):
         # Its one thread lives in the sandbox's network, and a socket stays in the network where it was made.
         network = ThreadPoolExecutor(1, initializer=self._network.enter)
         for port, listener in self._listeners.items():
-            relay.serve(listener, relay.into(network, port))
+            serve(listener, into(network, port))
         if self.confinement.webhooks:
-            relay.serve(self._network.listener, Hooks(self.confinement.webhooks).carry, MOST_HOOKS)
+            self.carry_hooks(self._network.listener)
 
 
 class _Locked(Entrance):
     def __init__(self, confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> None:
         super().__init__(confinement, command, env, folder)
-        self._listener = relay.listening(confinement.hook_port, "127.0.0.1") if confinement.webhooks else None
-        self._abi = landlock.version()
+        self._listener = listening(confinement.hook_port, "127.0.0.1") if confinement.webhooks else None
+        self._abi = kernel.landlock_version()
         self._filter = b""
         internet = confinement.network == "internet"
-        if seccomp.IS_THERE:
-            self._filter = seccomp.program(shared=True, datagrams=internet)
+        if kernel.HAS_SECCOMP:
+            self._filter = kernel.filter_program(shared=True, datagrams=internet)
         own = [*confinement.ports, *([confinement.hook_port] if confinement.webhooks else [])]
-        self._rules = landlock.Rules(
+        self._rules = kernel.LandlockRules(
             readable=[*confinement.readable, "/proc", *_resolved()],
             writable=[confinement.work, confinement.temporary],
             devices=_DEVICES,
@@ -140,15 +162,15 @@ class _Locked(Entrance):
         )
 
     def _confine(self) -> None:
-        bubblewrap.limit(None)
-        landlock.restrict(self._rules, self._abi)
-        syscalls.drop_capabilities()
+        self._become()
+        kernel.restrict(self._rules, self._abi)
+        kernel.drop_capabilities()
         if self._filter:
-            seccomp.install(self._filter)
+            kernel.install_filter(self._filter)
 
     def serve(self) -> None:
         if self._listener is not None:
-            relay.serve(self._listener, Hooks(self.confinement.webhooks).carry, MOST_HOOKS)
+            self.carry_hooks(self._listener)
 
 
 def _resolved() -> list[str]:
@@ -161,8 +183,3 @@ def entrance(confinement: Confinement, command: Sequence[str], env: Mapping[str,
     """The way into an isolation; folder: the working directory. Raises OSError."""
     made = {BUBBLEWRAP: _Wrapped, LANDLOCK: _Locked}.get(confinement.kind, Entrance)
     return made(confinement, command, env, folder)
-
-
-def hook_port_inside(kind: str, hook_port: int) -> int:
-    """The port on a sandbox's loopback where it posts its webhooks."""
-    return HOOK_PORT if kind == BUBBLEWRAP else hook_port

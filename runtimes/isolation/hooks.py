@@ -1,7 +1,14 @@
-"""Lets the webhooks of a confined sandbox out, and nothing else of the server's API.
+"""Lets the webhooks of a confined sandbox out, and nothing else of the server's API; carries TCP connections in.
 
 One request per connection: a POST to a path below the webhooks' base, with a Content-Length and a body of that length.
-The request is written anew from what was understood, so the server never sees a byte that this file did not.
+The request is rewritten from what was understood, so the server never sees a byte that this file did not. It bears
+the hook key of its own sandbox, whatever key the sandbox sent, or none: so a sandbox speaks for itself alone, also to
+a server that needs no key.
+
+Between a host and the network of a sandbox connections are carried byte for byte. The end of one direction is passed
+on as such, so the other direction goes on. Bounds: MOST_CONNECTIONS at once, further ones wait in the kernel's queue;
+PIECE bytes in memory per direction; and a `Pace` where a sandbox connects, whose limits do not hold the launcher that
+serves it.
 """
 
 import contextlib
@@ -9,26 +16,149 @@ import errno
 import re
 import socket
 import ssl
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from runtimes.isolation.relay import CONNECT_TIMEOUT, PIECE
+#: connections to one listener at once
+MOST_CONNECTIONS = 256
+
+#: bytes that are read at once
+PIECE = 64 * 1024
+
+#: seconds in which a connection must be made
+CONNECT_TIMEOUT = 10.0
+
+#: seconds after a failed accept
+_PAUSE = 0.05
+
+
+class Pace:
+    """Bounds how many connections are accepted: `burst` at once, then `rate` a second. One thread uses it."""
+
+    def __init__(
+        self,
+        rate: float,
+        burst: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """clock, wait: seconds."""
+        self._interval, self._burst = 1 / rate, burst
+        self._clock, self._wait = clock, wait
+        self._due = float("-inf")  #: when the burst is whole again
+
+    def keep(self) -> None:
+        """Wait until another connection may be accepted."""
+        now = self._clock()
+        self._due = max(self._due, now) + self._interval
+        if (early := self._due - now - self._burst * self._interval) > 0:
+            self._wait(early)
+
+
+def listening(port: int, address: str) -> socket.socket:
+    """A listener on a port of the host; raises OSError."""
+    return socket.create_server((address, port), backlog=128)
+
+
+def serve(
+    listener: socket.socket,
+    carry: Callable[[socket.socket], None],
+    most: int = MOST_CONNECTIONS,
+    pace: Pace | None = None,
+) -> None:
+    """Carry every connection that a listener accepts, each in a thread of its own, as long as the process lives."""
+    room = threading.BoundedSemaphore(most)
+
+    def carry_one(client: socket.socket) -> None:
+        with contextlib.suppress(OSError), client:
+            carry(client)
+        room.release()
+
+    def accept() -> None:
+        while True:
+            room.acquire()
+            if pace is not None:
+                pace.keep()
+            try:
+                client, _ = listener.accept()
+            except OSError:  # a connection that ended meanwhile, or no file is free: the queue keeps the others
+                room.release()
+                time.sleep(_PAUSE)
+                continue
+            threading.Thread(target=carry_one, args=(client,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+
+
+def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
+    """What carries a connection to a port of the sandbox's loopback. network: makes sockets of that network."""
+
+    def carry(client: socket.socket) -> None:
+        with network.submit(socket.socket, socket.AF_INET, socket.SOCK_STREAM).result() as agent:
+            agent.settimeout(CONNECT_TIMEOUT)
+            agent.connect(("127.0.0.1", port))
+            agent.settimeout(None)
+            join(client, agent)
+
+    return carry
+
+
+def join(one: socket.socket, other: socket.socket) -> None:
+    """Carry bytes both ways until both directions have ended."""
+    for each in (one, other):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    back = threading.Thread(target=_carry, args=(other, one), daemon=True)
+    back.start()
+    _carry(one, other)
+    back.join()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    """Carry one direction to its end. After an error both ends are closed, so that neither waits for the other."""
+    try:
+        while piece := source.recv(PIECE):
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
 
 #: webhooks at once, bytes of a head, and bytes of a body: more than the server's own bound
 MOST_HOOKS, _MOST_HEAD, _MOST_BODY = 32, 64 * 1024, 1 << 30
 
-#: seconds for which neither side may be silent
-_TIMEOUT = 120.0
+#: connections of a sandbox that are accepted in a second, after so many at once: each costs the launcher a thread
+HOOKS_A_SECOND, HOOKS_BURST = 100.0, 200
+
+#: seconds in which the whole head must come, and for which neither side may be silent after that
+_HEAD_TIMEOUT, _TIMEOUT = 20.0, 120.0
 
 _REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.[01]")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 #: a path with these could mean another one to the server
 _AMBIGUOUS = re.compile(rb"//|/\.|%2[ef]|%5c|\\|%00|#|;", re.IGNORECASE)
 
-#: headers that belong to one connection, that this file writes itself, or that a proxy says of its client
+#: headers that belong to one connection, that this file writes itself, that are keys, or that a proxy says of a client
 _DROPPED = {b"host", b"connection", b"content-length", b"expect", b"keep-alive", b"te", b"trailer", b"upgrade"}
-_DROPPED |= {b"proxy-connection", b"proxy-authorization", b"http2-settings", b"forwarded", b"x-real-ip"}
+_DROPPED |= {
+    b"authorization",
+    b"x-session-api-key",
+    b"cookie",
+    b"proxy-connection",
+    b"proxy-authorization",
+    b"http2-settings",
+    b"forwarded",
+    b"x-real-ip",
+}
 
 
 class _Refused(Exception):
@@ -42,12 +172,14 @@ class Hooks:
     """The way out, to the base URL of the server's webhooks."""
 
     base_url: str
+    key: str = field(repr=False)
+    head_seconds: float = _HEAD_TIMEOUT
 
     def carry(self, client: socket.socket) -> None:
         """Pass one webhook on, with its response; refuse anything else. Raises OSError."""
-        client.settimeout(_TIMEOUT)
         try:
-            lines, rest, length = _read(client, self._path)
+            lines, rest, length = _read(client, self._path, time.monotonic() + self.head_seconds)
+            client.settimeout(_TIMEOUT)
             server = self._connected()
         except _Refused as refusal:
             body = f'{{"detail": "{refusal}"}}'
@@ -57,7 +189,7 @@ class Hooks:
             _drain(client)
             return
         with server:
-            server.sendall(_written(lines, self._host, length))
+            server.sendall(_written(lines, self._host, self.key.encode(), length))
             _send_body(client, server, rest, length)
             while piece := server.recv(PIECE):
                 client.sendall(piece)
@@ -86,30 +218,52 @@ class Hooks:
             raise _Refused("503 Service Unavailable", "The server of the webhooks does not answer") from None
 
 
-def _read(client: socket.socket, base: bytes) -> tuple[list[bytes], bytes, int]:
+def _read(client: socket.socket, base: bytes, deadline: float) -> tuple[list[bytes], bytes, int]:
     """A request's lines, the bytes of its body that came along, and the body's length."""
-    text = b""
-    while b"\r\n\r\n" not in text[:_MOST_HEAD]:
-        piece = client.recv(PIECE)
-        if not piece or len(text) >= _MOST_HEAD:
-            raise _Refused("400 Bad Request", "The request has no end of its head within 64 KiB")
-        text += piece
-    head, _, rest = text.partition(b"\r\n\r\n")
+    head, rest = _head(client, deadline)
     lines = head.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(lines[0])
     path = match[1].partition(b"?")[0] if match else b""
     if not path.startswith(base) or _AMBIGUOUS.search(path):
         raise _Refused("403 Forbidden", "A sandbox reaches the webhooks of the server and nothing else")
-    fields = [_FIELD.fullmatch(line) for line in lines[1:]]
-    lengths = [field[2] for field in fields if field and field[1].lower() == b"content-length"]
-    if not all(fields) or any(field and field[1].lower() == b"transfer-encoding" for field in fields):
+    fields = [line.partition(b":") for line in lines[1:]]
+    lengths = [value.strip(b" \t") for name, _, value in fields if name.lower() == b"content-length"]
+    if not all(map(_is_field, fields)) or any(name.lower() == b"transfer-encoding" for name, *_ in fields):
         raise _Refused("411 Length Required", "A webhook has headers as RFC 9112 has them, and a Content-Length")
     if len(lengths) != 1 or not re.fullmatch(rb"[0-9]{1,10}", lengths[0]) or int(lengths[0]) > _MOST_BODY:
         raise _Refused("411 Length Required", "A webhook has one Content-Length of at most 1 GiB")
     return lines, rest[: int(lengths[0])], int(lengths[0])
 
 
-def _written(lines: list[bytes], host: bytes, length: int) -> bytes:
+def _head(client: socket.socket, deadline: float) -> tuple[bytes, bytes]:
+    """The head of a request, and what came after it. Each byte is read once, however small the pieces are."""
+    endless = _Refused("400 Bad Request", "The request has no end of its head within 64 KiB")
+    text, searched = bytearray(), 0
+    while (end := text.find(b"\r\n\r\n", searched, _MOST_HEAD)) < 0:
+        if len(text) >= _MOST_HEAD:
+            raise endless
+        searched = max(0, len(text) - 3)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _Refused("408 Request Timeout", "The head of the request did not come in time")
+        client.settimeout(left)
+        try:
+            piece = client.recv(PIECE)
+        except TimeoutError:
+            continue
+        if not piece:
+            raise endless
+        text += piece
+    return bytes(text[:end]), bytes(text[end + 4 :])
+
+
+def _is_field(field: tuple[bytes, bytes, bytes]) -> bool:
+    """Whether a line's name, colon and value are a header's."""
+    name, colon, value = field
+    return bool(colon and _NAME.fullmatch(name)) and not _CONTROL.search(value)
+
+
+def _written(lines: list[bytes], host: bytes, key: bytes, length: int) -> bytes:
     request_line = lines[0].rpartition(b" ")[0] + b" HTTP/1.1"
     names = [line.partition(b":")[0].lower() for line in lines[1:]]
     kept = [
@@ -117,7 +271,7 @@ def _written(lines: list[bytes], host: bytes, length: int) -> bytes:
         for name, line in zip(names, lines[1:], strict=True)
         if name not in _DROPPED and not name.startswith(b"x-forwarded-")
     ]
-    own = [b"Host: " + host, b"Connection: close", b"Content-Length: %d" % length]
+    own = [b"Host: " + host, b"Authorization: Bearer " + key, b"Connection: close", b"Content-Length: %d" % length]
     return b"\r\n".join([request_line, *kept, *own]) + b"\r\n\r\n"
 
 

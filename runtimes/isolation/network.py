@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from runtimes.isolation import syscalls
+from runtimes.isolation import kernel
 from runtimes.isolation.view import FORWARDER
 
 #: where the sandbox's programs post their webhooks on its own loopback: a port that no program in it can take
@@ -72,25 +72,25 @@ class Network:
                     _start_pasta(holder, user, environment)
                 if user is None:
                     with open(f"/proc/{holder}/ns/user", "rb") as own:  # noqa: PTH123 - a descriptor is wanted
-                        syscalls.setns(own.fileno(), syscalls.CLONE_NEWUSER)
+                        kernel.setns(own.fileno(), kernel.CLONE_NEWUSER)
             finally:
                 ours.shutdown(socket.SHUT_RDWR)
                 os.waitpid(holder, 0)
 
     def enter(self) -> None:
         """Move the calling thread into the network."""
-        syscalls.setns(self.file, syscalls.CLONE_NEWNET)
+        kernel.setns(self.file, kernel.CLONE_NEWNET)
 
 
 def _hold(user: int | None, channel: socket.socket, *, internet: bool) -> None:
     """In a process of its own: make the namespaces, send the listener, and stay until the other end is closed."""
     try:
         if user is not None:
-            syscalls.become(user)
-            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # else /proc/self is root's
+            kernel.become(user)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else /proc/self is root's
         identity, group = os.geteuid(), os.getegid()
         hosts = _addresses() if internet else []
-        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{identity} {identity} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -127,10 +127,10 @@ def _raise_loopback() -> None:
 
 def _refuse(networks: Iterable[str]) -> None:
     """Add a rule before all routes, for each of these destinations, that nothing is sent there. Raises OSError."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         for number, network in enumerate(map(ip_network, networks), 1):
-            kernel.sendall(_rule(network, number))
-            reply = kernel.recv(4096)
+            netlink.sendall(_rule(network, number))
+            reply = netlink.recv(4096)
             if error := struct.unpack_from("=i", reply, 16)[0]:
                 raise OSError(-error, f"{network} cannot be refused: {os.strerror(-error)}")
 
@@ -173,9 +173,9 @@ def _become_for_pasta(user: int | None) -> None:
     if user is None:
         return
     if not _TUN.stat().st_mode & stat.S_IWOTH:  # a host without udev lets root alone open it
-        syscalls.unshare(syscalls.CLONE_NEWNS)
-        syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
-        syscalls.mount("tmpfs", str(_TUN.parent), "tmpfs", options="mode=755,size=64k")
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+        kernel.mount("tmpfs", str(_TUN.parent), "tmpfs", options="mode=755,size=64k")
         os.mknod(_TUN, stat.S_IFCHR | 0o666, os.makedev(*_TUN_DEVICE))
         _TUN.chmod(0o666)
-    syscalls.become(user)
+    kernel.become(user)

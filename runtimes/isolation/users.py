@@ -1,37 +1,120 @@
 """A user for each sandbox, where the server is root: no two sandboxes of this host that run have the same one."""
 
+import contextlib
 import os
 import random
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
-from runtimes import RuntimeFailure
-from runtimes.walk import entries
+from runtimes import RuntimeFailure, tree
+from runtimes.folder import entries
 
-#: the users of sandboxes: above the ranges of people, of subordinate ids and of systemd. Source: systemd, UIDS-GIDS
+#: the users of sandboxes, unless a setting says otherwise: above the ranges of people, of subordinate ids and of
+#: systemd. Source: systemd, UIDS-GIDS
 USERS = range(0x7000_0000, 0x7FFF_0000)
+
+#: the real user of a process that kills a sandbox's: no sandbox has it, so none can signal that process
+_KILLER = USERS.stop
 
 #: users that are tried at random before a start gives up
 _TRIES = 64
 
+_PROJECT = Path(__file__).parent.parent.parent
 
-def held_user(work: Path) -> tuple[int, socket.socket]:
+
+def held_user(work: Path, among: range = USERS) -> tuple[int, socket.socket]:
     """A user for the sandbox of a working folder, and a socket that holds it: the folder's owner, unless it is taken.
 
-    The name of an abstract Unix socket exists once on the host, as with ports (`ports.py`). Raises RuntimeFailure.
+    No other sandbox of the folder above has it, whether it runs or not. The name of an abstract Unix socket exists once
+    on the host, as with ports (`starts.py`). Raises RuntimeFailure.
     """
     owner = work.stat().st_uid
-    candidates = [owner] if owner in USERS else []
-    for user in candidates + random.sample(USERS, _TRIES):
-        hold = socket.socket(socket.AF_UNIX)
-        try:
-            hold.bind(f"\0agent-server-user-{user}")
-        except OSError:
+    taken = {_KILLER}
+    for other in work.parent.parent.glob("*/work"):
+        with contextlib.suppress(FileNotFoundError):  # it is removed at the moment
+            if other != work:
+                taken.add(other.stat().st_uid)
+    candidates = [owner] if owner in among else []
+    for user in candidates + random.sample(among, min(_TRIES, len(among))):
+        if user not in taken and (hold := _hold(user)):
+            if not processes_of(user):
+                return user, hold
             hold.close()
-        else:
-            return user, hold
-    raise RuntimeFailure(f"no user is free for it among {USERS.start}-{USERS.stop - 1}")
+    raise RuntimeFailure(f"no user is free for it among SANDBOX_USERS {among.start}-{among.stop - 1}")
+
+
+def _hold(user: int) -> socket.socket | None:
+    """A socket that holds a user; None if another sandbox has it."""
+    hold = socket.socket(socket.AF_UNIX)
+    try:
+        hold.bind(f"\0agent-server-user-{user}")
+    except OSError:
+        hold.close()
+        return None
+    return hold
+
+
+def processes_of(user: int) -> list[int]:
+    """The ids of the living processes that run as a user. Cost: reads a file of every process."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):  # noqa: PTH208 - names are wanted
+        with contextlib.suppress(OSError, StopIteration):
+            status = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+            if str(user) in next(line for line in status if line.startswith("Uid:")).split() and tree.lives(pid):
+                found.append(pid)
+    return found
+
+
+def freed(user: int) -> bool:
+    """End the processes of a sandbox's user whose launcher has gone; False if another sandbox has the user by now.
+
+    Raises RuntimeFailure.
+    """
+    hold = _hold(user)
+    if hold is None:
+        return False
+    with hold:
+        end_processes_of(user)
+    return True
+
+
+def end_processes_of(user: int) -> None:
+    """Kill every process of a sandbox's user, all at one moment; returns when none is left. Raises RuntimeFailure.
+
+    The list of processes shows nothing before that: one that forks and ends is never in it.
+    """
+    timeout, killer = tree.Timeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
+    while subprocess.run(killer, cwd=_PROJECT, check=False).returncode:  # that of another sandbox may kill it first
+        if timeout.is_over():
+            raise RuntimeFailure(f"the processes of its user {user} cannot be killed")
+    while left := processes_of(user):
+        if timeout.is_over():
+            raise RuntimeFailure(f"processes {left} of its user {user} outlive SIGKILL")
+        time.sleep(tree.SIGNAL_POLL)
+
+
+def _kill_all_of(user: int) -> None:
+    """Kill all processes of a user at one moment: none can fork while the kernel sends the signal."""
+    become_killer(user)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+
+
+def become_killer(user: int) -> None:
+    """Have this process signal the processes of a user, and none of them signal it. Source: kill(2).
+
+    A signal is sent by the effective user, and is allowed to a target by the target's real and saved users alone.
+    """
+    if user <= 0:
+        raise ValueError("root is nobody's sandbox")
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(_KILLER, user, _KILLER)
 
 
 def hand_over(work: Path, user: int) -> None:
@@ -54,3 +137,7 @@ def hand_over(work: Path, user: int) -> None:
             if links[entry.identity] == entry.stat.st_nlink:
                 os.chown(entry.name, user, user, dir_fd=entry.directory, follow_symlinks=False)
     os.chown(work, user, user, follow_symlinks=False)
+
+
+if __name__ == "__main__":
+    _kill_all_of(int(sys.argv[1]))

@@ -1,12 +1,19 @@
-"""The files of the machine that a confined sandbox sees, beside its own: an allowlist, and all of it read-only."""
+"""The files of the machine that a confined sandbox sees, beside its own: an allowlist, and all of it read-only.
+
+Bubblewrap builds the sandbox's root from it, after root has stepped aside. What a user of its own cannot reach by the
+modes of folders is bound to where the sandbox looks.
+"""
 
 import os
+import resource
 import site
+import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runtimes import RuntimeFailure
+from runtimes.isolation import kernel
 
 #: folders of programs and libraries; on most systems all but the first are links into it
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -22,7 +29,7 @@ python3 java-11-openjdk java-17-openjdk java-21-openjdk perl magic magic.mime
 PROJECT = Path(__file__).parent.parent.parent
 
 #: what the reference agent needs of the server's folder
-_AGENT = ("agents", "wire.py")
+_AGENT = ("reference_agent", "core")
 
 
 def system_files() -> list[str]:
@@ -46,7 +53,8 @@ def link_agent(folder: Path) -> None:
 
     Landlock allows a folder with all below it or not at all, and Python must list the folder that it imports from.
     """
-    folder.mkdir(mode=0o700)
+    folder.mkdir()
+    folder.chmod(0o755)  # also for a user of the sandbox's own, whatever the umask is
     for name in _AGENT:
         (folder / name).symlink_to(PROJECT / name)
 
@@ -109,3 +117,151 @@ FORWARDER = "192.0.0.8"
 
 def _is_far(address: str) -> bool:
     return not address.lower().startswith(("127.", "::1", "169.254.", "fe80:"))
+
+
+#: the user and the group inside, whatever they are outside
+_USER = 1000
+
+#: bytes of the folders in memory: /tmp, /dev/shm, /run
+_FOLDERS = {"/tmp": 1 << 30, "/dev/shm": 256 << 20, "/run": 16 << 20}
+
+#: where root binds what the sandbox's user could not reach; only the process that becomes the sandbox sees it
+_STAGE = "/tmp"
+
+_ACCOUNTS = {
+    "/etc/passwd": "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:{user}:{user}:sandbox:{work}:/bin/sh\n",
+    "/etc/group": "root:x:0:\nsandbox:x:{user}:\n",
+    "/etc/hostname": "sandbox\n",
+}
+
+
+def sources(readable: Sequence[str], work: str) -> list[str]:
+    """The paths that are bound into the sandbox, the working folder last; links of the system stay links."""
+    return [path for path in readable if not (path in SYSTEM and Path(path).is_symlink())] + [work]
+
+
+def bubblewrap_words(
+    readable: Sequence[str], work: str, working_dir: str, env: Mapping[str, str], resolvers: str, *, staged: bool
+) -> tuple[list[str], list[int]]:
+    """The options of bubblewrap, and open files that they name by number.
+
+    staged: the sources lie below _STAGE, by number. Raises OSError.
+    """
+    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    options += ["--uid", str(_USER), "--gid", str(_USER), "--hostname", "sandbox", "--cap-drop", "ALL"]
+    options += ["--new-session", "--die-with-parent", "--clearenv"]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    for folder, size in _FOLDERS.items():
+        options += ["--perms", "0755" if folder == "/run" else "1777", "--size", str(size), "--tmpfs", folder]
+    options += ["--dir", "/var", "--symlink", "../tmp", "/var/tmp"]
+    for path in readable:
+        if path in SYSTEM and Path(path).is_symlink():
+            options += ["--symlink", str(Path(path).readlink()), path]
+    *outer, own = enumerate(sources(readable, work))
+    for number, path in outer:
+        options += ["--ro-bind", f"{_STAGE}/{number}" if staged else path, path]
+    options += ["--bind", f"{_STAGE}/{own[0]}" if staged else work, work]
+    files = []
+    texts = {path: text.format(user=_USER, work=work) for path, text in _ACCOUNTS.items()}
+    for path, text in {**texts, "/etc/resolv.conf": resolvers}.items():
+        if not is_seen(path, readable):
+            files.append(in_memory(text.encode()))
+            options += ["--perms", "0644", "--ro-bind-data", str(files[-1]), path]
+    for name, value in env.items():
+        options += ["--setenv", name, value]
+    return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", working_dir], files
+
+
+def in_memory(content: bytes) -> int:
+    """An open file with that content, at its beginning."""
+    file = os.memfd_create("sandbox")
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def step_aside(user: int, sources: Sequence[str], processes: int | None) -> None:
+    """In the process that becomes bubblewrap, as root: bind what its user could not reach, then become that user."""
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    files = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in sources]
+    kernel.mount("tmpfs", _STAGE, "tmpfs", options="mode=755,size=1m")
+    for number, file in enumerate(files):
+        place = Path(_STAGE, str(number))
+        if Path(f"/proc/self/fd/{file}").is_dir():
+            place.mkdir()
+        else:
+            place.touch()
+        kernel.mount(f"/proc/self/fd/{file}", str(place), flags=kernel.MS_BIND | kernel.MS_REC)
+        os.close(file)
+    kernel.become(user)
+    limit(processes)
+
+
+def limit(processes: int | None) -> None:
+    """Limit the processes of this process's user, in its user namespace; write no core files."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if processes is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        most = processes if hard == resource.RLIM_INFINITY else min(processes, hard)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def hidden(paths: Iterable[str]) -> list[str]:
+    """The outermost folders above these paths, and above what their links lead to, that other users cannot enter."""
+    found = set()
+    for path in paths:
+        for real in {path, os.path.realpath(path)}:
+            for folder in reversed(Path(real).parents):
+                if not _mode(folder) & stat.S_IXOTH:
+                    found.add(str(folder))
+                    break
+    return sorted(found)
+
+
+def closed(paths: Iterable[str]) -> str:
+    """The first of these files and folders that its owner alone may read; empty if all users may."""
+    for path in paths:
+        wanted = stat.S_IROTH | (stat.S_IXOTH if Path(path).is_dir() else 0)
+        if _mode(Path(path)) & wanted != wanted:
+            return path
+    return ""
+
+
+def show(paths: Sequence[str], folders: Iterable[str]) -> None:
+    """In the process that becomes the sandbox, as root: give it its own view of folders that are hidden from its user.
+
+    Each is empty but for these paths and what their links lead to, which are bound at their places. Raises OSError.
+    """
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    places = {place for path in paths for place in (path, os.path.realpath(path))}
+    files = {place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in sorted(places, key=len)}
+    before = os.umask(0o022)
+    bound: list[str] = []
+    for folder in folders:
+        kernel.mount("tmpfs", folder, "tmpfs", options="mode=755,size=1m")
+        for place, file in files.items():
+            if is_seen(place, [folder]) and not is_seen(place, bound):
+                _bind(file, Path(place))
+                bound.append(place)
+    os.umask(before)
+    for file in files.values():
+        os.close(file)
+
+
+def _bind(file: int, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if stat.S_ISDIR(os.fstat(file).st_mode):
+        place.mkdir(exist_ok=True)
+    else:
+        place.touch()
+    kernel.mount(f"/proc/self/fd/{file}", str(place), flags=kernel.MS_BIND | kernel.MS_REC)
+
+
+def _mode(path: Path) -> int:
+    """The mode of what a path leads to; nothing for what is not there."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0

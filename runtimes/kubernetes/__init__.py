@@ -1,6 +1,6 @@
 """Sandboxes as pods of a Kubernetes cluster, found as kubectl finds it (KUBECONFIG, …).
 
-Needs the packages of requirements-kubernetes.txt. The cluster keeps all state: a sandbox is a pod, a service, a secret
+Needs the packages of requirements/kubernetes.txt. The cluster keeps all state: a sandbox is a pod, a service, a secret
 with its environment and a claim of a volume. All four have one name; labels and annotations say whose they are. The
 pod's label START has the number of the start, so that each start happens once. Where the cluster has agent-sandbox, the
 pod is made by a Sandbox object of that name; see agent_sandbox.py.
@@ -31,8 +31,7 @@ from collections.abc import Callable, Mapping
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, START
 from runtimes.kubernetes.agent_sandbox import AgentSandboxes, managed
-from runtimes.kubernetes.cluster import Kind, Object
-from runtimes.kubernetes.connection import naming
+from runtimes.kubernetes.cluster import Kind, Object, Snapshot, naming
 from runtimes.kubernetes.files import Files
 from runtimes.kubernetes.manifests import (
     FILLING,
@@ -45,13 +44,12 @@ from runtimes.kubernetes.manifests import (
     claim,
     label,
     name_of,
+    observation,
     pod,
     secret,
     service,
     work_folder,
 )
-from runtimes.kubernetes.snapshot import Snapshot
-from runtimes.kubernetes.states import observation
 
 #: seconds for which the state of all pods, and their use of memory, is not asked for again: one call tells all of them
 _SEEN, _MEASURED = 1.0, 5.0
@@ -66,6 +64,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 2
 class KubernetesRuntime(Files):
     """`runtimes.Runtime` for the pods and volumes of one host. Any number of threads may use it."""
 
+    in_folder = False
     freezes = False
 
     def __init__(
@@ -103,7 +102,7 @@ class KubernetesRuntime(Files):
     def known(self) -> list[Handle]:
         """Pods and volumes of this host, running or not; none where no cluster answers.
 
-        A volume without a pod has a handle all the same: it is GONE and may be stopped. Pods that an earlier supervisor
+        A volume without a pod still has a handle: it is GONE and may be stopped. Pods that an earlier supervisor
         left of archives and copies are removed first.
         """
         handles = {}
@@ -136,7 +135,7 @@ class KubernetesRuntime(Files):
         self.stop(handle)
 
     def resume(self, handle: Handle) -> None:
-        """Nothing: no pod stands still, and what was paused is started."""
+        """Nothing: no pod is frozen, and what was paused is started."""
 
     def stop(self, handle: Handle) -> None:
         """End the sandbox's pod, gracefully. The volume and the service stay."""

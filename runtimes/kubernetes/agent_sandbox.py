@@ -15,9 +15,17 @@ from collections.abc import Callable
 
 from runtimes import RuntimeFailure
 from runtimes.containers import START
-from runtimes.kubernetes.cluster import POLL, SANDBOX_GROUP, SANDBOX_VERSION, Cluster, Kind, Object
-from runtimes.kubernetes.connection import MORE_ROOM, Refused
-from runtimes.kubernetes.snapshot import Snapshot
+from runtimes.kubernetes.cluster import (
+    MORE_ROOM,
+    POLL,
+    SANDBOX_GROUP,
+    SANDBOX_VERSION,
+    Cluster,
+    Kind,
+    Object,
+    Refused,
+    Snapshot,
+)
 
 #: seconds for which the cluster is not asked again whether it serves the API; a failure of that question lasts as long
 _ASKED = 5.0

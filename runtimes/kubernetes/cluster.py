@@ -1,12 +1,128 @@
-"""The objects of one namespace of a cluster: each is the plain JSON of the public API, as a manifest has it."""
+"""The objects of one namespace of a cluster, and commands in its pods.
+
+Each object is the plain JSON of the public API, as a manifest has it. The API server's errors become sentences.
+
+The cluster is the one that kubectl would find: that of KUBECONFIG, else of ~/.kube/config; a process in a pod without
+either uses the pod's service account. The namespace is that of the kubeconfig's context, or the pod's own.
+
+A command in a pod runs over a WebSocket with the channels of v5.channel.k8s.io. A message begins with its channel: 0
+standard input, 1 standard output, 2 standard error, 3 how the command ended, 255 the end of the channel that follows.
+Memory is bounded by one message. Needs Kubernetes 1.30 or newer.
+"""
 
 import json
+import os
 import threading
 import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
-from runtimes.kubernetes.connection import Connection, Refused, connect
+from runtimes import RuntimeFailure
+
+#: requests at once, each on a connection of its own
+_CONNECTIONS = 32
+
+#: what to do where a ResourceQuota is used up
+MORE_ROOM = ". Delete or pause sandboxes, or raise the namespace's ResourceQuota"
+
+#: the folder that the cluster mounts in a pod that has a service account
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Refused(RuntimeFailure):
+    """The API server refused a call. status: of HTTP."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """A failure of the cluster within the block begins with `what`; other failures stay as they are."""
+    try:
+        yield
+    except RuntimeFailure as error:
+        if type(error) not in (RuntimeFailure, Refused):
+            raise
+        raise RuntimeFailure(f"{what}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The client's objects, which any number of threads may use."""
+
+    core: Any
+    networking: Any
+    custom: Any
+    namespace: str
+    host: str  #: URL of the API server
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn the client's errors into Refused, and into RuntimeFailure where nothing answers."""
+        client, urllib3 = import_module("kubernetes.client"), import_module("urllib3")
+        try:
+            yield
+        except client.ApiException as error:
+            raise _refusal(error) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise RuntimeFailure(f"no API server answers at {self.host}: {error}") from error
+
+
+def connect() -> Connection:
+    """Load the client and its settings; nothing is sent. Raises RuntimeFailure where either is missing."""
+    try:
+        # It takes 36 MB and a third of a second, which only a supervisor with such a spec shall spend.
+        client, config = import_module("kubernetes.client"), import_module("kubernetes.config")
+    except ModuleNotFoundError as error:
+        raise RuntimeFailure(
+            f"its spec wants kubernetes, and there is no package {error.name}: "
+            "pip install -r requirements/kubernetes.txt"
+        ) from None
+    settings = client.Configuration()
+    file = os.environ.get("KUBECONFIG", "")
+    try:
+        if file or not _ACCOUNT.exists():
+            config.load_kube_config(file or None, client_configuration=settings)
+            context = config.list_kube_config_contexts(file or None)[1]["context"]
+            namespace = context.get("namespace") or "default"
+        else:
+            config.load_incluster_config(client_configuration=settings)
+            namespace = (_ACCOUNT / "namespace").read_text().strip()
+    except Exception as error:  # a malformed file ends the client's reader in many ways
+        raise RuntimeFailure(
+            f"no cluster is configured: set KUBECONFIG to a kubeconfig, or run the supervisor in a pod with a "
+            f"service account: {error}"
+        ) from error
+    settings.retries = False  # the supervisor retries, and says so
+    settings.connection_pool_maxsize = _CONNECTIONS
+    api = client.ApiClient(settings)
+    return Connection(
+        client.CoreV1Api(api), client.NetworkingV1Api(api), client.CustomObjectsApi(api), namespace, settings.host
+    )
+
+
+def _refusal(error: Any) -> Refused:
+    """What the API server says, and what to do about it. error: an ApiException."""
+    try:
+        message = str(json.loads(error.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"the API server responds with status {error.status}: {error.reason}"
+    if error.status == 401:
+        message += ". The API server does not accept the supervisor's credentials: renew those of KUBECONFIG"
+    elif error.status == 403 and "exceeded quota" in message:
+        message += MORE_ROOM
+    elif error.status == 403 and "cannot" in message:
+        message += ". Give the supervisor's account the Role of deploy/kubernetes/rbac.yaml"
+    return Refused(message, error.status)
+
 
 #: seconds for a connection with the API server, and for its response
 _TIMEOUT = (5.0, 30.0)
@@ -14,7 +130,7 @@ _TIMEOUT = (5.0, 30.0)
 #: most objects of one page of a list
 _PAGE = 500
 
-#: seconds between two looks at an object that is to change
+#: seconds between two polls of an object that is to change
 POLL = 0.1
 
 #: the API of agent-sandbox, and its name for Sandboxes
@@ -153,3 +269,114 @@ class Cluster:
                 namespace=connection.namespace, _preload_content=False, _request_timeout=_TIMEOUT, **words
             )
             return dict(json.loads(response.data))
+
+
+_STDIN, _STDOUT, _STDERR, _ENDED, _CLOSE = 0, 1, 2, 3, 255
+
+#: seconds in which the pod must take or send something
+_EXEC_TIMEOUT = 60.0
+
+#: most bytes of what a command says about its failure
+_MOST_WORDS = 2000
+
+
+def output_of(
+    connection: Connection, pod: str, command: Iterable[str], stdin: Iterable[bytes] | None = None
+) -> Generator[bytes]:
+    """What a command in a pod prints, in pieces. Standard input is sent whole before anything is read.
+
+    Raises RuntimeFailure, also after the last piece, of a command that fails; and what `stdin` raises.
+    """
+    words = [*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")]
+    if stdin is not None:
+        words.append(("stdin", "true"))
+    path = f"/api/v1/namespaces/{connection.namespace}/pods/{pod}/exec?{urlencode(words)}"
+    socket = _opened(connection, path)
+    try:
+        if stdin is not None:
+            _send(socket, stdin)
+        yield from _received(socket)
+    except (OSError, _socket_error()) as error:
+        raise RuntimeFailure(f"the connection with the pod broke off: {error}") from error
+    finally:
+        socket.shutdown()  # at once: a close would wait for the other side's
+
+
+def _socket_error() -> type[Exception]:
+    error: type[Exception] = import_module("websocket").WebSocketException
+    return error
+
+
+def _opened(connection: Connection, path: str) -> Any:
+    client = import_module("kubernetes.stream.ws_client")
+    settings = connection.core.api_client.configuration
+    headers = {"sec-websocket-protocol": client.V5_CHANNEL_PROTOCOL}
+    for setting in settings.auth_settings().values():
+        headers[setting["key"]] = setting["value"]
+    url = client.get_websocket_url(f"{connection.host}{path}")
+    try:
+        socket = client.create_websocket(settings, url, headers)
+    except (OSError, _socket_error()) as error:
+        raise RuntimeFailure(f"no command can be run in the pod: {error}") from error
+    socket.settimeout(_EXEC_TIMEOUT)
+    return socket
+
+
+def _send(socket: Any, chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        try:
+            socket.send_binary(bytes([_STDIN]) + chunk)
+        except (OSError, _socket_error()):
+            return  # it reads no more: what it says of that is read next
+    socket.send_binary(bytes([_CLOSE, _STDIN]))
+
+
+def _received(socket: Any) -> Generator[bytes]:
+    words = b""
+    while True:
+        data = socket.recv()
+        if isinstance(data, str):
+            data = data.encode()
+        if not data:
+            raise RuntimeFailure("the connection with the pod broke off before its command had ended")
+        channel, content = data[0], data[1:]
+        if channel == _STDOUT:
+            yield content
+        elif channel == _STDERR:
+            words = (words + content)[-_MOST_WORDS:]
+        elif channel == _ENDED:
+            ended = json.loads(content)
+            if ended.get("status") != "Success":
+                said = words.decode(errors="replace").strip() or ended.get("message") or "it said nothing"
+                raise RuntimeFailure(f"its command failed: {said}")
+            return
+
+
+Found = TypeVar("Found")
+
+
+class Snapshot(Generic[Found]):
+    """The result of one call, used again for a time; so is its failure. Of any number of threads one asks."""
+
+    def __init__(self, ask: Callable[[], Found], seconds: float, clock: Callable[[], float]) -> None:
+        """seconds: for which a result is used again. clock: seconds."""
+        self._ask = ask
+        self._seconds = seconds
+        self._clock = clock
+        self._asking = threading.Lock()
+        self._until = float("-inf")
+        self._found: Found | RuntimeFailure
+
+    def value(self) -> Found:
+        """Raises RuntimeFailure, as the call did."""
+        with self._asking:
+            if self._clock() >= self._until:
+                try:
+                    self._found = self._ask()
+                except RuntimeFailure as error:
+                    self._found = error
+                self._until = self._clock() + self._seconds
+            found = self._found
+        if isinstance(found, RuntimeFailure):
+            raise RuntimeFailure(str(found)) from found
+        return found

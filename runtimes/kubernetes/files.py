@@ -2,7 +2,7 @@
 
 That is the sandbox's own pod while it runs, else a carrier: a pod of the same image that only waits. A supervisor that
 is killed leaves its carrier, which the next one removes, and the cluster ends it in any case. A volume bears the label
-FILLING until it is filled: so a half-filled one is recognised, filled anew, and never started in.
+FILLING until it is filled: so a half-filled one is recognised, filled again, and never started in.
 
 Guarantees: memory is bounded, whatever a file's or an archive's size. Links are kept as links. An archive is unpacked
 inside the carrier, so that a link in it leads nowhere else. A volume is filled as a whole or not at all.
@@ -18,12 +18,9 @@ from dataclasses import replace
 from uuid import uuid4
 
 from runtimes import Launch, RuntimeFailure, State, reading
-from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object
-from runtimes.kubernetes.connection import naming
-from runtimes.kubernetes.manifests import CARRIER, FILLING, NO_GRACE, carrier, claim, name_of, work_folder
-from runtimes.kubernetes.remote import output_of
-from runtimes.kubernetes.states import observation
-from runtimes.placing import packed, readable, unrooted
+from runtimes.containers import packed, readable, unrooted
+from runtimes.kubernetes.cluster import POLL, Cluster, Kind, Object, naming, output_of
+from runtimes.kubernetes.manifests import CARRIER, FILLING, NO_GRACE, carrier, claim, name_of, observation, work_folder
 
 #: seconds in which a carrier must run
 _CARRIER_TIMEOUT = 120.0
@@ -40,6 +37,10 @@ class Files:
 
     def disk_bytes(self, sandbox_id: str) -> int | None:
         """Not known: no part of the API tells it."""
+
+    def occupied_bytes(self, sandbox_id: str) -> int | None:  # noqa: ARG002
+        """Not known: the file system is another machine's, or the engine's."""
+        return None
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
@@ -103,7 +104,7 @@ class Files:
         with naming(f"the files of sandbox {launch.sandbox_id} cannot be read"), self._reader(launch) as pod:
             command = ("tar", "-c", "-f", "-", "-C", work_folder(launch), ".")
             with contextlib.closing(output_of(self._cluster.connection(), pod, command)) as chunks:
-                yield from packed(chunks)
+                yield from packed(chunks, launch.disk_bytes)
 
     @contextlib.contextmanager
     def _reader(self, launch: Launch) -> Iterator[str]:

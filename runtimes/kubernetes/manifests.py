@@ -1,4 +1,4 @@
-"""The manifests of a sandbox: its pod, service, volume and secret, as plain JSON of the public API."""
+"""A sandbox as plain JSON of the public API: the manifests of its pod, service, volume and secret, and its state."""
 
 import hashlib
 import math
@@ -7,8 +7,8 @@ import re
 from typing import Any
 from uuid import uuid4
 
-from runtimes import Launch, RuntimeFailure, filled
-from runtimes.containers import CPUS, HOST, MEMORY_BYTES, SANDBOX, START, WORK
+from runtimes import Launch, Observation, RuntimeFailure, State, filled
+from runtimes.containers import CPUS, HOST, MEMORY_BYTES, OUT_OF_MEMORY, SANDBOX, START, WORK, exit_sentence
 
 #: annotations with the exact ids of a sandbox and of its host, of which labels have no more than fits one
 SANDBOX_ID, HOST_ID = "agent-server.sandbox-id", "agent-server.host-id"
@@ -165,3 +165,49 @@ def _folders(work: str, memory: int) -> dict[str, Any]:
         for path, size in sizes.items()
         if path != work
     }
+
+
+#: why a container waits that will not start by itself, and what to do. Source: the kubelet's reasons
+_HOPELESS = {
+    "InvalidImageName": "the name of its image is not valid: correct `image` of its spec",
+    "ErrImageNeverPull": "its image is not on the node and may not be pulled",
+    "ImagePullBackOff": "its image cannot be pulled: check `image` of its spec, and the registry's credentials",
+    "CreateContainerConfigError": "its container cannot be made",
+    "CreateContainerError": "its container cannot be made",
+    "RunContainerError": "its container cannot be run",
+}
+
+
+def observation(pod: dict[str, Any]) -> Observation:
+    """A pod that waits for a node or an image is RUNNING; its agent server's time to answer bounds the wait."""
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or [{}]
+    state = containers[0].get("state") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return Observation(State.GONE, "its pod is being removed")
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return Observation(State.GONE, _ending(status, state.get("terminated") or {}))
+    waiting = state.get("waiting") or {}
+    if hopeless := _HOPELESS.get(waiting.get("reason", "")):
+        return Observation(State.GONE, f"{hopeless}: {waiting.get('message') or waiting['reason']}")
+    if waiting:
+        return Observation(State.RUNNING, f"its container waits: {waiting.get('message') or waiting.get('reason')}")
+    for condition in status.get("conditions") or []:
+        if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
+            return Observation(State.RUNNING, f"no node takes its pod: {condition.get('message', '')}. {_ROOM}")
+    return Observation(State.RUNNING)
+
+
+_ROOM = "Add nodes, pause sandboxes, or lower the limits of its spec"
+
+
+def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
+    """How a pod ended, as its node reports it. ended: the last state of its container."""
+    if ended.get("reason") == "OOMKilled":
+        return OUT_OF_MEMORY
+    if status.get("reason"):  # Evicted, NodeLost, …
+        return f"{status['reason']}: {status.get('message', '')}".rstrip(": ")
+    if "exitCode" not in ended:
+        return "how is not known"
+    how = exit_sentence(int(ended["exitCode"]))
+    return f"{how}: {ended['message']}" if ended.get("message") else how

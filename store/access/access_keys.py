@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from uuid import uuid4
 
-from access import Principal
+from core.access import Principal
+from core.refused import Kind
+from core.wire import ConversationId, Micros
 from store.errors import StoreError
 from store.keys import AccessRoot
-from store.sandboxes.sandbox_record import random_text
+from store.sandboxes.sandboxes import random_text
 from store.scripts import Scripts
-from wire import ConversationId, Micros
 
 #: most keys that are kept
 MOST_KEYS = 1000
@@ -34,22 +35,25 @@ _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
 class KeyNotFound(StoreError):
     """There is no key of that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Key not found")
+    kind = Kind.MISSING
+    words = "Key not found"
 
 
 class KeyWouldBePast(StoreError):
     """A key would have expired before it was made."""
 
-    def __init__(self) -> None:
-        super().__init__("Must lie in the future")
+    kind = Kind.MEMBER
+    member = "expires_at"
+    words = "Must lie in the future"
 
 
 class TooManyKeys(StoreError):
     """There are as many keys as may be."""
 
+    kind = Kind.CONFLICT
+
     def __init__(self, most: int) -> None:
-        super().__init__(f"There are {most} keys, which is the most: revoke one first")
+        super().__init__(f"Limit of {most} keys reached: revoke one first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +136,17 @@ class Tickets:
         """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), conversation_id]
-        args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000]
+        args = [_digest(ticket), json.dumps(content), TICKET_SECONDS * 1000, conversation_id or ""]
         self._scripts.make_ticket([AccessRoot.root], args)
         return ticket
 
-    def take(self, ticket: str) -> Principal | None:
-        """The one whose ticket this is; None for one that is unknown, too old, or was taken before. One round trip."""
-        content = self._scripts.take_ticket([AccessRoot.root], [_digest(ticket), uuid4().hex])
+    def take(self, ticket: str, conversation_id: ConversationId | None) -> Principal | None:
+        """The one whose ticket this is; None for one that is unknown, too old, or was taken before. One round trip.
+
+        conversation_id: that the request is about. A ticket for another one stays as good as it was; the caller refuses
+        it, by the principal's `conversation_id`.
+        """
+        content = self._scripts.take_ticket([AccessRoot.root], [_digest(ticket), uuid4().hex, conversation_id or ""])
         if not content:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)

@@ -3,18 +3,24 @@
 A request claims its record before it does anything. The claim has a lease: a repeat during the lease is refused, and a
 repeat after the lease, when a worker was killed, is a new attempt with the same seed (`attempts.py`). A lease that ends
 while its request still runs does no harm: what both attempts create has the same ids. An end that Redis does not
-take at once is sent again, see `late_ends.py`.
+take at once, as during a failover, is sent again: else a repeat of such a request would wait for the lease of a claim
+whose request has long ended.
 
 Fields of the record of an Idempotency-Key: `fingerprint` (digest of the request), `seed` (of the ids that its attempts
 mint), `token` and `lease` (µs; `0`: released) of the attempt that claimed it last, `later` (`1`: an attempt may have
 reached an agent), and once finished `status`, `content_type` and `body` of the response (empty: it is not kept).
 """
 
+import logging
+import threading
+import time
+from collections import deque
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 from uuid import UUID, uuid4
 
-from store.access.late_ends import LateEnds
+from core.refused import Kind
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import IdempotencyKeys
 from store.link.attempts import Attempt
@@ -30,19 +36,23 @@ MOST_KEPT_BYTES = 8 * 1024
 class IdempotencyKeyBusy(StoreError):
     """An earlier attempt at the request of an Idempotency-Key has not ended."""
 
-    def __init__(self) -> None:
-        super().__init__("A request with this Idempotency-Key is in progress: repeat it shortly for its response")
+    kind = Kind.BUSY
+    words = "A request with this Idempotency-Key is in progress: repeat it shortly for its response"
 
 
 class IdempotencyKeyReused(StoreError):
     """Another request had the same Idempotency-Key."""
 
-    def __init__(self) -> None:
-        super().__init__("Another request had this Idempotency-Key: a new request needs a new key")
+    kind = Kind.MEMBER
+    place = "header"
+    member = "Idempotency-Key"
+    words = "Another request used this Idempotency-Key: a new request needs a new key"
 
 
 class TooManyIdempotencyKeys(StoreError):
     """A client has as many records of Idempotency-Keys as the settings allow."""
+
+    kind = Kind.FULL
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
@@ -54,11 +64,11 @@ class TooManyIdempotencyKeys(StoreError):
 class ResponseNotKept(StoreError):
     """A request with an Idempotency-Key succeeded, and its response is not kept."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
-            "long, so it cannot be repeated"
-        )
+    kind = Kind.CONFLICT
+    words = (
+        "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
+        "long, so it cannot be repeated"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +141,58 @@ def _digest(text: str) -> str:
 
 def _root(client: str) -> str:
     return IdempotencyKeys.root(_digest(client)[:32])
+
+
+#: seconds between two tries
+_RETRY = 0.5
+
+#: ends that wait at most, each with a response of 8 KiB or less; beyond it the oldest are left to their leases
+MOST_WAITING = 1_000
+
+
+_log = logging.getLogger(__name__)
+
+
+class LateEnds:
+    """The ends that this process has still to send. A thread sends them, as long as there are some."""
+
+    def __init__(self, scripts: Scripts, *, most_seconds: float) -> None:
+        """most_seconds: after which an end is given up, as the lease of its claim has ended."""
+        self._scripts = scripts
+        self._most_seconds = most_seconds
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[float, str, list[Any]]] = deque(maxlen=MOST_WAITING)
+        self._is_sending = False
+
+    def add(self, root: str, args: list[Any]) -> None:
+        """Send an end, as `end_idempotency_claim.lua` takes it, until Redis has taken it."""
+        with self._lock:
+            self._waiting.append((time.monotonic() + self._most_seconds, root, args))
+            if self._is_sending:
+                return
+            self._is_sending = True
+        threading.Thread(target=self._send, name="late ends", daemon=True).start()
+
+    def _send(self) -> None:
+        while True:
+            time.sleep(_RETRY)
+            with self._lock:
+                due = list(self._waiting)
+            sent = []
+            for end in due:
+                until, root, args = end
+                try:
+                    if time.monotonic() < until:
+                        self._scripts.end_idempotency_claim([root], args)
+                except UNAVAILABLE:
+                    continue  # in a cluster another node may have it
+                except Exception:  # no other thread goes on with the ends after this one
+                    _log.exception("the end of a claim of an Idempotency-Key could not be sent")
+                sent.append(end)
+            with self._lock:
+                for end in sent:
+                    if end in self._waiting:
+                        self._waiting.remove(end)
+                if not self._waiting:
+                    self._is_sending = False
+                    return

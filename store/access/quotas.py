@@ -1,9 +1,15 @@
-"""What one holder may have open at once in this process: the followers of a key, the silent sockets of an address."""
+"""What one client may use: followers and silent sockets at once, and requests within a window."""
 
 import threading
 from collections import Counter
+from typing import Any
 
+from redis import Redis
+
+from core.refused import Kind
 from store.errors import StoreError
+from store.keys import rate_key
+from store.scripts import Scripts
 
 
 class Quota:
@@ -33,6 +39,8 @@ class Quota:
 class QuotaExceeded(StoreError):
     """A holder has as many open as the settings allow."""
 
+    kind = Kind.FULL
+
     def __init__(self, most: int) -> None:
         super().__init__(self.words.format(most=most))
 
@@ -49,3 +57,29 @@ class TooManySilentSockets(QuotaExceeded):
     """One address has as many sockets here that have shown no key yet as the settings allow."""
 
     words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS)"
+
+
+class Counters:
+    """One counter per limit and client, which expires with its window. Redis' clock ends a window."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
+        self._scripts = scripts
+
+    def hit(self, name: str, seconds: int, number: int) -> int:
+        """Count hits, and return the number within the window, which begins with the first. One round trip."""
+        return int(self._scripts.count_hit([rate_key(name)], [number, seconds * 1000]))
+
+    def hits(self, name: str) -> int:
+        """The number of hits within the window."""
+        stored: Any = self._redis.get(rate_key(name))
+        return int(stored or 0)
+
+    def seconds_left(self, name: str) -> float:
+        """Seconds until the window ends; 0 without a window."""
+        left: Any = self._redis.pttl(rate_key(name))
+        return float(max(left, 0) / 1000)
+
+    def forget(self, name: str) -> None:
+        """Begin a new window with the next hit."""
+        self._redis.delete(rate_key(name))

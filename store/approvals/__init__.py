@@ -1,1 +1,39 @@
 """Approvals: what is decided of pending actions, by whom, and the audit of it."""
+
+from redis import Redis
+
+from core.bounds import Bounds, Limits
+from store.approvals.audit import Audit
+from store.approvals.decisions import Confirmations, LinkUses
+from store.approvals.deliveries import Deliveries
+from store.approvals.inbox import ApprovalChecks, Inbox, Index
+from store.approvals.rules import RuleDecisions, Rules
+from store.link.secrets import Sealer
+from store.listing import Listing
+from store.scripts import Scripts
+
+
+class ApprovalWing:
+    """What waits for decisions, and what decides."""
+
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, index: Index, bounds: Bounds, limits: Limits, sealer: Sealer
+    ) -> None:
+        self.index = index
+        self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
+        unruled = Listing(redis, scripts, index)  # what rules decide is indexed, and applies no rules again
+        self.rule_decisions = RuleDecisions(
+            self.rules,
+            Confirmations(redis, scripts, unruled, bounds),
+            Deliveries(scripts, unruled, bounds, limits, sealer),
+            self.audit,
+            index,
+            bounds,
+        )
+        #: that of every other write
+        self.listing = Listing(redis, scripts, self.rule_decisions)
+        self.confirmations = Confirmations(redis, scripts, self.listing, bounds)
+        self.deliveries = Deliveries(scripts, self.listing, bounds, limits, sealer)
+        self.inbox = Inbox(redis, scripts, self.rule_decisions)
+        self.checks = ApprovalChecks(redis, scripts, self.listing)
+        self.link_uses = LinkUses(scripts)

@@ -12,13 +12,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from redis import Redis
 
-from approvals.digests import canonical
-from store.approval_keys import ApprovalKeys, audit_key, audit_member
+from core.approvals import canonical
+from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
-from store.keys import ConversationKeys
+from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member
 from store.listing import MOST_SCANNED, SCAN_CHUNK
 from store.scripts import Scripts
-from wire import ConversationId, Micros, micros
 
 #: what an actor can be: who decided, or what did. Source: docs/approvals.md
 ActorKind = Literal["key", "link", "message", "run", "rule", "expiry", "agent", "deletion", "server"]

@@ -1,13 +1,29 @@
-"""Decisions of single actions: what is given of each, and why none of them was taken."""
+"""Decisions of pending actions: the policy that holds actions back, the actions that wait, and the decision that wins.
+
+An executable action is open until it is observed; the open actions are pending while their conversation is
+`waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script takes the decision.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from approvals.digests import action_digest
-from store.approvals.audit import Actor, said
-from store.errors import StoreError
-from store.link.stamps import Stamp
+from redis import Redis
+
+from core.approvals import action_digest, shown_arguments
+from core.bounds import Bounds
+from core.refused import Kind
+from core.wire import ConversationId, Event, Micros, parse_json
+from store.approvals.audit import SERVER, Actor, said
+from store.approvals.effects import effect, held_risks
+from store.bounds import PAGE_BYTES, check_reason
+from store.errors import ConversationNotFound, NeedsApproval, StoreError
+from store.keys import ApprovalKeys, ConversationKeys
+from store.link.attempts import Stamp
+from store.listing import Listing
+from store.log.frames import original
+from store.scripts import Scripts
+from telemetry import traces
 
 #: what is wrong with a decision, by the word that `decide_pending.lua` has for it
 PROBLEMS = {
@@ -37,6 +53,8 @@ class Decision(NamedTuple):
 class StaleDecision(StoreError):
     """No decision was taken, because of some of them."""
 
+    kind = Kind.CONFLICT
+
     def __init__(self, problems: list[dict[str, str]]) -> None:
         """problems: {action_id, problem} each, a problem of PROBLEMS."""
         words = "; ".join(f"{one['action_id']} {PROBLEMS[one['problem']]}" for one in problems[:10])
@@ -45,7 +63,7 @@ class StaleDecision(StoreError):
         self.problems = problems
 
 
-def words(decisions: Sequence[Decision], tools: dict[str, Any]) -> str:
+def encode_decisions(decisions: Sequence[Decision], tools: dict[str, Any]) -> str:
     """Decisions as `decide_pending.lua` takes them. tools: by the ids of edited actions, the names of their tools."""
     return json.dumps(
         [
@@ -75,6 +93,188 @@ def decision_args(
     latest: int | str = "",
     echo: str = "",
 ) -> list[Any]:
-    """The arguments of `decide_pending.lua`, which has the verbs. decisions: as `words` makes them."""
+    """The arguments of `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them."""
     args = [*stamp.args, verb, json.dumps(reason), sandbox_id, latest, int(actor.may_decide), echo]
     return [*args, actor.json, said(reason), decisions]
+
+
+#: entries of an audit that one read of pending actions takes
+MOST_ENTRIES = 100
+
+#: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
+SUPERSEDED = "Superseded by a new user message."
+
+
+class Approvals(NamedTuple):
+    """What waits in a conversation, and the end of its audit, as one moment has them."""
+
+    gone: bool  #: there is no such conversation; its audit may have outlived it
+    left: bool  #: all that waited is decided, and its agent ended the last one by itself: what is decided takes effect
+    revision: int  #: grows with every change, also from one life of an id to the next
+    title: str | None
+    tags: dict[str, str]
+    sandbox_id: str | None
+    capabilities: list[str]  #: what its agent has said that it understands
+    audited: int  #: entries of the audit in all
+    audit: list[bytes]  #: those that were asked for
+    pending: list[dict[str, Any]]  #: records as `_actions.lua` has them, in log order; `tool` is read
+
+    @property
+    def together(self) -> bool:
+        """Whether the agent takes one decision for all pending actions."""
+        return self.sandbox_id is not None and "decide_each" not in self.capabilities
+
+
+class Confirmations:
+    """The policy and the pending actions of conversations."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: Bounds) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._listing = listing
+        self._bounds = bounds
+
+    def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str, actor: Actor = SERVER) -> bool:
+        """Accept or reject the pending actions of a detached conversation. True only for the decision that took effect.
+
+        Raises ConversationNotFound, ReasonTooLong, NeedsApproval of an actor who may not decide.
+        Source: docs/wire.md, 2.
+        """
+        check_reason(reason, self._bounds.reason_bytes)
+        args = decision_args(Stamp.now(), "approve" if accept else "reject", actor, reason=reason)
+        outcome, _ = self._decide(conversation_id, args)
+        if outcome == "forbidden":
+            raise NeedsApproval
+        return bool(outcome == "won")
+
+    def decide_each(self, conversation_id: ConversationId, decisions: Sequence[Decision], actor: Actor) -> None:
+        """Decide single actions of a detached conversation, all or none.
+
+        Raises ConversationNotFound, ReasonTooLong, StaleDecision, NeedsApproval of an actor who may not decide.
+        Source: docs/approvals.md.
+        """
+        args = decision_args(Stamp.now(), "each", actor, decisions=self.encode_decisions(conversation_id, decisions))
+        outcome, problems = self._decide(conversation_id, args)
+        if outcome == "forbidden":
+            raise NeedsApproval
+        if outcome != "won":
+            raise StaleDecision(json.loads(problems or "[]"))
+
+    def expire(self, conversation_id: ConversationId) -> None:
+        """Reject the actions of a detached conversation whose deadline has passed. Raises ConversationNotFound."""
+        self._decide(conversation_id, decision_args(Stamp.now(), "expire", SERVER))
+
+    def _decide(self, conversation_id: ConversationId, args: list[Any]) -> tuple[str, str]:
+        """The outcome, and the problems of stale decisions."""
+        outcome, problems, decided = self._listing.write(self._scripts.decide_pending, conversation_id, args)
+        traces.note_decided(conversation_id, decided)
+        return outcome, problems
+
+    def encode_decisions(self, conversation_id: ConversationId, decisions: Sequence[Decision]) -> str:
+        """Decisions as `decide_pending.lua` takes them; for an edit one round trip. Raises ReasonTooLong."""
+        for one in decisions:
+            check_reason(one.reason, self._bounds.reason_bytes)
+        edited = [one.action_id for one in decisions if one.verb == "edit"]
+        records: Any = self._redis.hmget(ConversationKeys(conversation_id).pending, edited) if edited else []
+        tools = {
+            name: json.loads(json.loads(record)["tool"]) for name, record in zip(edited, records, strict=True) if record
+        }
+        return encode_decisions(decisions, tools)
+
+    def decided(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+        """The actions that were approved and are not observed yet, in log order. Raises ConversationNotFound."""
+        reply = self._scripts.list_decisions([ConversationKeys(conversation_id).root], [])
+        if reply is None:
+            raise ConversationNotFound
+        return [
+            {"action_id": name.decode(), "decision": verb.decode()}
+            | ({"arguments": json.loads(arguments)} if arguments else {})
+            for name, verb, arguments in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
+        ]
+
+    def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+        """The pending actions, in log order. Raises ConversationNotFound."""
+        found: list[dict[str, Any]] = []
+        last = 0
+        while True:
+            reply = self._scripts.list_pending([ConversationKeys(conversation_id).root], [last, PAGE_BYTES])
+            if reply is None:
+                raise ConversationNotFound
+            for seq, since, kept in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+                last = int(seq)
+                found.append(_described(since.decode(), parse_json(original(kept))))
+            if not reply:
+                return found
+
+    def open_ids(self, conversation_id: ConversationId) -> list[str]:
+        """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
+        stored: Any = self._redis.hkeys(ConversationKeys(conversation_id).pending)
+        return [one.decode() for one in stored]
+
+    def drop(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> None:
+        """Close open actions whose ends are in the log."""
+        if action_ids:
+            self._scripts.drop_actions([ConversationKeys(conversation_id).root], list(action_ids))
+            self._listing.approvals.settle(conversation_id)
+
+    def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
+        """Make these actions of the log the open ones, and no other: after a restart the agent says which wait.
+
+        Single decisions that the agent has not received count on only where it waits for exactly the actions of before.
+        """
+        args: list[Any] = [Stamp.now().utc_time, self._bounds.confirmation_seconds]
+        for action in actions:
+            if "open" in (found := effect(action)):
+                args += (action.id, action.at, json.dumps(found["open"], ensure_ascii=False))
+        self._scripts.reopen_actions([ConversationKeys(conversation_id).root], args)
+        self._listing.approvals.settle(conversation_id)
+
+    def set_policy(self, conversation_id: ConversationId, policy: dict[str, Any]) -> None:
+        """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError."""
+        stamp = Stamp.now()
+        args = [*stamp.args, held_risks(policy), "confirmation_policy", json.dumps(policy), "1"]
+        self._listing.write(self._scripts.set_fields, conversation_id, args)
+
+
+def _described(since: str, action: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": action["id"],
+        "tool_name": action.get("tool_name"),
+        "tool_call_id": action.get("tool_call_id"),
+        "summary": action.get("summary"),
+        "security_risk": action.get("security_risk", "UNKNOWN"),
+        "arguments": shown_arguments(action["action"]),
+        "since": since,
+    }
+
+
+class Use(NamedTuple):
+    """What a link was used for."""
+
+    decision: str  #: `approve` or `reject`; empty: it was not used
+    at: Micros  #: by Redis' clock; 0: it was not used
+
+
+class LinkUses:
+    """The uses of all links. Redis' clock says when a link expires."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def find(self, identity: str, ends: Micros) -> Use | None:
+        """The use of a link; None of one that has expired. One round trip."""
+        now, decision, at = map(bytes.decode, self._scripts.read_link([ApprovalKeys.root], [identity]))
+        return Use(decision, Micros(int(at or 0))) if int(now) < ends else None
+
+    def take(
+        self, identity: str, ends: Micros, decision: Literal["approve", "reject"]
+    ) -> tuple[Literal["first", "again", "other", "past"], Use]:
+        """Use a link for a decision, which a repeat finds again. One round trip.
+
+        Returns `first`, `again` after an earlier use for the same decision, `other` after one for the other decision,
+        which alone counts then, and `past` for a link that has expired; and the use that counts.
+        """
+        match self._scripts.take_link([ApprovalKeys.root], [identity, ends, decision]):
+            case ("first" | "again" | "other" | "past" as outcome, used_for, at):
+                return outcome, Use(used_for, Micros(int(at or 0)))
+        raise AssertionError("take_link has no other outcome")

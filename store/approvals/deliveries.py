@@ -16,20 +16,20 @@ from uuid import uuid4
 
 from redis.exceptions import TimeoutError
 
-import wire
+from core import wire
+from core.bounds import Bounds, Limits
+from core.wire import ConversationId, Micros
 from store.approvals.audit import Actor
 from store.approvals.decisions import StaleDecision, decision_args
-from store.bounds import Bounds
+from store.bounds import check_reason
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
-from store.link import traces
+from store.link.attempts import Stamp
 from store.link.secrets import Sealer
-from store.link.stamps import Stamp
 from store.listing import Listing
-from store.sandboxes.checks import CHECK_SPAN
-from store.sandboxes.sandbox_record import Limits
+from store.sandboxes.sandboxes import CHECK_SPAN
 from store.scripts import Scripts
-from wire import ConversationId, Micros
+from telemetry import traces
 
 #: seconds before the end of a lease after which no decision is taken: the nodes of a cluster have a clock each
 _MARGIN = 3.0
@@ -43,7 +43,6 @@ class Delivery(NamedTuple):
     reason: str
     actions: list[str]
     decisions: list[dict[str, Any]]  #: of each action, for an agent that takes them singly; empty: all alike
-    age: float  #: seconds since the decision
     awaited: bool  #: whether the conversation waits for a decision, as far as its log says
     trace: str  #: W3C traceparent of the batch that proposed the actions; empty where it was not traced
 
@@ -61,8 +60,8 @@ class Claim(NamedTuple):
     status: str
     agent_url: str
     agent_key: str  #: sealed
-    status_seconds: float  #: for how long the sandbox has had its status
     asked_at: float  #: `time.monotonic` before the lease was asked for
+    tried_for: float = 0.0  #: seconds for which a supervisor tried without success while the sandbox had its status
 
     @property
     def entry(self) -> str:
@@ -79,7 +78,7 @@ class Deliveries:
 
     def __init__(self, scripts: Scripts, listing: Listing, bounds: Bounds, limits: Limits, sealer: Sealer) -> None:
         self._scripts = scripts
-        self._settle = listing.settle
+        self._approvals = listing.approvals
         self._sealer = sealer
         self._bounds = bounds
         self._spans = limits.spans
@@ -91,7 +90,7 @@ class Deliveries:
     def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
         """Begin a delivery before its decision, with a lease of so many seconds unless another delivery has it."""
         identity = (Stamp.now().id_prefix, conversation_id, sandbox_id, uuid4().hex)
-        return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0, 0))
+        return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0))
 
     def reopen(self, claim: Claim) -> Claim:
         """Try again to take the lease that another delivery had."""
@@ -113,15 +112,15 @@ class Deliveries:
         """Decide pending actions, as `decide_pending.lua` has the verbs. Returns whether this decision took effect, and
         the outstanding delivery: `claim.is_of` it if all is decided by this call.
 
-        decisions: of single actions, as `Confirmations.words` makes them.
-        echo: what the agent is expected to claim after it (see `claims.py`), whether or not anything was pending, until
+        decisions: of single actions, as `encode_decisions` makes them.
+        echo: what the agent is expected to claim after it (`effects.py`), whether or not anything was pending, until
         `Echoes.forget` with the token of this claim.
         The listing does not change: status and observations come from the agent.
         Raises ReasonTooLong, ConversationNotFound, NeedsApproval of an actor who may not decide, StaleDecision, and
         TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
         """
         try:
-            self._bounds.check_reason(reason)
+            check_reason(reason, self._bounds.reason_bytes)
         except ReasonTooLong:
             self.close(claim)
             raise
@@ -141,7 +140,7 @@ class Deliveries:
             raise NeedsApproval if outcome == "forbidden" else TimeoutError("The lease ended before the decision")
         traces.note_decided(claim.conversation_id, decided)
         if is_noted:
-            self._settle(claim.conversation_id)
+            self._approvals.settle(claim.conversation_id)
         return outcome == "won", _delivery(status, outstanding) if outstanding else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:
@@ -159,7 +158,8 @@ class Deliveries:
             return None
         delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
         identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
-        return Claim(*identity, seconds, has_lease=True, asked_at=asked_at, **_agent(reply[1:]))
+        tried_for = int(reply[-1]) / 1e6
+        return Claim(*identity, seconds, True, asked_at=asked_at, tried_for=tried_for, **_agent(reply[1:-1]))
 
     def renew(self, claim: Claim) -> bool:
         """Renew the lease; False if it has ended."""
@@ -178,19 +178,16 @@ class Deliveries:
 
 def _agent(words: list[Any]) -> dict[str, Any]:
     """The fields of a claim about the sandbox."""
-    lease_end, status, url, agent_key, micros = (word.decode() for word in words)
+    lease_end, status, url, agent_key = (word.decode() for word in words)
     return {
         "lease_end": Micros(int(lease_end)),
         "status": status,
         "agent_url": url,
         "agent_key": agent_key,
-        "status_seconds": int(micros) / 1e6,
     }
 
 
 def _delivery(status: str, words: list[str]) -> Delivery:
-    identity, verb, reason, actions, each, age, trace = words
+    identity, verb, reason, actions, each, trace = words
     awaited, decisions = status == "waiting_for_confirmation", json.loads(each or "[]")
-    return Delivery(
-        identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, int(age) / 1e6, awaited, trace
-    )
+    return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, awaited, trace)

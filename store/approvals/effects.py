@@ -1,4 +1,4 @@
-"""The effect of an event on its conversation: it opens or closes an action, sets state, or is a final response.
+"""What an event does to its conversation, and what the events of a sandbox claim of people.
 
 An effect is a JSON object for `append_events.lua`, with any of these members. Source: docs/wire.md, 4 and 5.
 
@@ -8,29 +8,64 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
 |              | (its id as canonical JSON), `tool` (as JSON text), `digest` (of                |
-|              | `approvals.digests`), `size` (bytes of the event), and where it is traced `trace`  |
+|              | `core.approvals`), `size` (bytes of the event), and where it is traced `trace`  |
 |              | (W3C traceparent)                                                                 |
 | `close`      | id of the action that was observed                                                |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
 | `snapshot`   | true: `set` is of a full state, which has no effect when it comes a second time     |
 | `final`      | true: the agent finishes or speaks                                                |
-| `claim`      | what the event of a sandbox claims of a person, see `claims.py`                    |
+| `claim`      | what the event of a sandbox claims of a person, see below                          |
 | `live`       | true: the event is published to followers, and not stored                         |
 | `fetched`    | true: the event is of the agent's own log, and later ones may have been posted     |
 
 A text that may hold a lone surrogate stays JSON text inside, because cjson refuses a lone surrogate.
+
+Code in a sandbox can make its agent server, or its webhooks, say anything. So `append_events.lua` takes an event that
+speaks for a person only where this server expects it: as the echo of a message, a rejection or a policy that it has
+sent to the agent. Else the event is stored as `disowned` makes it. Nothing is refused: an agent server sends a refused
+batch again forever, and the honest events after it would be lost. Source: docs/promises.md.
+
+| claim            | of                                             | expected from                              |
+|------------------|------------------------------------------------|--------------------------------------------|
+| `message SHA256` | a user's message with that content             | a message sent to the agent, its start     |
+| `reject ID`      | the rejection of an action by a user           | the decision here, a settlement            |
+| `policy RISKS`   | a policy that holds back those risks           | a change here; the present policy          |
+| `person`         | any other event of source `user`               | never                                      |
 """
 
 import json
+import logging
+from hashlib import sha256
 from typing import Any
 
-from approvals.digests import action_digest, canonical, shown_arguments
-from store.keys import TOLD_FIELD
-from store.link import traces
+from core.approvals import action_digest, canonical, shown_arguments
+from core.wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
+from store.keys import REPORTED_FIELD
 from store.log.frames import compressed
-from store.policies import RISKS, held_risks
-from wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
+from telemetry import traces
+
+#: from harmless to dangerous; an action of any other risk counts as UNKNOWN
+RISKS = ("LOW", "MEDIUM", "HIGH")
+
+
+def held_risks(policy: dict[str, Any]) -> str:
+    """The risks that a policy holds back, joined by commas, as the scripts read them.
+
+    Source: the agent-server wire. Raises ValueError for any other value.
+    """
+    match policy:
+        case {"kind": "NeverConfirm"}:
+            return ""
+        case {"kind": "AlwaysConfirm"}:
+            return ",".join((*RISKS, "UNKNOWN"))
+        case {"kind": "ConfirmRisky"}:
+            threshold, unknown = policy.get("threshold", "HIGH"), policy.get("confirm_unknown", True)
+            if threshold in RISKS and isinstance(unknown, bool):
+                held = RISKS[RISKS.index(threshold) :]
+                return ",".join((*held, "UNKNOWN") if unknown else held)
+    raise ValueError(f"not a confirmation policy: {policy!r}")
+
 
 #: `json.dumps` would make an encoder for each effect
 _json = json.JSONEncoder(ensure_ascii=False).encode
@@ -178,12 +213,100 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "stats", dict():
             return {name: json.dumps(value)}
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
-            return {TOLD_FIELD + name: json.dumps(value)}
+            return {REPORTED_FIELD + name: json.dumps(value)}
         case "capabilities", list() if are_capabilities(value):
-            return {TOLD_FIELD + name: json.dumps(value)}
+            return {REPORTED_FIELD + name: json.dumps(value)}
         case "confirmation_policy", dict():
             try:
                 return {"held": held_risks(value), name: json.dumps(value)}
             except ValueError:
                 return {}
     return {}
+
+
+_log = logging.getLogger("request_log")
+
+#: code of the event that takes the place of a policy's
+UNAPPROVED_POLICY = "unapproved_policy"
+
+#: kinds of source `user` that say nothing but that the agent has stopped. Source: the agent-server wire
+_SILENT_KINDS = ("PauseEvent", "InterruptEvent")
+
+
+def claim(event: Event) -> str | None:
+    """What an event claims of a person; None: nothing."""
+    if event.source == "user" and event.kind not in _SILENT_KINDS:
+        said = event.fields.get("llm_message")
+        if event.kind != "MessageEvent" or not isinstance(said, dict):
+            return "person"
+        return message_claim(said.get("content"))
+    if _rejects(event):
+        action_id = event.fields.get("action_id")
+        return reject_claim(action_id) if isinstance(action_id, str) and encodable(action_id) else "person"
+    if _sets_policy(event):
+        return f"policy {_risks(event.fields.get('value'))}"
+    return None
+
+
+def message_claim(content: Any) -> str:
+    """The claim of the echo of a message; what an agent adds to its parts by itself counts for nothing."""
+    parts = [_said(part) for part in content] if isinstance(content, list) else content
+    return "message " + sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def reject_claim(action_id: str) -> str:
+    return f"reject {action_id}"
+
+
+def policy_claim(policy: dict[str, Any]) -> str:
+    return f"policy {_risks(policy)}"
+
+
+def disowned(event: Event) -> Event:
+    """What is stored, under the same id, of an event whose claim nothing bears out; it claims nothing."""
+    fields = dict(event.fields)
+    if event.source == "user":
+        fields["source"] = "environment"
+    if _rejects(event):
+        fields["rejection_source"] = "hook"
+    if _sets_policy(event):
+        kept = {name: fields[name] for name in ("id", "timestamp", "source")}
+        detail = f"The agent has a confirmation policy that was not set here: {json.dumps(fields.get('value'))[:1024]}"
+        fields = {**kept, "code": UNAPPROVED_POLICY, "detail": detail, "kind": "ConversationErrorEvent"}
+    kind = "ConversationErrorEvent" if _sets_policy(event) else event.kind
+    return event._replace(kind=kind, source=fields["source"], fields=fields, raw=json.dumps(fields).encode())
+
+
+def disowned_code(event: Event) -> str:
+    """The name that a line of the log gives an event whose claim nothing bears out."""
+    if _sets_policy(event):
+        return UNAPPROVED_POLICY
+    return "unapproved_rejection" if _rejects(event) else "unapproved_message"
+
+
+def _rejects(event: Event) -> bool:
+    """Whether an event rejects an action for a user, which it does unless it names another source."""
+    return event.kind == "UserRejectObservation" and event.fields.get("rejection_source") != "hook"
+
+
+def _sets_policy(event: Event) -> bool:
+    return event.kind == "ConversationStateUpdateEvent" and event.fields.get("key") == "confirmation_policy"
+
+
+def _risks(policy: Any) -> str:
+    try:
+        return held_risks(policy)
+    except ValueError:
+        return "unknown"
+
+
+def _said(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return [part.get(name) for name in ("type", "text", "image_urls")]
+
+
+def log_unapproved(conversation_id: str, sandbox_id: str | None, code: str, ids: list[str]) -> None:
+    """One line of JSON about what an agent did, or claimed, without a person of this server. ids: of events."""
+    line = {"event": code, "conversation_id": conversation_id, "sandbox_id": sandbox_id, "ids": ids}
+    _log.warning(json.dumps(line))

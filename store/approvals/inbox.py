@@ -2,7 +2,7 @@
 
 The conversation's slot decides what waits. `settle` brings the index up to date with one conversation, in one script
 that ignores an older revision: so the index, its stream, the index of the audit and the outbox change together, and
-each change once. A worker that was killed between the two leaves a wrong entry: whoever reads it settles it, and the
+each change once. A worker that was killed between the two leaves a wrong entry: the next reader settles it, and the
 supervisors' sweep finds it.
 
 | entry of `…:items`           | value                                                                       |
@@ -20,20 +20,150 @@ decided or expired action `decision`, `actor` and `detail`, the reason.
 """
 
 import json
-from collections.abc import Callable, Iterator
+import logging
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis import Redis
 
-from store.approval_keys import ApprovalKeys
-from store.approvals.confirmations import MOST_ENTRIES, Confirmations
-from store.approvals.pending_actions import Cursor, Entry, PendingAction, fitting, load
+from core.approvals import shown_arguments
+from core.refused import Kind
+from core.wire import ConversationId, Micros, micros, parse_json, utc_time
+from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.bounds import PAGE_BYTES
-from store.errors import StoreError
+from store.errors import UNAVAILABLE, StoreError
+from store.keys import ApprovalKeys, ConversationKeys, audit_key
+from store.listing import Filter as ConversationFilter
+from store.listing import Listing, Settlement
+from store.log.frames import original
 from store.scripts import Scripts
-from wire import ConversationId, Micros, micros
+
+#: bytes that an event counts as where the index does not know its size
+_UNKNOWN_SIZE = 1024 * 1024
+
+
+#: the cursor of a page: when its first action began to wait, "CONVERSATION ACTION", and its seq in its log
+Cursor = tuple[Micros, str, int]
+
+
+class Entry(NamedTuple):
+    """An entry of the index of pending actions."""
+
+    conversation_id: ConversationId
+    action_id: str
+    at: Micros  #: when it began to wait
+    item: dict[str, Any]  #: see above
+
+    @property
+    def size(self) -> int:
+        """Bytes of the action's event."""
+        return int(self.item["size"]) or _UNKNOWN_SIZE
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of a page that begins with it."""
+        return self.at, f"{self.conversation_id} {self.action_id}", int(self.item["seq"])
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAction:
+    """An action that waits for a decision, with what a person needs for it."""
+
+    conversation_id: ConversationId
+    conversation_title: str | None
+    tags: dict[str, str]  #: of the conversation
+    action_id: str
+    seq: int  #: of its event in the conversation's log
+    tool_name: str
+    summary: str | None
+    thought: str
+    security_risk: str
+    arguments: Any
+    since: str
+    expires_at: str | None
+    digest: str
+    sandbox_id: str | None
+    can: list[str]  #: the decisions that its agent understands
+    decided_together: bool  #: whether its agent takes one decision for all that wait in the conversation
+    opened: str  #: id of the entry of the stream by which it was opened
+
+
+def fitting(entries: Sequence[Entry], room: int = PAGE_BYTES) -> int:
+    """The number of the first entries whose events have so many bytes together."""
+    for number, entry in enumerate(entries):
+        room -= entry.size
+        if room < 0:
+            return number
+    return len(entries)
+
+
+def load(redis: "Redis", entries: Sequence[Entry]) -> list[PendingAction | None]:
+    """The pending actions of entries, in their order, None for each that its conversation does not bear out.
+
+    One round trip, whatever the number of conversations. The caller bounds the bytes by `fitting`.
+    """
+    if not entries:
+        return []
+    of = list(dict.fromkeys(entry.conversation_id for entry in entries))
+    with redis.pipeline(transaction=False) as pipe:
+        for conversation_id in of:
+            pipe.hmget(ConversationKeys(conversation_id).root, _STATE)
+        for entry in entries:
+            pipe.hget(ConversationKeys(entry.conversation_id).pending, entry.action_id)
+            pipe.lindex(ConversationKeys(entry.conversation_id).log, entry.item["seq"] - 1)
+        replies: list[Any] = pipe.execute()
+    states = dict(zip(of, replies, strict=False))
+    found = zip(*[iter(replies[len(of) :])] * 2, strict=True)
+    return [
+        _read(entry, states[entry.conversation_id], record, event)
+        for entry, (record, event) in zip(entries, found, strict=True)
+    ]
+
+
+_STATE = ["execution_status", "title", "tags", "sandbox_id", "told.capabilities"]
+
+
+def _read(entry: Entry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
+    """The pending action of an entry; None where the conversation says otherwise."""
+    status, title, tags, sandbox, told = state
+    if status != b"waiting_for_confirmation" or stored is None or kept is None:
+        return None
+    record, event = json.loads(stored), parse_json(original(kept))
+    is_same = (record["seq"], record["since"]) == (entry.item["seq"], entry.item["since"])
+    if "decided" in record or not is_same or event["id"] != entry.action_id:
+        return None
+    capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
+    expires = record.get("expires")
+    return PendingAction(
+        conversation_id=entry.conversation_id,
+        conversation_title=json.loads(title),
+        tags=json.loads(tags),
+        action_id=entry.action_id,
+        seq=record["seq"],
+        tool_name=json.loads(record["tool"]),
+        summary=event.get("summary"),
+        thought=thought_of(event),
+        security_risk=record["risk"],
+        arguments=shown_arguments(event.get("action")),
+        since=record["since"],
+        expires_at=utc_time(Micros(int(expires))) if expires else None,
+        digest=record["digest"],
+        sandbox_id=sandbox_id,
+        can=["approve", "reject", *(["edit"] if "edit" in capabilities else [])],
+        decided_together=sandbox_id is not None and "decide_each" not in capabilities,
+        opened=entry.item["opened"],
+    )
+
+
+def thought_of(event: dict[str, Any]) -> str:
+    """The text of the agent's thought about an action; empty where it has none."""
+    parts = event.get("thought")
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return "\n".join(text for text in texts if isinstance(text, str))
+
 
 #: entries that the stream of changes keeps; beyond it the oldest are dropped
 MOST_CHANGES = 100_000
@@ -47,6 +177,9 @@ _READ, MOST_COUNTED = 100, 10_000
 
 class TooManyToCount(StoreError):
     """A count by tag or text would read more pending actions than it may."""
+
+    kind = Kind.MEMBER
+    place = "query"
 
     def __init__(self, member: str) -> None:
         """member: the filter that the index cannot decide."""
@@ -91,28 +224,72 @@ class Filter:
         return any(self.text.casefold() in str(one).casefold() for one in shown if one is not None)
 
 
-class Inbox:
-    """The pending actions of all conversations."""
+class Index:
+    """The index of what waits, with what follows a change of it."""
 
-    def __init__(self, redis: "Redis", scripts: Scripts, confirmations: Confirmations, *, audit_days: int) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, *, audit_days: int) -> None:
         """audit_days: for which an audit entry is indexed."""
         self._redis = redis
         self._scripts = scripts
-        self._confirmations = confirmations
         self._args = [audit_days * 86_400 * 1_000_000, MOST_CHANGES]
-        #: applies the approval rules to a conversation that waits
-        self.apply_rules: Callable[[ConversationId], None] | None = None
 
     def settle(self, conversation_id: ConversationId) -> None:
-        """Apply the approval rules to a conversation, and bring the index up to date with it.
+        """Bring the index up to date with a conversation. Three round trips.
 
-        Four round trips where no rule matters, the first of them of the rules. Any number of callers may settle a
-        conversation at once, and in any order: the newest revision stays.
+        Any number of callers may settle a conversation at once, and in any order: the newest revision stays.
         """
-        if self.apply_rules is not None:
-            self.apply_rules(conversation_id)
         while self._note(conversation_id):
             pass
+
+    def read_approvals(self, conversation_id: ConversationId, audited: int = 0) -> Approvals:
+        """What waits, and MOST_ENTRIES entries of the audit after a seq. One round trip."""
+        reply = self._scripts.read_approvals([ConversationKeys(conversation_id).root], [audited, MOST_ENTRIES])
+        there, revision, title, tags, sandbox_id, capabilities, number, read, *rest = reply
+        records = rest[read:]
+        pending = [
+            {**record, "id": name.decode(), "tool": json.loads(record["tool"])}
+            for name, record in zip(records[::2], map(json.loads, records[1::2]), strict=True)
+        ]
+        return Approvals(
+            there == b"gone",
+            there == b"left",
+            int(revision),
+            json.loads(title),
+            json.loads(tags),
+            sandbox_id.decode() or None,
+            json.loads(capabilities or "[]"),
+            number,
+            rest[:read],
+            pending,
+        )
+
+    def _note(self, conversation_id: ConversationId) -> bool:
+        """Index the present state of a conversation.
+
+        True if more audit entries follow, and nobody else has noted a later state: whoever does indexes them.
+        """
+        stored: Any = self._redis.hget(ApprovalKeys.noted, conversation_id)
+        audited = int(stored.split()[1]) if stored else 0
+        found = self.read_approvals(conversation_id, audited)
+        if found.audited < audited:  # the audit of a former life of the id has expired, and another has begun
+            found = self.read_approvals(conversation_id, 0)
+        is_whole = len(found.audit) < MOST_ENTRIES
+        part = "part" if not is_whole else "gone" if found.gone and not found.audited else "due" if found.left else ""
+        args = [conversation_id, found.revision, part, found.audited, *self._args, len(found.pending)]
+        args += [word for record in found.pending for word in _item(record)]
+        args += [word for entry in found.audit for word in _entry(entry)]
+        outcome = self._scripts.note_approvals([ApprovalKeys.root], args)
+        return outcome == ("noted",) and not is_whole
+
+
+class Inbox:
+    """The pending actions of all conversations."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, approvals: Settlement) -> None:
+        """approvals: settled of a conversation whose entries are wrong."""
+        self._redis = redis
+        self._scripts = scripts
+        self._approvals = approvals
 
     def page(
         self, filters: Filter, *, descending: bool, limit: int, start: Cursor | None
@@ -178,7 +355,7 @@ class Inbox:
         for conversation_id in {
             entry.conversation_id for entry, one in zip(entries, found, strict=True) if one is None
         }:
-            self.settle(conversation_id)
+            self._approvals.settle(conversation_id)
         return found
 
     def _each_entry(self, filters: Filter) -> Iterator[Entry]:
@@ -205,22 +382,6 @@ class Inbox:
             return entries, None
         at, member, seq = following
         return entries, (Micros(int(at)), member.decode(), int(seq))
-
-    def _note(self, conversation_id: ConversationId) -> bool:
-        """Note what a conversation has come to; True if more audit entries follow, and nobody has noted a later state,
-        who goes on with them."""
-        stored: Any = self._redis.hget(ApprovalKeys.noted, conversation_id)
-        audited = int(stored.split()[1]) if stored else 0
-        found = self._confirmations.read_approvals(conversation_id, audited)
-        if found.audited < audited:  # the audit of a former life of the id has expired, and another has begun
-            found = self._confirmations.read_approvals(conversation_id, 0)
-        is_whole = len(found.audit) < MOST_ENTRIES
-        part = "part" if not is_whole else "gone" if found.gone and not found.audited else "due" if found.left else ""
-        args = [conversation_id, found.revision, part, found.audited, *self._args, len(found.pending)]
-        args += [word for record in found.pending for word in _item(record)]
-        args += [word for entry in found.audit for word in _entry(entry)]
-        outcome = self._scripts.note_approvals([ApprovalKeys.root], args)
-        return outcome == ("noted",) and not is_whole
 
 
 def _member(stored: bytes) -> tuple[ConversationId, str]:
@@ -254,3 +415,89 @@ def _entry(raw: bytes) -> tuple[Any, ...]:
 def _fit(value: Any) -> bytes:
     """JSON that cjson reads: it refuses a lone surrogate, so each becomes a question mark."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+#: conversations that are due to expire and are taken at once, and those that one part of the sweep compares, twice
+MOST_DUE, PART = 100, 500
+
+#: µs between two parts of the sweep, whatever the number of supervisors
+_SWEEP_SPAN = 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+class ApprovalChecks:
+    """The checks of all supervisors. None has a lease: each step is decided by a script, and may be done twice."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._listing = listing
+
+    def due(self) -> list[ConversationId]:
+        """Some of the conversations with an action whose deadline has passed by Redis' clock, in random order: so that
+        supervisors begin with different ones, and one that cannot be decided delays no other. One round trip."""
+        found = self._scripts.due_approvals([ApprovalKeys.root], [MOST_DUE, random.random()])
+        ids = [ConversationId(one.decode()) for one in found]
+        random.shuffle(ids)
+        return ids
+
+    def sweep(self) -> None:
+        """Compare the next conversations with the index, and settle those of which it is wrong.
+
+        One part takes PART conversations of the listing and PART of the index, the latter also where they are deleted.
+        All supervisors together take a part each second: so one of N conversations is found within N / PART seconds.
+        Guarantee: what a killed worker did not index is indexed after that. Five round trips where nothing is wrong.
+        """
+        reply = self._scripts.claim_sweep([ApprovalKeys.root], [_SWEEP_SPAN, PART])
+        if reply is None:
+            return
+        created, first, *indexed = (word.decode() for word in reply)
+        start = (Micros(int(created)), ConversationId(first)) if created else None
+        entries, following = self._listing.page(
+            ConversationFilter(), by="created", descending=False, limit=PART, start=start
+        )
+        at, identity = following or ("", "")
+        for conversation_id in self._wrong({*(ConversationId(one) for one in indexed), *(one.id for one in entries)}):
+            try:
+                self._listing.approvals.settle(conversation_id)
+            except UNAVAILABLE:
+                raise
+            except Exception:  # the sweep goes on: others wait after it
+                _log.exception("the index of what waits in conversation %s cannot be settled", conversation_id)
+        self._redis.hset(ApprovalKeys.sweep, mapping={"created": at, "id": identity})
+
+    def _wrong(self, ids: set[ConversationId]) -> list[ConversationId]:
+        """Those of which the index says something else. Two round trips, and one for those where nothing can wait."""
+        if not ids:
+            return []
+        among = list(ids)
+        noted: Any = self._redis.hmget(ApprovalKeys.noted, among)  # first: what changes after it counts as wrong
+        replies = self._pipelined(
+            command
+            for keys in map(ConversationKeys, among)
+            for command in (("HMGET", keys.root, "id", "approvals"), ("LLEN", audit_key(keys)))
+        )
+        wrong, idle = [], []
+        for one, known, (identity, revision), audited in zip(among, noted, replies[::2], replies[1::2], strict=True):
+            if _differs(known, identity, revision, audited):
+                wrong.append(one)
+            elif known and not revision:
+                idle.append(one)
+        numbers = self._pipelined(("SCARD", ApprovalKeys.of(one)) for one in idle)
+        return wrong + [one for one, number in zip(idle, numbers, strict=True) if number]
+
+    def _pipelined(self, commands: Iterable[tuple[str, ...]]) -> list[Any]:
+        with self._redis.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            replies: list[Any] = pipe.execute()
+        return replies
+
+
+def _differs(noted: bytes | None, identity: bytes | None, revision: bytes | None, audited: int) -> bool:
+    """Whether what was noted last of a conversation is not what it has come to."""
+    known, entries = (int(word) for word in (noted or b"0 0").split())
+    if identity is None and audited == 0:  # its audit has expired: the index forgets it
+        return noted is not None
+    return entries != audited or known < int(revision or 0)

@@ -26,15 +26,13 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from store.approval_keys import ApprovalKeys
-from store.approvals.inbox import MOST_CHANGES, Filter, Inbox
-from store.approvals.pending_actions import Cursor, PendingAction, load
-from store.approvals.pending_actions import Entry as Indexed
+from core.wire import ConversationId, Seq, micros
+from store.approvals.inbox import MOST_CHANGES, Cursor, Filter, Inbox, PendingAction, load
+from store.approvals.inbox import Entry as Indexed
 from store.errors import FellBehind
-from store.log.feed import PAGE, Entry, Feed, Follower
-from store.log.followers import Followers
+from store.keys import ApprovalKeys
+from store.log.feed import PAGE, Entry, Feed, Follower, Followers
 from store.scripts import Scripts
-from wire import ConversationId, Seq, micros
 
 #: bytes that end a page of changes, and bytes of the events whose items one page loads
 _PAGE_BYTES, _ITEM_BYTES = 256 * 1024, 1024 * 1024
@@ -199,7 +197,7 @@ class InboxFollower:
         self._follower.close()
 
     def pause(self) -> None:
-        """Wait before a store that did not answer is asked again."""
+        """Wait before asking a store again that did not answer."""
         self._follower.pause()
 
     def next(self, timeout: float) -> list[Sent]:

@@ -1,12 +1,20 @@
-"""Approval rules in Redis, in a slot of their own: made, listed, used and revoked. `approvals.rules` matches them.
+"""Approval rules in Redis, in a slot of their own: made, used and revoked; and what they decide.
 
 A use is counted before the decision, by a claim: a script sees that the rule is neither revoked nor expired, by Redis'
 clock, and has a use left. So an action that was appended after a revocation is never decided by that rule, and a rule
 decides at most `max_uses` actions. A worker that dies between claim and decision leaves a use that the repeat of the
 claim finds: it counts once. Limitation: where a person decides such an action in between, the use stays counted.
+
+Rules decide after every change of what waits in a conversation, before the index is written. For each pending action
+the rule is found, a use is counted, then the action is decided in the conversation's slot. A worker that loses against
+another decision gives the use back, unless the same rule won by another worker.
+
+An agent that takes one decision for all gets one where rules decide all its pending actions alike; otherwise a person
+decides all of them. The agent of a sandbox receives the decision from a supervisor: a request waits for no agent.
 """
 
 import json
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -15,12 +23,19 @@ from uuid import uuid4
 
 from redis import Redis
 
-from approvals.rules import Rule
-from store.approval_keys import RuleKeys
-from store.errors import StoreError
+from core.approvals import Action, Conversation, Rule, action_digest, matching
+from core.bounds import Bounds
+from core.refused import Kind
+from core.wire import ConversationId, Micros
+from store.approvals.audit import Actor, Audit
+from store.approvals.decisions import MOST_ENTRIES, Approvals, Confirmations, Decision, StaleDecision
+from store.approvals.deliveries import Deliveries
+from store.approvals.inbox import Index
+from store.errors import UNAVAILABLE, ConversationNotFound, StoreError
+from store.keys import RuleKeys
+from store.link import attempts
 from store.link.attempts import minted
 from store.scripts import Scripts
-from wire import ConversationId, Micros
 
 #: most rules that are kept, and most bytes of one as JSON
 MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
@@ -29,36 +44,38 @@ MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 class RuleNotFound(StoreError):
     """There is no rule of that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Approval rule not found")
+    kind = Kind.MISSING
+    words = "Approval rule not found"
 
 
 class RuleWasRevoked(StoreError):
     """A rule that an earlier attempt at a request made was revoked since: the repeat makes no other."""
 
-    def __init__(self) -> None:
-        super().__init__("This request has made a rule, which was revoked since: make another with a new request")
+    kind = Kind.CONFLICT
+    words = "This request made a rule that has been revoked since: make another with a new request"
 
 
 class RuleWouldBePast(StoreError):
     """A rule would have expired before it was made."""
 
-    def __init__(self) -> None:
-        super().__init__("Must lie in the future")
+    kind = Kind.MEMBER
+    member = "expires_at"
+    words = "Must lie in the future"
 
 
 class RuleTooLong(StoreError):
     """A rule has more bytes than one may have."""
 
-    def __init__(self) -> None:
-        super().__init__(f"A rule should have at most {MOST_RULE_BYTES} bytes as JSON (MOST_RULE_BYTES)")
+    kind = Kind.MEMBER
+    member = "arguments"
+    words = f"A rule should have at most {MOST_RULE_BYTES} bytes as JSON (MOST_RULE_BYTES)"
 
 
 class TooManyRules(StoreError):
     """There are as many rules as may be."""
 
-    def __init__(self) -> None:
-        super().__init__(f"There are {MOST_RULES} approval rules, which is the most (MOST_RULES): revoke one first")
+    kind = Kind.CONFLICT
+    words = f"Limit of {MOST_RULES} approval rules reached: revoke one first (MOST_RULES)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +147,7 @@ class Rules:
             raise RuleNotFound
 
     def current(self) -> tuple[Rule, ...]:
-        """The rules, for `approvals.rules.matching`. One round trip, two after a change."""
+        """The rules, for `core.approvals.matching`. One round trip, two after a change."""
         version: Any = self._redis.get(RuleKeys.version)
         known, rules = self._remembered
         if (version or b"") != known:
@@ -167,3 +184,176 @@ def _read(rule: bytes | str) -> Rule:
     members = json.loads(rule)
     ids = members["conversation_ids"]
     return Rule(**{**members, "conversation_ids": None if ids is None else tuple(ids)})
+
+
+_log = logging.getLogger(__name__)
+
+#: seconds of the lease under which a decision is taken: no agent is called meanwhile
+_LEASE_SECONDS = 10.0
+
+#: most rules that decide one group of actions: the audit names each
+MOST_TOGETHER = 6
+
+#: a seq after every entry of an audit
+_END = 10**12
+
+#: problems of a decision after which no decision of that wait can be taken
+_OVER = ("expired", "changed")
+
+
+class Waiting(NamedTuple):
+    """A pending action, and the rules that match it, in the order in which they are tried."""
+
+    id: str
+    since: str
+    digest: str
+    rules: list[Rule]
+
+
+class RuleDecisions:
+    """The decisions of approval rules, which precede the index of what waits."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        confirmations: Confirmations,
+        deliveries: Deliveries,
+        audit: Audit,
+        index: Index,
+        bounds: Bounds,
+    ) -> None:
+        """confirmations, deliveries: whose changes are indexed, and apply no rules."""
+        self._rules = rules
+        self._confirmations = confirmations
+        self._deliveries = deliveries
+        self._audit = audit
+        self._index = index
+        self._most_reason = bounds.reason_bytes
+
+    def settle(self, conversation_id: ConversationId) -> None:
+        """Apply the rules to what waits in a conversation, then bring the index up to date with it.
+
+        Four round trips where no rule matters, the first of them of the rules.
+        """
+        self.apply(conversation_id)
+        self._index.settle(conversation_id)
+
+    def apply(self, conversation_id: ConversationId) -> None:
+        """Decide the pending actions that rules match. One round trip where no rule matters.
+
+        Raises errors of UNAVAILABLE alone: then the next call goes on.
+        """
+        try:
+            with attempts.aside():
+                self._apply(conversation_id)
+        except ConversationNotFound:
+            return
+        except UNAVAILABLE:
+            raise
+        except Exception:  # the caller's append has been taken: it must not fail by a fault of ours
+            _log.exception("the approval rules of conversation %s failed: its actions wait for people", conversation_id)
+
+    def _apply(self, conversation_id: ConversationId) -> None:
+        rules = self._rules.current()
+        if not rules:
+            return
+        found = self._index.read_approvals(conversation_id, _END)
+        waiting = self._waiting(conversation_id, found, rules)
+        if found.together:
+            is_whole = len(waiting) == len(found.pending)
+            uses = self._claim_alike(conversation_id, waiting) if waiting and is_whole else {}
+            if uses:
+                self._decide(conversation_id, found, waiting, uses)
+            return
+        for one in waiting:
+            if uses := self._claim_alike(conversation_id, [one]):
+                self._decide(conversation_id, found, [one], uses)
+
+    def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
+        """The pending actions that rules match."""
+        tools, here = {rule.tool_name for rule in rules}, Conversation(conversation_id, found.tags)
+        records = {one["id"]: one for one in found.pending if one["tool"] in tools}
+        waiting = []
+        for shown in self._confirmations.pending(conversation_id) if records else ():
+            record = records.get(shown["id"], {"since": None})
+            if record["since"] == shown["since"]:
+                action = Action(shown["tool_name"], shown["arguments"], record["risk"])
+                if matched := matching(rules, action, here):
+                    digest = action_digest(action.tool_name, action.arguments)
+                    waiting.append(Waiting(shown["id"], shown["since"], digest, matched))
+        return waiting
+
+    def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, Use]:
+        """A use for each action, of rules that decide alike; empty where they do not, or have no use left."""
+        left = {one.id: list(one.rules) for one in waiting}
+        while all(left.values()):
+            uses = {one.id: Use.of(left[one.id][0], conversation_id, one.id, one.since, one.digest) for one in waiting}
+            rules = {use.rule.id: use.rule for use in uses.values()}
+            if len({rule.decision for rule in rules.values()}) > 1 or len(rules) > MOST_TOGETHER:
+                return {}
+            refused = self._rules.claim([*uses.values()])
+            if refused is None:
+                return uses
+            left = {name: [rule for rule in others if rule.id != refused.rule.id] for name, others in left.items()}
+        return {}
+
+    def _decide(
+        self, conversation_id: ConversationId, found: Approvals, waiting: Sequence[Waiting], uses: dict[str, Use]
+    ) -> None:
+        """Decide actions whose uses are counted. Where others were faster, their uses are given back."""
+        names = dict.fromkeys(use.rule.id for use in uses.values())
+        actor = Actor("rule", " ".join(names))
+        decisions = [
+            Decision(one.id, rule.decision, self._reason(rule), one.digest, since=one.since)
+            for one in waiting
+            for rule in [uses[one.id].rule]
+        ]
+        try:
+            if found.sandbox_id is None:
+                self._confirmations.decide_each(conversation_id, decisions, actor)
+            else:
+                self._hand_over(conversation_id, found.sandbox_id, decisions, actor)
+        except StaleDecision as stale:
+            over = {one["action_id"] for one in stale.problems if one["problem"] in _OVER}
+            self._give_back(conversation_id, found.audited, uses, over)
+        except ConversationNotFound:
+            self._give_back(conversation_id, found.audited, uses, set(uses))
+
+    def _hand_over(
+        self, conversation_id: ConversationId, sandbox_id: str, decisions: Sequence[Decision], actor: Actor
+    ) -> None:
+        """Decide in a sandbox; a supervisor delivers it, at once."""
+        words = self._confirmations.encode_decisions(conversation_id, decisions)
+        claim = self._deliveries.open(conversation_id, sandbox_id, _LEASE_SECONDS)
+        _, delivery = self._deliveries.decide(claim, "each", actor=actor, decisions=words)
+        self._deliveries.close(claim, again_in=0 if claim.is_of(delivery) else None)
+
+    def _give_back(
+        self, conversation_id: ConversationId, audited: int, uses: dict[str, Use], over: Collection[str]
+    ) -> None:
+        """Give back the uses for actions that were decided by other means since so many entries of the audit.
+
+        over: the actions whose wait has ended for good. Any other that nobody has decided keeps its use: another
+        worker may be about to decide it by the same claim.
+        """
+        deciders: dict[str, dict[str, str]] = {}
+        while entries := self._audit.of(conversation_id, after=audited, limit=MOST_ENTRIES):
+            audited += len(entries)
+            for entry in map(json.loads, entries):
+                for action_id in entry["action_ids"]:
+                    deciders.setdefault(action_id, entry["actor"])
+        self._rules.give_back(
+            [
+                use
+                for action_id, use in uses.items()
+                if (action_id in over or action_id in deciders) and not _is(deciders.get(action_id), use.rule)
+            ]
+        )
+
+    def _reason(self, rule: Rule) -> str:
+        reason = f"Approval rule {rule.id}" + (f": {rule.reason}" if rule.reason else "")
+        return reason.encode()[: self._most_reason].decode(errors="ignore")
+
+
+def _is(actor: dict[str, str] | None, rule: Rule) -> bool:
+    return actor is not None and actor["kind"] == "rule" and rule.id in actor["name"].split()

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from core.wire import REPORTED_MEMBERS, ConversationId
 from store.conversations.conversations import Conversations
 from store.errors import ConversationNotFound
 from store.listing import Cursor, Filter, Listing
-from store.sandboxes.sandbox_record import Sandbox, SandboxId
-from store.sandboxes.sandboxes import Sandboxes
-from wire import TOLD_MEMBERS, ConversationId
+from store.sandboxes.sandboxes import Sandbox, Sandboxes, SandboxId
 
 #: children that a conversation's state names, the oldest first
 MOST_CHILDREN = 100
@@ -93,7 +92,7 @@ class AppConversations:
 
     def report(self, sandbox_id: SandboxId, conversation_id: ConversationId, reported: Mapping[str, Any]) -> None:
         """Keep an agent server's report about a conversation, as `Conversations.report`: title, tags, stats, agent and
-        TOLD_MEMBERS.
+        REPORTED_MEMBERS.
 
         A report with status `deleting` changes nothing. Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
@@ -104,7 +103,7 @@ class AppConversations:
         model = llm.get("model") if isinstance(llm, dict) else None
         app = {"llm_model": model} if isinstance(model, str) and model != _NO_MODEL else {}
         parent_id = reported.get("parent_conversation_id")
-        told = {name: reported[name] for name in TOLD_MEMBERS if reported.get(name) is not None}
+        told = {name: reported[name] for name in REPORTED_MEMBERS if reported.get(name) is not None}
         self._conversations.report(conversation_id, sandbox_id, app=app, told=told, parent_id=parent_id, **fields)
 
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any], **fields: Any) -> bool:

@@ -1,29 +1,265 @@
-"""Cold conversations: those whose log lies in one compressed object outside Redis, until something needs it.
+"""Cold conversations: those whose log lies in a compressed object outside Redis, until something needs it.
 
 A conversation is cold while its hash has the field `cold`, the name of its object. `freeze` puts the object there,
 `thaw` brings the log back; `store/scripts` thaws before a script that needs the log, and calls the script again. Each
 freezing has an object of its own name, which is registered before it is put: an object that nobody needs is found,
-whatever was killed, and none that was given up is ever needed again.
+whatever was killed, and none that was given up is ever needed again. A log that is too large for one object lies in
+pieces, which the object names.
+
+What comes back in pieces is put aside under keys of its own, which end by themselves; one short script then makes all
+of it current. A kill leaves the conversation as cold as it was, and the next thaw goes on where that one ended.
 """
 
+import json
 import logging
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from store.bounds import Bounds
-from store.cold_keys import ColdKeys
+from core.bounds import Bounds
+from core.wire import ConversationId, Micros, micros
 from store.errors import UNAVAILABLE, TemporaryRefusal
-from store.keys import ConversationKeys
+from store.keys import ColdKeys, ConversationKeys
 from store.listing import Cursor, Filter, Listing
-from store.log.frozen import Unreadable, frozen, thawed
+from store.log.frozen import (
+    Frozen,
+    Range,
+    Unreadable,
+    digests_in,
+    frozen,
+    head,
+    head_name,
+    is_head,
+    piece_name,
+    pieces,
+    ranges_in,
+    thawed,
+)
 from store.log.text import as_frame
-from store.scripts import Scripts
-from wire import ConversationId, Micros, micros, now
+from store.scripts import IsCold, Scripts
+
+
+class ObjectMissing(Exception):
+    """There is no object of that name."""
+
+
+class Readable(Protocol):
+    """A place of objects, as it is read."""
+
+    def get(self, name: str) -> bytes: ...
+
+    def names(self) -> Iterator[str]: ...
+
+
+class Checked(NamedTuple):
+    """What was found of one object with its pieces."""
+
+    name: str
+    is_needed: bool  #: a conversation needs it; else it is removed later, or its conversation is not here
+    fault: str | None  #: None: it verifies
+
+
+class _Cold(NamedTuple):
+    """A cold conversation, as Redis has it."""
+
+    of: Frozen
+    must: set[str]
+    may: set[str]
+
+
+def checks(redis: "Redis", objects: Readable) -> Iterator[Checked]:
+    """Every object: first those that cold conversations need, then all others that are there.
+
+    One object, or one piece, is in memory at a time. Nothing is written, and servers may run meanwhile.
+
+    Raises ObjectsAway, or one of UNAVAILABLE.
+    """
+    client: Any = redis  # returns bytes; redis-py's annotations do not say so
+    for member, _ in client.zscan_iter(ColdKeys.objects, count=100):
+        if needed := _needing(client, member.decode()):
+            yield from _checked(client, objects, member.decode(), needed)
+    for name in objects.names():
+        is_piece = head_name(name)[1] is not None  # which is checked with its object
+        if is_piece or (_needing(client, name) and client.zscore(ColdKeys.objects, name) is not None):
+            continue
+        yield from _checked(client, objects, name, _needing(client, name))
+
+
+def owner(name: str) -> ConversationId:
+    """The conversation of an object or of a piece."""
+    return ConversationId(head_name(name)[0].rpartition("-")[0])
+
+
+def _needing(redis: Any, name: str) -> _Cold | None:
+    """The cold conversation whose log an object has; None: there is none."""
+    keys = ConversationKeys(owner(name))
+    stored, *state = redis.hmget(keys.root, "cold", "incarnation", "revision", "seq", "text_chunk")
+    if stored != name.encode():
+        return None
+    incarnation, revision, seq, last_chunk = (word.decode() for word in state)
+    pairs = (pair.decode() for pair in redis.smembers(keys.pairs))
+    return _Cold(Frozen(name, keys.id, incarnation, revision), *ColdKeys.moved(int(seq), int(last_chunk), pairs))
+
+
+def _checked(redis: Any, objects: Readable, name: str, needed: _Cold | None) -> Iterator[Checked]:
+    """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
+    try:
+        content = objects.get(name)
+        of, must, may = needed or _as_it_says(name, content)
+        if is_head(content):
+            for number, digest in enumerate(digests_in(of, content)):
+                piece = piece_name(name, number)
+                _check_piece(objects, piece, digest, may if needed else None)
+        else:
+            thawed(of, content, must, may)
+    except ObjectMissing as missing:
+        if needed and _needing(redis, name):
+            yield Checked(name, True, f"the object {missing} is missing")
+    except Unreadable as error:
+        if not needed or _needing(redis, name):
+            yield Checked(name, needed is not None, str(error))
+    else:
+        yield Checked(name, needed is not None, None)
+
+
+def _check_piece(objects: Readable, name: str, digest: str, may: set[str] | None) -> None:
+    """Raises Unreadable or ObjectMissing. may: parts that the log may have; None: whatever the piece has."""
+    try:
+        ranges_in(objects.get(name), digest, may)
+    except Unreadable as error:
+        raise Unreadable(f"its piece {name}: {error}") from None
+
+
+def _as_it_says(name: str, content: bytes) -> _Cold:
+    """What an object that no conversation needs says of itself, but for its name. Raises Unreadable."""
+    try:
+        fields, _ = json.JSONDecoder().raw_decode(content.partition(b"\n")[0].decode("utf-8", "replace"))
+        of = Frozen(name, owner(name), fields["incarnation"], fields["revision"])
+        return _Cold(of, set(), {part for part, _ in fields.get("parts", ())})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"it is damaged: {error}") from None
+
+
+#: events, members and fields of one round trip, and its bytes
+_EVENTS, _MEMBERS, _FIELDS, _BYTES = 500, 5_000, 1_000, 1024 * 1024
+
+#: ms after which what was put aside of a log ends, unless a further piece comes
+_ASIDE = 600_000
+
+#: times that a thaw restarts because its staged data expired
+_MOST_TRIES = 2
+
+
+class Changed(Exception):
+    """The conversation was deleted, or is no longer under that name, while its log was read or came back."""
+
+
+class LargeLogs:
+    """Puts logs into pieces, and brings them back."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
+        self._scripts = scripts
+
+    def put(self, of: Frozen, parts: Sequence[str], keep: Callable[[str, bytes], None]) -> bytes:
+        """Keep the pieces of a log one after the other; returns the content of its head object. Raises Changed.
+
+        parts: of the log. keep: given the name and the content of each piece.
+        """
+        root, digests = ConversationKeys(of.conversation_id).root, list[str]()
+        for content, digest in pieces(self._ranges(root, of.incarnation, parts)):
+            keep(piece_name(of.name, len(digests)), content)
+            digests.append(digest)
+        return head(of, digests)
+
+    def restore(self, of: Frozen, content: bytes, may: set[str], get: Callable[[str], bytes], warm: int) -> None:
+        """Bring a log back. content: of its head object. may: parts that it may have. get: a piece by its name. warm:
+        µs for which it is not frozen again.
+
+        Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
+        """
+        digests, roots = digests_in(of, content), [ConversationKeys(of.conversation_id).root]
+        for _ in range(_MOST_TRIES):
+            number = int(self._redis.get(ColdKeys.back(roots[0], of.name)) or 0)
+            while number < len(digests):
+                name = piece_name(of.name, number)
+                ranges = ranges_in(get(name), digests[number], may)
+                words = [word for part, some in ranges for word in (part, len(some), *some)]
+                done = self._scripts.thaw_piece(roots, [of.name, number, _ASIDE, *words])
+                if done is None:
+                    raise Changed
+                if done < number:
+                    break  # what was aside has ended
+                number = done  # more than the next one, if another process thaws it too
+            else:
+                outcome = self._scripts.adopt_thaw(roots, [of.name, warm, len(digests)])
+                if outcome is None:
+                    raise Changed
+                if outcome == 1:
+                    return
+                if outcome == 0:
+                    raise Unreadable("it has not as many events as the log")
+        raise Changed
+
+    def _ranges(self, root: str, incarnation: str, parts: Sequence[str]) -> Iterator[Range]:
+        """All of a log, a bounded range at a time.
+
+        Ids that are not packed come before those that are: a packing moves ids from the one key to the other, and what
+        it moves meanwhile is found in one of them.
+        """
+        packed, _ = ColdKeys.ids
+        for part in sorted(parts, key=lambda part: part == packed):
+            match self._redis.type(key := root + part):
+                case b"list":
+                    found = self._events(root, incarnation)
+                case b"hash":
+                    found = self._fields(key)
+                case b"zset":
+                    found = self._members(key)
+                case b"string":
+                    found = self._bytes(key)
+                case _:  # the conversation has no such key
+                    continue
+            yield from ((part, words) for words in found if words)
+
+    def _events(self, root: str, incarnation: str) -> Iterator[list[bytes]]:
+        seq, last = 0, 1
+        while seq < last:
+            try:
+                reply = self._scripts.read_log([root], [seq, _EVENTS, _BYTES])
+            except IsCold:  # another process was faster
+                raise Changed from None
+            if reply is None or reply[0] != incarnation.encode() or (seq < reply[1] and not reply[2:]):
+                raise Changed
+            last, events = reply[1], reply[2:]
+            seq += len(events)
+            yield events
+
+    def _members(self, key: str) -> Iterator[list[bytes]]:
+        rank, found = 0, [None]
+        while found:
+            found = self._redis.zrange(key, rank, rank + _MEMBERS - 1, withscores=True)
+            yield [word for member, score in found for word in (repr(score).encode(), member)]
+            rank += len(found)
+
+    def _fields(self, key: str) -> Iterator[list[bytes]]:
+        cursor = -1
+        while cursor:
+            cursor, found = self._redis.hscan(key, max(cursor, 0), count=_FIELDS)
+            yield [word for pair in found.items() for word in pair]
+
+    def _bytes(self, key: str) -> Iterator[list[bytes]]:
+        at, found = 0, b"-"
+        while found:
+            found = self._redis.getrange(key, at, at + _BYTES - 1)
+            at += len(found)
+            yield [found] if found else []
+
 
 _SECOND = 1_000_000
 
@@ -32,7 +268,7 @@ _SECOND = 1_000_000
 #: object that is needed
 _WARM, _STAYS, _FREEZING, _LEFT, _LOOK = (seconds * _SECOND for seconds in (3600, 30 * 86400, 1800, 3600, 86400))
 
-#: conversations that one search for resting ones looks at
+#: conversations that one search for resting ones reads
 _SCANNED = 500
 
 #: locks of thaws: one at a time of a conversation in a process
@@ -47,10 +283,6 @@ class ObjectsAway(Exception):
     """The place of the objects cannot be reached, or refuses; the message says what is wrong with it."""
 
 
-class ObjectMissing(Exception):
-    """There is no object of that name."""
-
-
 class StillCold(TemporaryRefusal):
     """A cold conversation cannot be brought back now. The request gets 503, and a supervisor retries.
 
@@ -58,7 +290,7 @@ class StillCold(TemporaryRefusal):
     """
 
     def __init__(self, conversation_id: ConversationId, why: str) -> None:
-        super().__init__(f"The events of the conversation {conversation_id} are in the archive (ARCHIVE_URL): {why}")
+        super().__init__(f"The events of the conversation {conversation_id} are in cold storage (COLD_URL): {why}")
 
 
 class Objects(Protocol):
@@ -86,21 +318,21 @@ class Cold:
     def __init__(
         self, redis: "Redis", scripts: Scripts, listing: Listing, bounds: Bounds, objects: Objects | None
     ) -> None:
-        """objects: where they lie; None: nothing is frozen, and what is cold stays so."""
+        """objects: where they lie; None: nothing is frozen, and what is cold stays so. scripts: that thaw nothing."""
         self._redis: Any = redis  # returns bytes; redis-py's annotations do not say so
         self._scripts = scripts
         self._listing = listing
-        self._most_bytes = bounds.archive_bytes
+        self._most_bytes, self._whole_bytes = bounds.cold_bytes, bounds.cold_whole_bytes
+        self._large_logs = LargeLogs(redis, scripts)
         self.objects = objects
         self._start: Cursor | None = None
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
-        scripts.on_cold = lambda root: self.thaw(_id_of(root))
 
     def resting(self, before: Micros, limit: int) -> list[ConversationId]:
         """The next conversations that may be frozen: unchanged since a time, neither cold nor warm.
 
-        Each call goes on where the last one ended, and after the last conversation begins again. It scans _SCANNED
-        conversations: fewer than `limit`, or none, does not mean that no others are left. Two round trips.
+        Each call continues where the last one ended, and starts over after the last conversation. It scans _SCANNED
+        conversations: fewer than `limit`, or none, does not mean that no others are left. Three round trips.
         """
         entries, self._start = self._listing.page(
             Filter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
@@ -109,9 +341,9 @@ class Cold:
             for entry in entries:
                 pipe.hmget(ConversationKeys(entry.id).root, _STATE)
             states: list[Any] = pipe.execute() if entries else []
-        found: list[ConversationId] = []
+        found, (seconds, micro) = list[ConversationId](), self._redis.time()
         for entry, state in zip(entries, states, strict=True):
-            if not _rests(state, before):
+            if not _rests(state, before, at=seconds * _SECOND + micro):
                 continue
             if len(found) == limit:
                 self._start = (entry.at, entry.id)
@@ -122,6 +354,8 @@ class Cold:
     def freeze(self, conversation_id: ConversationId) -> bool:
         """Move the log of a conversation into an object. False if the conversation is cold, does not rest, is too
         large, has changed meanwhile, or does not exist. Raises ObjectsAway, or one of UNAVAILABLE.
+
+        A change raises the revision, which is compared before anything is dropped.
         """
         root = ConversationKeys(conversation_id).root
         plan = self._scripts.plan_freeze([root], []) if self.objects else None
@@ -130,24 +364,22 @@ class Cold:
         began, incarnation, revision, size, chunks, *parts = (word.decode() for word in plan)
         if self._is_too_large(conversation_id, int(size)):
             return False
-        texts = parts[-int(chunks) :]
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hmget(root, "incarnation", "revision", "cold")
-            for part in texts:
-                pipe.get(root + part)
-            for part in parts:
-                pipe.dump(root + part)
-            state, *replies = pipe.execute()
-        if state != [incarnation.encode(), revision.encode(), None]:
-            return False
-        frames = [as_frame(chunk or b"") for chunk in replies[: len(texts)]]
-        dumps = [(part, dump) for part, dump in zip(parts, replies[len(texts) :], strict=True) if dump is not None]
         name = f"{conversation_id}-{uuid4().hex}"
-        content = frozen(name, conversation_id, incarnation, revision, dumps)
-        self._note(_LEFT, [name])
-        self.objects.put(name, content)
-        args = [name, incarnation, revision, int(began) + _FREEZING, *frames]
-        is_cold = bool(self._scripts.freeze_log([root], args))
+        of, texts, is_cold = Frozen(name, conversation_id, incarnation, revision), parts[-int(chunks) :], False
+        try:
+            if int(size) < self._whole_bytes:
+                content = frozen(of, self._dumps(root, parts))
+            else:
+                content = self._large_logs.put(of, parts, self._put)
+            self._put_frames(root, name, texts)
+            if self._redis.hmget(root, "incarnation", "revision", "cold") == [*map(str.encode, of[2:]), None]:
+                self._put(name, content)
+                is_cold = bool(self._scripts.freeze_log([root], [name, incarnation, revision, int(began) + _FREEZING]))
+        except Changed:
+            pass
+        finally:
+            if not is_cold:
+                self._redis.unlink(*(ColdKeys.frame(root, name, text) for text in texts))
         self._note(_LOOK if is_cold else 0, [name])
         return is_cold
 
@@ -155,45 +387,69 @@ class Cold:
         """Bring the log of a conversation back, if it is cold. Raises StillCold, or one of UNAVAILABLE."""
         root = ConversationKeys(conversation_id).root
         with self._locks[hash(conversation_id) % _LOCKS]:
-            stored = self._redis.hget(root, "cold")
+            with self._redis.pipeline(transaction=True) as pipe:
+                pipe.hmget(root, "cold", "incarnation", "revision", "seq", "text_chunk")
+                pipe.smembers(ConversationKeys(conversation_id).pairs)
+                (stored, *state), pairs = pipe.execute()
             if stored is None:
                 return
-            name = stored.decode()
-            words = [word for part in self._parts(conversation_id, name) for word in part]
-            try:
-                self._scripts.thaw_log([root], [name, _WARM, *words])
-            except UNAVAILABLE:
-                raise
-            except ResponseError as error:  # a DUMP of a newer server
-                raise StillCold(conversation_id, f"this Redis does not read its object {name}") from error
+            name, incarnation, revision, seq, last_chunk = (word.decode() for word in (stored, *state))
+            must, may = ColdKeys.moved(int(seq), int(last_chunk), (pair.decode() for pair in pairs))
+            with self._readable(of := Frozen(name, conversation_id, incarnation, revision)) as objects:
+                self._bring_back(root, of, objects, must, may)
             self._note(_LEFT, [name])
+
+    def thaw_below(self, root: str) -> None:
+        """The same of a conversation whose root a script was called with."""
+        self.thaw(ConversationId(root.partition("{")[2].partition("}")[0]))
+
+    def set_aside(self, conversation_id: ConversationId) -> None:
+        """Leave a conversation warm for an hour: its freezing has failed. Raises one of UNAVAILABLE."""
+        self._scripts.keep_warm([ConversationKeys(conversation_id).root], [_WARM])
 
     def unneeded(self, limit: int) -> list[str]:
         """Names of objects that nobody needs, now or later: delete each, then `forget` it. At most three round trips.
 
-        An object is named an hour after its thaw, and a day or so after its conversation's deletion.
+        An object is named an hour after its thaw, and a day or so after its conversation's deletion. Its pieces come
+        before it, the last one first: as long as one of them is left, the register has the object. limit: of objects,
+        whose pieces do not count.
         """
-        names = [name.decode() for name in self._scripts.due_objects([ColdKeys.root], [limit])]
+        reply = self._scripts.due_objects([ColdKeys.root], [limit])
+        pieces = {name.decode(): number for name, number in zip(reply[::2], reply[1::2], strict=True)}
+        names = list(pieces)
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hget(ConversationKeys(_owner(name)).root, "cold")
+                pipe.hget(ConversationKeys(owner(name)).root, "cold")
             held: list[Any] = pipe.execute() if names else []
         needed = [name for name, cold in zip(names, held, strict=True) if cold == name.encode()]
         self._note(_LOOK, needed)
-        return [name for name in names if name not in needed]
+        return [
+            one
+            for name in names
+            if name not in needed
+            for one in (*(piece_name(name, number) for number in reversed(range(pieces[name]))), name)
+        ]
 
     def forget(self, names: Sequence[str]) -> None:
-        """Take deleted objects out of the register. One round trip."""
+        """Remove deleted objects from the register. One round trip."""
         if names:
             self._scripts.forget_objects([ColdKeys.root], list(names))
 
+    def postpone(self, names: Sequence[str]) -> None:
+        """Retry in an hour the objects that could not be deleted. One round trip."""
+        self._note(_LEFT, names)
+
+    def checks(self) -> Iterator[Checked]:
+        """The result of checking every object in cold storage. Raises ObjectsAway, or one of UNAVAILABLE."""
+        return checks(self._redis, self.objects) if self.objects else iter(())
+
     def fault(self) -> str | None:
-        """What is wrong with the settings, as a sentence. One round trip where no archive is set. Raises one of
+        """What is wrong with the settings, as a sentence. One round trip without cold storage. Raises one of
         UNAVAILABLE."""
         number = 0 if self.objects else self._redis.zcard(ColdKeys.objects)
         if not number:
             return None
-        return f"The events of up to {number} conversations are in an archive, and ARCHIVE_URL is not set."
+        return f"The events of up to {number} conversations are in cold storage, and COLD_URL is not set."
 
     def enter(self, names: Sequence[str]) -> int:
         """Enter objects that the register may lack: each is unneeded in an hour unless its conversation needs it.
@@ -203,7 +459,7 @@ class Cold:
         """
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hexists(ConversationKeys(_owner(name)).root, "incarnation")
+                pipe.hexists(ConversationKeys(owner(name)).root, "incarnation")
             known: list[Any] = pipe.execute() if names else []
         ours = [name for name, is_known in zip(names, known, strict=True) if is_known]
         if ours:
@@ -211,11 +467,56 @@ class Cold:
         return len(names) - len(ours)
 
     def claim(self, task: str, seconds: float) -> bool:
-        """Whether this supervisor does a task now; no other one does for so many seconds. One round trip."""
-        return bool(self._redis.set(ColdKeys.turn(task), 1, nx=True, px=round(seconds * 1000)))
+        """Whether this supervisor does a task now; no other one does for so many seconds. Two round trips at most."""
+        key, span = ColdKeys.turn(task), round(seconds * 1000)
+        if self._redis.set(key, 1, nx=True, px=span):
+            return True
+        if self._redis.pttl(key) > span:  # Redis ends a key by the time of day: its clock stepped back
+            self._redis.pexpire(key, span)
+        return False
+
+    def _dumps(self, root: str, parts: Sequence[str]) -> list[tuple[str, bytes]]:
+        """The DUMP of each key that is there, a key at a time: Redis serves nobody else meanwhile.
+
+        Those of ids are of one moment: a packing moves ids from one key to the other, and is not a change.
+        """
+        with self._redis.pipeline(transaction=True) as pipe:
+            for part in ColdKeys.ids:
+                pipe.dump(root + part)
+            ids = dict(zip(ColdKeys.ids, pipe.execute(), strict=True))
+        dumps = ((part, ids[part] if part in ids else self._redis.dump(root + part)) for part in parts)
+        return [(part, dump) for part, dump in dumps if dump is not None]
+
+    def _put(self, name: str, content: bytes) -> None:
+        """Keep an object, which the register has before it is there. Raises ObjectsAway."""
+        if self.objects is None:
+            raise ObjectsAway("COLD_URL is not set")
+        self._note(_LEFT, [name])
+        self.objects.put(name, content)
+
+    def _put_frames(self, root: str, name: str, texts: Sequence[str]) -> None:
+        """Put each text chunk aside as a frame: `freeze_log` makes them current, and what is left of them ends."""
+        for text in texts:
+            if chunk := self._redis.get(root + text):
+                self._redis.set(ColdKeys.frame(root, name, text), as_frame(chunk), px=_FREEZING // 1000)
+
+    def _bring_back(self, root: str, of: Frozen, objects: Objects, must: set[str], may: set[str]) -> None:
+        """Thaw a log from its object, or from the pieces that the object names."""
+        content = objects.get(of.name)
+        if is_head(content):
+            with suppress(Changed):
+                self._large_logs.restore(of, content, may, objects.get, _WARM)
+            return
+        words = [word for part in thawed(of, content, must, may) for word in part]
+        try:
+            self._scripts.thaw_log([root], [of.name, _WARM, *words])
+        except UNAVAILABLE:
+            raise
+        except ResponseError as error:  # a DUMP of a newer server
+            raise StillCold(of.conversation_id, f"this Redis does not read its object {of.name}") from error
 
     def _note(self, span: int, names: Sequence[str]) -> None:
-        """Have objects be looked at in so many µs. One round trip."""
+        """Schedule objects for a check in so many µs. One round trip."""
         if names:
             self._scripts.note_objects([ColdKeys.root], [span, "", *names])
 
@@ -224,47 +525,39 @@ class Cold:
         if size <= self._most_bytes:
             return False
         _log.warning(
-            "the conversation %s stays in Redis: its log has %d bytes there, and may have %d (ARCHIVE_MAX_BYTES)",
+            "the conversation %s stays in Redis: its log has %d bytes there, and may have %d (COLD_MAX_BYTES)",
             *(conversation_id, size, self._most_bytes),
         )
         self._scripts.keep_warm([ConversationKeys(conversation_id).root], [_STAYS])
         return True
 
-    def _parts(self, conversation_id: ConversationId, name: str) -> list[tuple[str, bytes]]:
-        """The parts of a log in an object, each with its DUMP. Raises StillCold."""
+    @contextmanager
+    def _readable(self, of: Frozen) -> Iterator[Objects]:
+        """The place of an object; turns what is wrong with it or with the object into StillCold."""
         if self.objects is None:
-            raise StillCold(conversation_id, "ARCHIVE_URL is not set")
+            raise StillCold(of.conversation_id, "COLD_URL is not set")
         try:
-            return thawed(name, self.objects.get(name))
-        except ObjectMissing:
-            raise StillCold(conversation_id, f"its object {name} is missing") from None
+            yield self.objects
+        except ObjectMissing as missing:
+            raise StillCold(of.conversation_id, f"its object {missing} is missing") from None
         except ObjectsAway as error:
-            raise StillCold(conversation_id, "the place of its object cannot be reached, or refuses") from error
+            raise StillCold(of.conversation_id, "the place of its object cannot be reached, or refuses") from error
         except Unreadable as error:
-            raise StillCold(conversation_id, f"its object {name} cannot be used") from error
+            raise StillCold(of.conversation_id, f"its object {of.name} cannot be used") from error
 
 
 _STATE = ["execution_status", "cold", "warm_until", "delivery_id", "imported_at"]
 
 
-def _rests(state: Sequence[bytes | None], before: Micros) -> bool:
+def _rests(state: Sequence[bytes | None], before: Micros, *, at: int) -> bool:
     """Whether a conversation that was not changed since may be frozen. An import keeps its times: it begins to rest
-    with the import."""
+    with the import. at: now, by Redis' clock, as is the time until which it is warm: at most _STAYS."""
     status, cold, warm_until, delivery, imported_at = state
     return (
         status is not None
         and status not in _BUSY
         and cold is None
         and delivery is None
-        and int(warm_until or 0) <= now()
+        and not 0 < int(warm_until or 0) - at <= _STAYS
         and (imported_at is None or micros(imported_at.decode()) < before)
     )
-
-
-def _id_of(root: str) -> ConversationId:
-    return ConversationId(root.partition("{")[2].partition("}")[0])
-
-
-def _owner(name: str) -> ConversationId:
-    """The conversation of an object."""
-    return ConversationId(name.rpartition("-")[0])

@@ -7,21 +7,66 @@ from uuid import uuid4
 
 from redis import Redis
 
+from core.wire import MOST_TITLE, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
-from store.approvals.claims import message_claim
-from store.approvals.effects import encodable
-from store.conversations.conversation_record import app_fields, optional_fields, read_state
+from store.approvals.effects import encodable, held_risks, message_claim
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
-from store.keys import TOLD_FIELD, ConversationKeys, SandboxKeys, pair
-from store.link.attempts import is_finished, minted
+from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
+from store.link.attempts import Stamp, is_finished, minted
 from store.link.secrets import Sealer
-from store.link.stamps import Stamp
 from store.listing import Cursor, Filter, Listing
 from store.log.text import record
-from store.policies import held_risks
-from store.sandboxes.places import Places
+from store.sandboxes.sandboxes import Places
 from store.scripts import Scripts
-from wire import MOST_TITLE, ConversationId, user_message
+
+#: fields of the hash that the recovery after a restart of an agent server keeps
+_OF_RECOVERY = ("agent_log", "interrupted")
+
+#: fields of the hash that say where its log lies
+_OF_THE_LOG = (b"cold", b"warm_until")
+
+#: fields of the hash that are JSON
+_JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
+
+
+def read_state(stored: dict[bytes, bytes], secret_names: list[bytes]) -> dict[str, Any]:
+    """A conversation's state, its members by name, from its hash and the names of its secrets."""
+    texts = {name.decode(): value.decode() for name, value in stored.items() if name not in _OF_THE_LOG}
+    app = _popped(texts, APP_FIELD)
+    told = _popped(texts, REPORTED_FIELD)
+    if "agent" in texts:
+        told["agent"] = json.loads(texts.pop("agent"))
+    state: dict[str, Any] = texts | {name: json.loads(texts.get(name, "null")) for name in _JSON_FIELDS}
+    state["info"] = {**state["info"], **told}
+    state["app"] = app
+    seconds = texts.get("confirmation_seconds")
+    state["confirmation_seconds"] = None if seconds is None else int(seconds)
+    return {**state["info"], **state, "secret_names": sorted(name.decode() for name in secret_names)}
+
+
+def _popped(texts: dict[str, str], prefix: str) -> dict[str, Any]:
+    """The fields of a prefix, taken out of the others and read."""
+    return {name.removeprefix(prefix): json.loads(texts.pop(name)) for name in [*texts] if name.startswith(prefix)}
+
+
+def optional_fields(sandbox_id: str | None, app: dict[str, Any], seconds: int | None) -> dict[str, str]:
+    """The fields that not every conversation has: its place in a sandbox, and its own `confirmation_seconds`."""
+    fields = {} if seconds is None else {"confirmation_seconds": str(seconds)}
+    if sandbox_id:
+        fields |= {"sandbox_id": sandbox_id, "groups": _groups_of(sandbox_id, app), **app_fields(app)}
+    return fields
+
+
+def _groups_of(sandbox_id: str, app: dict[str, Any]) -> str:
+    """The groups that an app conversation is listed in, beside its status; see `store/keys.py`."""
+    parent = app.get("parent_conversation_id")
+    return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
+
+
+def app_fields(app: Mapping[str, Any]) -> dict[str, str]:
+    """Members that only app conversations have, each a field of its own: so two writers keep each other's."""
+    return {APP_FIELD + name: json.dumps(value) for name, value in app.items()}
+
 
 #: changes that agents know by name: they are events of the log. Source: the agent-server wire
 _ANNOUNCED = ("tags", "security_analyzer")
@@ -34,7 +79,13 @@ class Conversations:
     """The state of all conversations."""
 
     def __init__(
-        self, redis: "Redis", scripts: Scripts, listing: Listing, sealer: Sealer, places: Places, audit_days: int
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        listing: Listing,
+        sealer: Sealer,
+        places: Places,
+        audit_days: int,
     ) -> None:
         self._redis = redis
         self._audit_seconds = audit_days * 86_400
@@ -64,8 +115,8 @@ class Conversations:
         confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: see `start_bodies.py`. Two round trips, in a sandbox three. Raises SecretsRefused,
-        TooManyConversations.
+        start_body: see `sandboxes/start_tasks.py`. Two round trips, in a sandbox three. Raises SecretsRefused,
+        TooManyConversations, StoreFull.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -105,7 +156,7 @@ class Conversations:
     def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
         """Create a child that the agent of its parent has started by itself, unless it exists.
 
-        Raises NotStartedHere of what is no child of a conversation in that sandbox, and where the sandbox has a
+        Raises NotStartedHere unless it is a child of a conversation in that sandbox, and where the sandbox has a
         tombstone of it: a late webhook creates nothing that was deleted. Raises TooManyConversations.
         """
         is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
@@ -123,7 +174,7 @@ class Conversations:
         return state
 
     def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
-        """States in the order of the ids, None for an id that is unknown. One round trip."""
+        """States in the order of the ids, None for an unknown id. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in conversation_ids:
                 keys = ConversationKeys(conversation_id)
@@ -194,7 +245,7 @@ class Conversations:
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         words = [json.dumps(title[:MOST_TITLE]) if title else "", json.dumps(kept) if kept else ""]
-        fields |= {TOLD_FIELD + name: value for name, value in (told or {}).items()}
+        fields |= {REPORTED_FIELD + name: value for name, value in (told or {}).items()}
         stored = {name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {})
         args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]
         try:
@@ -246,6 +297,11 @@ class Conversations:
         args = [json.dumps(agent_log), json.dumps(interrupted)]
         self._scripts.note_recovery([ConversationKeys(conversation_id).root], args)
 
+    def settle_labels(self, conversation_id: ConversationId, due: str) -> None:
+        """Note that the agent has the titles and tags that were due, as `labels_due` of the state named them; a change
+        since then stays due."""
+        self._scripts.settle_labels([ConversationKeys(conversation_id).root], [due])
+
     def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
         """Remove a conversation with its events and secrets. Three round trips, in a sandbox four. Its audit is kept.
 
@@ -266,7 +322,7 @@ class Conversations:
             self._bury(conversation_id, sandbox_id.decode())
         self._listing.forget(conversation_id, int(last))
         if is_audited:
-            self._listing.settle(conversation_id)
+            self._listing.approvals.settle(conversation_id)
         if outcome == "gone":  # its worker may have been killed before it took the conversation off the list
             raise ConversationNotFound
         return True

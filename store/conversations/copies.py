@@ -1,21 +1,24 @@
-"""A log that is written under keys of its own, then renamed by one script: no reader sees half of it."""
+"""Whole conversations, copied: forks, exports and imports. What a line of an export is: `schemas/exports.py`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import TimeoutError
 
-from store.approvals.effects import final_effect
-from store.errors import ConversationNotFound
-from store.keys import ConversationKeys, pair
-from store.link.stamps import Stamp
+from core.bounds import Bounds
+from core.refused import Kind
+from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
+from store.approvals.effects import final_effect, held_risks
+from store.conversations.conversations import Conversations
+from store.errors import ConversationNotFound, EventNotFound, IdInUse, LogTooLong, StoreError, TooManyKinds
+from store.keys import APP_FIELD, ConversationKeys, pair
+from store.link.attempts import Stamp, is_finished, minted
 from store.listing import Listing
-from store.log.frames import compressed
+from store.log.feed import read_log
+from store.log.frames import compressed, originals
 from store.log.text import record
-from store.policies import held_risks
 from store.scripts import Scripts
-from wire import Event, Seq
 
 #: events that one call writes
 PAGE = 100
@@ -30,6 +33,7 @@ class Copy:
     def __init__(self, scripts: Scripts, keys: ConversationKeys, stamp: Stamp) -> None:
         self.keys = keys
         self.seq = Seq(0)  #: of its last event
+        self.bytes = 0  #: of its events and their texts in Redis
         self._scripts = scripts
         self._stamp = stamp
         self._fork = keys.fork  #: empty once it has begun
@@ -40,8 +44,9 @@ class Copy:
         batch: list[Any] = [self._stamp.utc_time, _HOUR, self._fork]
         for event in events:
             final = "1" if final_effect(event) else ""
-            what = (compressed(event.raw), record(event), final)
-            batch += (event.id, pair(event.kind, event.source), event.at, *what)
+            frame, text = compressed(event.raw), record(event)
+            self.bytes += len(frame) + len(text)
+            batch += (event.id, pair(event.kind, event.source), event.at, frame, text, final)
         copied = self._scripts.copy_events([self.keys.root], batch)
         if copied is None:
             raise TimeoutError(_EXPIRED)
@@ -50,7 +55,7 @@ class Copy:
     def adopt(self, listing: Listing, fields: Mapping[str, str], claims: Sequence[str] = ()) -> bool:
         """Make it the conversation of its id, with fields of the hash; False where that conversation exists.
 
-        claims: what the agent may claim of it, see `claims.py`. Two round trips. Raises TimeoutError.
+        claims: what the agent may claim of it, see `effects.py`. Two round trips. Raises TimeoutError.
         """
         expected = [f"{claim} {self.keys.fork}" for claim in claims]
         words = [word for name_and_value in fields.items() for word in name_and_value]
@@ -71,4 +76,209 @@ def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
     }
     if (seconds := state["confirmation_seconds"]) is not None:
         fields["confirmation_seconds"] = str(seconds)
+    return fields
+
+
+class Forks:
+    """Copies conversations."""
+
+    def __init__(self, scripts: Scripts, listing: Listing, conversations: Conversations) -> None:
+        self._scripts = scripts
+        self._listing = listing
+        self._conversations = conversations
+
+    def fork(
+        self,
+        source: ConversationId,
+        *,
+        id: ConversationId | None = None,
+        title: str | None = None,
+        tags: dict[str, str] | None = None,
+        reset_metrics: bool = True,
+        from_event_id: str | None = None,
+        sandbox_id: str | None = None,
+        claims: Sequence[str] = (),
+    ) -> ConversationId:
+        """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
+
+        sandbox_id: that of the source, whose agent server has made the same copy; None: the copy is detached. claims:
+        what the agent may claim of the copy, see `effects.py`. Secrets are not copied. Raises ConversationNotFound,
+        EventNotFound, IdInUse, StoreFull, and TimeoutError of an hour without a page. Source: docs/wire.md, 8.
+        """
+        target, fork = ConversationId(id or str(minted("conversation"))), str(minted("fork"))
+        if is_finished():
+            return target
+        state = self._conversations.get(source)
+        last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
+        stamp = Stamp.now()
+        copy = Copy(self._scripts, ConversationKeys(target, fork), stamp)
+        self._fill(copy, source, state["incarnation"], last)
+        origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
+        info = {**state["info"], **origin}  # the agent of a copy says itself what it is capable of
+        fields = {
+            "id": target,
+            "revision": str(stamp.at),
+            "title": json.dumps(title or state["title"]),
+            "tags": json.dumps(state["tags"] if tags is None else tags),
+            "stats": json.dumps({} if reset_metrics else state["stats"]),
+            "info": json.dumps({name: value for name, value in info.items() if name != "capabilities"}),
+            "created_at": stamp.utc_time,
+            "updated_at": stamp.utc_time,
+            **_inherited(state, sandbox_id),
+        }
+        if not copy.adopt(self._listing, fields, claims):
+            raise IdInUse
+        return target
+
+    def _seq(self, source: ConversationId, event_id: str) -> Seq:
+        reply = self._scripts.locate_event([ConversationKeys(source).root], [event_id])
+        if reply is None:
+            raise ConversationNotFound
+        outcome, *place = reply
+        if outcome == "unknown":
+            raise EventNotFound
+        return Seq(int(place[1]))
+
+    def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
+        """Write the log up to `last` into the copy."""
+        copy.append([])
+        while copy.seq < last:
+            found, _, page = read_log(self._scripts, source, copy.seq, min(PAGE, last - copy.seq))
+            if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
+                raise ConversationNotFound
+            copy.append([read_event(raw) for raw in page])
+
+
+def _inherited(state: dict[str, Any], sandbox_id: str | None) -> dict[str, str]:
+    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox."""
+    fields = policy_fields(state)
+    if sandbox_id is None:
+        return fields
+    app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}
+    return {**fields, "sandbox_id": sandbox_id, "groups": state["groups"], **app}
+
+
+#: pairs of kind and source beyond MAX_EVENT_KINDS that the server's own events may have brought
+_OWN_PAIRS = 5
+
+#: bytes of events after which a page is written, also with less than PAGE events
+_PAGE_BYTES = 256 * 1024
+
+#: statuses that need no agent; in any other one an import is paused
+_AT_REST = ("idle", "paused", "finished", "error", "stuck")
+
+
+class RepeatedEvent(StoreError):
+    """Two events of an import have the same id."""
+
+    kind = Kind.MEMBER
+
+    def __init__(self, seq: Seq, event_id: str) -> None:
+        super().__init__(f"An earlier event has the id {event_id!r}")
+        self.seq = seq  #: of the later one
+
+
+class Exports:
+    """Exports and imports of conversations."""
+
+    def __init__(self, scripts: Scripts, listing: Listing, conversations: Conversations, bounds: Bounds) -> None:
+        self._scripts = scripts
+        self._listing = listing
+        self._conversations = conversations
+        self._most_pairs = bounds.event_kinds + _OWN_PAIRS
+        self._bounds = bounds
+
+    def pages(self, state: Mapping[str, Any]) -> Iterator[list[bytes]]:
+        """The events of a conversation up to the end that its state tells, in log order; a page in memory at a time.
+
+        Raises ConversationNotFound when it is deleted meanwhile.
+        """
+        seq, last = Seq(0), Seq(int(state["seq"]))
+        while seq < last:
+            incarnation, _, events = read_log(self._scripts, state["id"], seq, min(PAGE, last - seq))
+            if incarnation.decode() != state["incarnation"]:
+                raise ConversationNotFound
+            yield events
+            seq = Seq(seq + len(events))
+
+    def load(self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event]) -> bool:
+        """Make a conversation of its head (`schemas.exports.ExportHead`) and its events, in their order; True if this
+        call made it, False if the conversation exists and its log begins with these very events.
+
+        It is detached: no agent runs it, nothing waits in it, and it has no secrets. Readers see all of it or nothing;
+        where this raises, or the process ends, nothing is left of it after an hour.
+        Raises IdInUse of any other conversation of the id, RepeatedEvent, TooManyKinds, LogTooLong, StoreFull,
+        TimeoutError, and what `events` raises.
+        """
+        stamp = Stamp.now()
+        copy = Copy(self._scripts, ConversationKeys(conversation_id, str(minted("import"))), stamp)
+        try:
+            copy.append([])
+            self._fill(copy, events)
+            if copy.adopt(self._listing, _fields(conversation_id, head, stamp.at)):
+                return True
+            if not self._has(copy, head["created_at"]):
+                raise IdInUse
+            return False
+        finally:  # of an adopted copy no key is left under these names
+            self._scripts.drop_copy([copy.keys.root], [])
+
+    def _fill(self, copy: Copy, events: Iterable[Event]) -> None:
+        page, size, known_pairs = list[Event](), 0, set[tuple[str, str]]()
+        for event in events:
+            known_pairs.add((event.kind, event.source))
+            if len(known_pairs) > self._most_pairs:
+                raise TooManyKinds(self._bounds.event_kinds)
+            page.append(event)
+            size += len(event.raw)
+            if len(page) == PAGE or size >= _PAGE_BYTES:
+                self._append(copy, page)
+                page, size = [], 0
+        if page:
+            self._append(copy, page)
+
+    def _append(self, copy: Copy, page: list[Event]) -> None:
+        before, ids = copy.seq, set[str]()
+        for seq, event in enumerate(page, before + 1):
+            if event.id in ids:
+                raise RepeatedEvent(Seq(seq), event.id)
+            ids.add(event.id)
+        copy.append(page)
+        if copy.bytes > self._bounds.log_bytes:
+            raise LogTooLong(self._bounds.log_bytes)
+        if copy.seq == before + len(page):
+            return
+        seqs = self._scripts.find_events([copy.keys.root], [event.id for event in page])
+        for seq, (event, known) in enumerate(zip(page, seqs or (), strict=False), before + 1):
+            if known != seq:
+                raise RepeatedEvent(Seq(seq), event.id)
+
+    def _has(self, copy: Copy, created_at: Micros) -> bool:
+        """Whether the conversation of the id was made at that time, and its log begins with the events of a copy."""
+        [state] = self._conversations.get_many([copy.keys.id])
+        if state is None or state["created_at"] != utc_time(created_at):
+            return False
+        roots, seq = (copy.keys.root, ConversationKeys(copy.keys.id).root), Seq(0)
+        while seq < copy.seq:
+            args = [seq, min(PAGE, copy.seq - seq), _PAGE_BYTES]
+            ours, theirs = (self._scripts.read_log([root], args) for root in roots)
+            if ours is None or theirs is None or originals(ours[2:]) != originals(theirs[2:]):
+                return False
+            seq = Seq(seq + len(ours) - 2)
+        return True
+
+
+def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: Micros) -> dict[str, str]:
+    """The fields of the hash of an imported conversation."""
+    fields = {
+        "id": conversation_id,
+        "revision": str(revision),
+        "execution_status": head["execution_status"] if head["execution_status"] in _AT_REST else "paused",
+        "created_at": utc_time(head["created_at"]),
+        "updated_at": utc_time(head["updated_at"]),
+        "imported_at": utc_time(revision),
+        "unapproved_resumes": str(head["unapproved_resumes"]),
+        **{name: json.dumps(head[name]) for name in ("title", "tags", "stats", "info")},
+        **policy_fields(head),
+    }
     return fields

@@ -1,22 +1,38 @@
-"""The event log of a conversation: append, count, search, get."""
+"""The event log of a conversation: append, count, search, get; and the number of its events over time."""
 
 import itertools
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal
+from urllib.parse import unquote
 
 from redis import Redis
 
+from core.bounds import Bounds
+from core.pauses import take_turns
+from core.wire import ConversationId, Event, Micros, Seq, event_time, user_message
 from store.approvals.audit import SERVER, Actor
-from store.approvals.claims import claim, disowned, disowned_code, log_unapproved
-from store.approvals.confirmations import SUPERSEDED
-from store.approvals.effects import effect, finish_message, stored_bytes, written
-from store.bounds import PAGE_BYTES, Bounds
+from store.approvals.decisions import SUPERSEDED
+from store.approvals.effects import (
+    claim,
+    disowned,
+    disowned_code,
+    effect,
+    finish_message,
+    log_unapproved,
+    stored_bytes,
+    written,
+)
+from store.bounds import PAGE_BYTES, SEARCHED_EVENTS
 from store.conversations.conversations import Conversations
 from store.errors import (
     ConversationNotFound,
     EventNotFound,
     EventsTooLong,
+    LogTooLong,
     NeedsApproval,
     NotItsSandbox,
     NotStartedHere,
@@ -25,15 +41,16 @@ from store.errors import (
     UnknownCursor,
 )
 from store.keys import ANY, PEAK_SEQS, ConversationKeys, escaped, pair
-from store.link import traces
-from store.link.attempts import minted
-from store.link.stamps import Stamp
+from store.link.attempts import Stamp, minted
 from store.listing import Listing
 from store.log.frames import compressed, original, originals
-from store.log.text import MessageText, Position, fold, matches, record, texts
+from store.log.text import MessageText, Position, fold, matches, passes, record, texts, times
 from store.log.text import count as count_text
 from store.scripts import Scripts
-from wire import ConversationId, Event, Micros, Seq, event_time, user_message
+from telemetry import traces
+
+#: One batch is prepared at a time: each that took turns with it would have every other request wait for one more.
+_preparing = Lock()
 
 
 class EventLog:
@@ -48,6 +65,7 @@ class EventLog:
         text: MessageText,
         bounds: Bounds,
     ) -> None:
+        self.histograms = Histograms(scripts, text)
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
@@ -67,17 +85,20 @@ class EventLog:
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
-        sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `claims.py`.
+        sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `effects.py`.
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
         fetched: they come from that log: later ones may have been posted before, whose state stays. actor: who posts.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
-        TooManyPending, TooManyKinds, and NotStartedHere of a conversation that its sandbox does not have.
+        TooManyPending, TooManyKinds, LogTooLong, StoreFull, and NotStartedHere of a conversation that its sandbox does
+        not have.
         """
         head: list[Any] = [*Stamp.now().args, sandbox_id or "", self._bounds.pending_actions, self._bounds.event_kinds]
         head += ["1" if made_here else "", actor.by("agent").json, self._bounds.confirmation_seconds]
+        head += [self._bounds.log_bytes]
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
         while True:
-            args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
+            with _preparing:
+                args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
             try:
                 outcome, appended, last, told, trace = self._listing.write(
                     self._scripts.append_events, conversation_id, args
@@ -102,6 +123,8 @@ class EventLog:
                 raise TooManyPending(self._bounds.pending_actions)
             case "too_many_pairs":
                 raise TooManyKinds(self._bounds.event_kinds)
+            case "too_long":
+                raise LogTooLong(self._bounds.log_bytes)
         return appended, Seq(last)
 
     def send(
@@ -109,7 +132,8 @@ class EventLog:
     ) -> None:
         """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
 
-        actor: the sender, who may or may not reject them. Raises ConversationNotFound, and NeedsApproval.
+        actor: the sender, who may or may not reject them. Raises ConversationNotFound, NeedsApproval, LogTooLong and
+        StoreFull.
         """
         stamp = Stamp.now()
         at = stamp.at
@@ -118,12 +142,14 @@ class EventLog:
             event = user_message(content, at, minted("message"))
             written = (event.id, pair(event.kind, event.source), compressed(event.raw), record(event))
             begins = (stamp.id_prefix, event_time(at), at, stamp.utc_time)
-            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender]
+            args = [*begins, *written, int(run), json.dumps(SUPERSEDED), *sender, self._bounds.log_bytes]
             outcome, earliest = self._listing.write(self._scripts.send_message, conversation_id, args)
             if outcome == "sent":
                 return
             if outcome == "forbidden":
                 raise NeedsApproval
+            if outcome == "too_long":
+                raise LogTooLong(self._bounds.log_bytes)
             at = Micros(int(float(earliest)))
 
     def count(
@@ -157,6 +183,7 @@ class EventLog:
         kind: str | None = None,
         source: str | None = None,
         body: str | None = None,
+        text: str | None = None,
         since: Micros | None = None,
         until: Micros | None = None,
         descending: bool = False,
@@ -165,29 +192,33 @@ class EventLog:
     ) -> tuple[list[bytes], str | None]:
         """One page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
 
-        The page ends early at the first event that does not fit into PAGE_BYTES. page_id is the inclusive cursor and
-        need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
+        The page ends early at the first event that does not fit into PAGE_BYTES, and with `text`, which no index has,
+        after SEARCHED_EVENTS that pass the other filters: it may be empty and have a next one. page_id is the inclusive
+        cursor and need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
-        root = [ConversationKeys(conversation_id).root]
-        if body and kind in (None, "MessageEvent"):
-            found = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
+        root, most = [ConversationKeys(conversation_id).root], SEARCHED_EVENTS if text else limit
+        if body and not text and kind in (None, "MessageEvent"):
+            positions = sorted(self._matches(conversation_id, body, source, since, until), reverse=descending)
             if cursor is not None:
-                found = [position for position in found if (position <= cursor if descending else position >= cursor)]
-            seqs = [position.seq for position in found[: limit + 1]]
+                positions = [one for one in positions if (one <= cursor if descending else one >= cursor)]
+            seqs = [position.seq for position in positions[: limit + 1]]
             events = self._scripts.read_events(root, [PAGE_BYTES, *seqs]) if seqs else []
         else:
             kind = kind if body is None else _with_body(kind)
             position = (f"{cursor.at:.0f}", f"{cursor.seq:010d}") if cursor else ("", "")
             order = "desc" if descending else "asc"
-            args = [*_filter(kind, source, since, until), order, limit + 1, *position, PAGE_BYTES]
+            args = [*_filter(kind, source, since, until), order, most + 1, *position, PAGE_BYTES]
             events = self._scripts.page_events(root, args)
         if events is None:
             raise ConversationNotFound
         events = originals(events)
-        size = min(limit, _fitting(events))
+        size = min(most, _fitting(events))
+        found = events[:size]
+        if text:
+            found, size = _having(found, limit, body=body, text=text)
         following = json.loads(events[size])["id"] if len(events) > size else None
-        return events[:size], following
+        return found, following
 
     def get(self, conversation_id: ConversationId, event_id: str) -> bytes:
         """One event. Raises ConversationNotFound, EventNotFound."""
@@ -264,6 +295,18 @@ class EventLog:
         ]
 
 
+def _having(events: Sequence[bytes], limit: int, *, body: str | None, text: str) -> tuple[list[bytes], int]:
+    """The first events that pass the filters, `limit` at most, and how many events were read for them."""
+    found = list[bytes]()
+    for number, event in enumerate(events, 1):
+        take_turns()
+        if passes(json.loads(event), body=body, text=text):
+            found.append(event)
+            if len(found) == limit:
+                return found, number
+    return found, len(events)
+
+
 def _fitting(events: Sequence[bytes]) -> int:
     """How many of the first events fit into PAGE_BYTES."""
     if sum(map(len, events)) <= PAGE_BYTES:
@@ -273,6 +316,7 @@ def _fitting(events: Sequence[bytes]) -> int:
 
 def _words(event: Event, is_checked: bool, fetched: bool) -> tuple[Any, ...]:
     """An event as `append_events.lua` takes it."""
+    take_turns()  # 500 events of 16 kB would take 90 ms
     claimed = claim(event) if is_checked else None
     effects = effect(event) | ({"claim": claimed} if claimed else {}) | ({"fetched": True} if fetched else {})
     place = (event.id, pair(event.kind, event.source), event.at)
@@ -292,3 +336,126 @@ def _filter(kind: str | None, source: str | None, since: Micros | None, until: M
 def _with_body(kind: str | None) -> str:
     """The kind that remains when only messages have a body."""
     return "MessageEvent" if kind in (None, "MessageEvent") else ""
+
+
+#: series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS of them
+MOST_SERIES = 20
+
+#: the series of all names beyond those
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Events of a window in equal buckets. A conversation without events has no window unless one is asked for."""
+
+    start: Micros | None
+    end: Micros | None  #: exclusive
+    bucket_seconds: float  #: 0 of an empty window
+    series: dict[str, list[int]]  #: name → events in each bucket; the most frequent first, and at last OTHER
+
+    @property
+    def total(self) -> int:
+        """The events of the window."""
+        return sum(map(sum, self.series.values()))
+
+
+class Histograms:
+    """The histograms of all conversations."""
+
+    def __init__(self, scripts: Scripts, text: MessageText) -> None:
+        self._scripts = scripts
+        self._text = text
+
+    def of(
+        self,
+        conversation_id: ConversationId,
+        *,
+        by: Literal["kind", "source"],
+        buckets: int,
+        since: Micros | None = None,
+        until: Micros | None = None,
+        body: str | None = None,
+    ) -> Histogram:
+        """The events of a window, by default of all, in so many buckets. Raises ConversationNotFound.
+
+        body: messages with this text alone are counted, in the same window. One round trip, and further ones where
+        very many pairs of kind and source occur: each counts within a bounded time, and an event that is appended
+        meanwhile may be left out. With a body also those of a count by it, and the time of reading all text.
+        """
+        counts: dict[str, list[int]] = {}
+        start, end, pairs = self._pairs(conversation_id, _written(since), _written(until), 1 if body else buckets)
+        if body and start and end:
+            counts = self._with_text(conversation_id, body, by, _edges(int(start), int(end), buckets))
+        else:
+            for (kind, source), numbers in pairs.items():
+                if body is None or kind == "MessageEvent":
+                    name = kind if by == "kind" else source
+                    counts[name] = _added(counts[name], numbers) if name in counts else numbers
+        return _histogram(start, end, buckets, _bounded(counts))
+
+    def _pairs(
+        self, conversation_id: ConversationId, start: str, end: str, buckets: int
+    ) -> tuple[str, str, dict[tuple[str, str], list[int]]]:
+        """The window, and the numbers of each pair of kind and source. Raises ConversationNotFound."""
+        pairs: dict[tuple[str, str], list[int]] = {}
+        following = ""
+        while True:
+            args = [start, end, buckets, following]
+            reply = self._scripts.count_over_time([ConversationKeys(conversation_id).root], args)
+            if reply is None:
+                raise ConversationNotFound
+            *words, found = reply
+            start, end, following = (word.decode() for word in words)
+            pairs |= zip(map(_pair, found[::2]), found[1::2], strict=True)
+            if not following:
+                return start, end, pairs
+
+    def _with_text(
+        self, conversation_id: ConversationId, body: str, by: str, edges: list[float]
+    ) -> dict[str, list[int]]:
+        """The numbers of messages with a text between edges, by name."""
+        counts: dict[str, list[int]] = {}
+        needle, empty = fold(body), [0] * (len(edges) - 1)
+        for chunk in self._text.chunks(conversation_id):
+            for at, source in times(chunk, needle):
+                if edges[0] <= at < edges[-1]:
+                    name = "MessageEvent" if by == "kind" else source
+                    counts.setdefault(name, [*empty])[bisect_right(edges, at) - 1] += 1
+        return counts
+
+
+def _written(time: Micros | None) -> str:
+    return "" if time is None else str(time)
+
+
+def _pair(stored: bytes) -> tuple[str, str]:
+    kind, _, source = stored.decode().partition(":")
+    return unquote(kind), unquote(source)
+
+
+def _edges(start: int, end: int, buckets: int) -> list[float]:
+    """Where the buckets begin, and the last one ends: as in `count_over_time.lua`, whole microseconds as scores."""
+    return [float(start - (-number * (end - start) // buckets)) for number in range(buckets + 1)]
+
+
+def _added(*series: list[int]) -> list[int]:
+    return [sum(numbers) for numbers in zip(*series, strict=True)]
+
+
+def _bounded(counts: dict[str, list[int]]) -> dict[str, list[int]]:
+    """The most frequent names, and the sum of all others as OTHER, which also has those that are named so."""
+    names = sorted(counts.keys() - {OTHER}, key=lambda name: (-sum(counts[name]), name))
+    kept = names if len(counts) <= MOST_SERIES else names[: MOST_SERIES - 1]
+    others = [numbers for name, numbers in counts.items() if name not in kept]
+    return {name: counts[name] for name in kept} | ({OTHER: _added(*others)} if others else {})
+
+
+def _histogram(start: str, end: str, buckets: int, series: dict[str, list[int]]) -> Histogram:
+    """Without events an edge that was not asked for is that of the other side, if there is one."""
+    first, last = start or end, end or start
+    if not first:
+        return Histogram(None, None, 0.0, series)
+    begins = Micros(int(first))
+    ends = max(begins, Micros(int(last)))
+    return Histogram(begins, ends, (ends - begins) / 1e6 / buckets, series)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
+from core.wire import ConversationId, Micros, Seq
 from store.bounds import PAGE_BYTES
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
@@ -15,7 +16,6 @@ from store.listing import Filter, Listing
 from store.log.frames import originals
 from store.log.text import MessageText, fold, matches
 from store.scripts import Scripts
-from wire import ConversationId, Micros, Seq
 
 #: conversations, and bytes of their text, that one page scans: about 0.1 s of a worker whose cache is empty
 MOST_CONVERSATIONS, MOST_TEXT_BYTES = 200, 32 * 1024 * 1024

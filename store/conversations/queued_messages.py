@@ -10,6 +10,8 @@ import json
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+from core.refused import Kind
+from core.wire import ConversationId
 from store.approvals.audit import Actor
 from store.conversations.conversations import Conversations
 from store.errors import ConversationNotFound, StoreError
@@ -17,12 +19,11 @@ from store.keys import StartKeys
 from store.link.attempts import minted
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks
 from store.scripts import Scripts
-from wire import ConversationId
 
 #: most messages of one queue. Source: the app-server wire
 MOST_QUEUED = 10
 
-#: seconds after which another driver may take a queue, and between two looks at an unfinished start task
+#: seconds after which another driver may take a queue, and between two polls of an unfinished start task
 LEASE, _POLL = 5.0, 0.2
 
 #: seconds for which a repeat of a request is recognised
@@ -32,12 +33,14 @@ _KEPT = 60
 class StartTaskNotFound(StoreError):
     """There is no start task of that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Start task not found")
+    kind = Kind.MISSING
+    words = "Start task not found"
 
 
 class NobodyReceives(StoreError):
     """The start task of a message has failed, so no conversation will receive it."""
+
+    kind = Kind.CONFLICT
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"The start of the conversation has failed: {detail or 'no reason known'}")
@@ -46,8 +49,12 @@ class NobodyReceives(StoreError):
 class TooManyQueued(StoreError):
     """As many messages wait for a conversation as may."""
 
+    kind = Kind.FULL
+
     def __init__(self, number: int) -> None:
-        super().__init__(f"{number} messages wait for this conversation, and {MOST_QUEUED} may: try again later")
+        super().__init__(
+            f"Limit of {MOST_QUEUED} queued messages reached ({number} wait for this conversation): try again later"
+        )
 
 
 class QueuedMessage(NamedTuple):
@@ -58,7 +65,7 @@ class QueuedMessage(NamedTuple):
     content: list[dict[str, Any]]
     sender: str  #: name of their key
     may_decide: bool  #: whether its sender may decide the actions that wait when it is delivered
-    age: float  #: seconds since its delivery was tried first
+    tried_for: float  #: seconds for which its delivery was tried without success
     was_sent: bool  #: an agent may have received it
     after: str  #: the last event of the agent's log before it was sent; empty: none
     lease: str
@@ -132,13 +139,13 @@ class QueuedMessages:
         reply = self._scripts.claim_queue([StartKeys.root], [lease, _micros(LEASE), _micros(_POLL)])
         if not reply:
             return None
-        conversation_id, entry, age, sent, after = reply
+        conversation_id, entry, tried, sent, after = reply
         identity, _, message = entry.decode().partition(" ")
         return QueuedMessage(
             id=identity,
             conversation_id=ConversationId(conversation_id.decode()),
-            **{"sender": "queue", **json.loads(message)},  # an earlier release kept no sender
-            age=age / 1e6,
+            **json.loads(message),
+            tried_for=int(tried) / 1e6,
             was_sent=sent.decode() == identity,
             after=after.decode(),
             lease=lease,
@@ -148,9 +155,12 @@ class QueuedMessages:
         """Renew the lease of a queue; False when it is another driver's, or the queue is gone."""
         return self.postpone(queued, LEASE)
 
-    def postpone(self, queued: QueuedMessage, seconds: float) -> bool:
-        """Make a queue due again after so many seconds; False as `renew`."""
-        args = [queued.conversation_id, queued.lease, _micros(seconds)]
+    def postpone(self, queued: QueuedMessage, seconds: float, *, waits: bool = False) -> bool:
+        """Make a queue due again after so many seconds; False as `renew`.
+
+        waits: its message cannot be delivered yet, and that is not a failed try.
+        """
+        args = [queued.conversation_id, queued.lease, _micros(seconds), *(["tried", ""] if waits else [])]
         return bool(self._scripts.postpone_queue([StartKeys.root], args))
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:

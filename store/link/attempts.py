@@ -8,6 +8,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from uuid import UUID, uuid4, uuid5
 
+from core import wire
+from core.refused import Kind
+from core.wire import Micros
 from store.errors import StoreError
 
 _DIGITS = string.digits + string.ascii_letters
@@ -16,11 +19,11 @@ _DIGITS = string.digits + string.ascii_letters
 class OutcomeUnknown(StoreError):
     """An earlier attempt at a request may have reached an agent, which must not receive the request twice."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent: "
-            "look at the conversation, then send what it lacks with a new key"
-        )
+    kind = Kind.CONFLICT
+    words = (
+        "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent: "
+        "check the conversation, then send what is missing with a new key"
+    )
 
 
 @dataclass(slots=True)
@@ -89,3 +92,28 @@ def note_reach() -> None:
     """Note that from here on an agent may have received what it must not receive twice."""
     if attempt := _present.get():
         attempt.reached_agent = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """One request's instant, and the ids of the events that it may write."""
+
+    at: Micros
+    id_prefix: str  #: 24 characters; the scripts add a number of twelve, which makes a UUID
+
+    @classmethod
+    def now(cls) -> "Stamp":
+        return cls(wire.now(), str(minted("event"))[:24])
+
+    @property
+    def args(self) -> tuple[str, str, Micros, str]:
+        """The first four arguments of every script that writes events."""
+        return self.id_prefix, self.event_time, self.at, self.utc_time
+
+    @property
+    def event_time(self) -> str:
+        return wire.event_time(self.at)
+
+    @property
+    def utc_time(self) -> str:
+        return wire.utc_time(self.at)

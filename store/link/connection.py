@@ -9,23 +9,130 @@ Users and passwords are percent-encoded. Pools are made by `create_app`, which g
 the fork.
 """
 
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from redis import BlockingConnectionPool, Redis
+from gevent.monkey import get_original  # type: ignore[import-untyped]
+from redis import BlockingConnectionPool, Redis, RedisCluster
+from redis._parsers import _HiredisParser
 from redis.backoff import NoBackoff
+from redis.cluster import PRIMARY, ClusterNode
+from redis.commands import RedisClusterCommands
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection
 
-from store.link.cluster import LazyCluster
-from store.link.durability import AS_REDIS, Durability, proving
-from store.link.parser import Parser
+from core.bounds import AS_REDIS, Durability
+from core.pauses import take_turns
+from store.errors import UNAVAILABLE
+from store.link.durability import proving
+from telemetry.meter import Meter
 
-#: seconds a health probe waits; it is repeated only when its connection turns out to be closed
-HEALTH_TIMEOUT = 0.5
+
+class _Cluster(RedisCluster):
+    """redis-py's client, which also finds a node that has no slots yet, and to which the first one moves."""
+
+    def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
+        node = super().get_node(host, port, node_name)
+        if node is None and node_name is not None:
+            # An ASK names it, and the list of slots does not: redis-py would fail with an AttributeError.
+            name, _, number = node_name.rpartition(":")
+            node = self.nodes_manager.nodes_cache.setdefault(node_name, ClusterNode(name, int(number), PRIMARY))
+        return node
+
+
+class LazyCluster(RedisClusterCommands):
+    """The commands of `RedisCluster`. Every command raises one of UNAVAILABLE while no node answers.
+
+    No node is contacted before the first command. redis-py asks the cluster for its nodes in the constructor, so a
+    worker that starts while no node answers would end.
+    """
+
+    _event_dispatcher: Any = None  #: declared by redis-py's commands; the one in use is that of the connected client
+
+    def __init__(self, nodes: Sequence[tuple[str, int]], *, timeout: float, **options: Any) -> None:
+        """nodes: any of the cluster's. timeout: seconds in which a node must answer.
+
+        options: of every node's connections; max_connections is the most to one node.
+        """
+        self._nodes = nodes
+        self._timeout = timeout
+        self._options = options
+        self._lock = threading.Lock()
+        self._cluster: RedisCluster | None = None
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        return self._connected().execute_command(*args, **options)
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        return self._connected().pipeline(*args, **options)
+
+    def pubsub(self, **options: Any) -> Any:
+        """A subscription at a node that the cluster has now: a subscription that fails asks for no nodes by itself."""
+        cluster = self._connected()
+        cluster.nodes_manager.initialize()
+        return cluster.pubsub(**options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected(), name)
+
+    def _connected(self) -> RedisCluster:
+        if self._cluster is None:
+            # One thread at a time asks for the nodes; the others wait at most for the timeout of a command.
+            if not self._lock.acquire(timeout=self._timeout):
+                raise ConnectionError("the nodes of the cluster are not known yet")
+            try:
+                self._cluster = self._cluster or self._connect()
+            finally:
+                self._lock.release()
+        return self._cluster
+
+    def _connect(self) -> RedisCluster:
+        (host, port), *others = self._nodes
+        return _Cluster(
+            # Only with a URL redis-py takes a class of pools. This one has a request wait for a connection.
+            url=f"redis://{f'[{host}]' if ':' in host else host}:{port}",
+            startup_nodes=[ClusterNode(*node) for node in others],
+            connection_pool_class=BlockingConnectionPool,
+            timeout=self._timeout / 2,
+            socket_timeout=self._timeout,
+            socket_connect_timeout=self._timeout,
+            **self._options,
+        )
+
+
+#: the poll of the operating system, in a process that gevent has patched too
+_poll = get_original("select", "poll")
+
+
+class Parser(_HiredisParser):
+    """redis-py's own parser, with a check of idle connections that gives gevent's loop a fair number of turns.
+
+    redis-py polls a connection each time it leaves the pool: one with unread bytes, or one that the server has closed,
+    is replaced. gevent's `select.poll` gives the loop a turn each time, also where it need not wait, which costs every
+    round trip 20 µs. Without any, a connection whose client and whose Redis are always faster than this process starves
+    all others: nothing it reads makes it wait.
+    """
+
+    def can_read(self, timeout: float = 0) -> bool:
+        """Whether there are bytes, within so many seconds. Raises ConnectionError where the server has closed."""
+        take_turns()
+        if timeout == 0 and self._reader and not self._reader.has_data() and not hasattr(self._sock, "pending"):
+            poller = _poll()
+            poller.register(self._sock, select.POLLIN)
+            if not poller.poll(0):
+                return False
+        return super().can_read(timeout)
+
+
+#: of the timeout: what a health probe waits. It is repeated only when its connection turns out to be closed
+_HEALTH_SHARE = 0.5
 
 _SENTINEL_PORT, _REDIS_PORT = 26379, 6379
 
@@ -39,7 +146,7 @@ _CONNECTIONS: dict[str, Any] = {
 
 
 class WaitingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
-    """Connections to the primary; who finds all of them busy waits for one, as with one server."""
+    """Connections to the primary; a caller waits while all are busy, as with one server."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +167,7 @@ def connect(url: str, *, timeout: float, max_connections: int, durability: Durab
     return Clients(
         commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1), durability),
         signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # one subscribes; a cluster's asks for nodes
-        health=_client(url, HEALTH_TIMEOUT, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
+        health=_client(url, timeout * _HEALTH_SHARE, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 
 
@@ -102,3 +209,41 @@ def _credentials(parts: SplitResult) -> dict[str, str]:
 def _of_sentinels(parts: SplitResult) -> dict[str, str]:
     given = parse_qs(parts.query)
     return {name: given[f"sentinel_{name}"][0] for name in ("username", "password") if f"sentinel_{name}" in given}
+
+
+def counted(clients: Clients, meter: Meter) -> Clients:
+    """The clients, whose one for commands tells the meter of every round trip, whatever the topology.
+
+    A command is a round trip, and so is a pipeline, also one that a cluster's client divides among nodes. The seconds
+    are those that the caller waits: for a connection, for Redis, and for the second try of a command without a reply.
+    """
+    redis: Any = clients.commands
+    pipeline = redis.pipeline
+
+    def counted_pipeline(*args: Any, **options: Any) -> Any:
+        began = time.monotonic()
+        try:
+            pipe = pipeline(*args, **options)
+        except UNAVAILABLE:  # a cluster's client asks for the nodes first
+            meter.count_trip(time.monotonic() - began, failed=True)
+            raise
+        pipe.execute = _timed(pipe.execute, meter)
+        return pipe
+
+    redis.execute_command = _timed(redis.execute_command, meter)
+    redis.pipeline = counted_pipeline
+    return clients
+
+
+def _timed(send: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
+    def timed(*args: Any, **options: Any) -> Any:
+        began, failed = time.monotonic(), False
+        try:
+            return send(*args, **options)
+        except UNAVAILABLE:
+            failed = True
+            raise
+        finally:
+            meter.count_trip(time.monotonic() - began, failed=failed)
+
+    return timed

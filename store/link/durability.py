@@ -1,6 +1,6 @@
 """What must hold before a write is acknowledged, and how that is known: from the same round trip that writes.
 
-| durability   | a write is acknowledged when                | what is sent behind the write, on the same connection |
+| durability   | a write is acknowledged when                | what is sent after the write, on the same connection |
 |--------------|---------------------------------------------|-------------------------------------------------------|
 | `none`       | Redis replies                               | nothing                                               |
 | `fsync`      | it is on the disk of the server that has it | `CONFIG GET`: the server syncs before it replies      |
@@ -12,12 +12,12 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from redis.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+from core.bounds import Durability
 from store.errors import TemporaryRefusal
 
 #: the settings by which Redis syncs each write to its disk before it replies
@@ -29,27 +29,6 @@ _MARGIN = 0.5
 
 class NotKept(TemporaryRefusal):
     """A write is not known to be kept as DURABILITY asks. It may have happened, and a repeat finds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Durability:
-    """fsync: on the disk of its server; replicas: number of replicas that have it. Neither: as Redis acknowledges."""
-
-    fsync: bool = False
-    replicas: int = 0
-
-    def __str__(self) -> str:
-        """The value of the setting DURABILITY."""
-        return "fsync" if self.fsync else f"replicas:{self.replicas}" if self.replicas else "none"
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether a write needs a proof."""
-        return self.fsync or self.replicas > 0
-
-
-#: DURABILITY=none
-AS_REDIS = Durability()
 
 
 def unsynced(settings: Mapping[str, str]) -> str | None:
@@ -69,7 +48,7 @@ def proving(kind: type[AbstractConnection], durability: Durability, timeout: flo
 
 
 class _ProvingConnection(AbstractConnection):
-    """Sends a question behind each command of the option `proven`, in one packet, and reads both replies as one.
+    """Sends a question after each command of the option `proven`, in one packet, and reads both replies as one.
 
     A command that is not proven raises NotKept instead of its reply.
     """

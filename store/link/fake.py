@@ -1,4 +1,4 @@
-"""fakeredis as a server of its own on loopback, so that all workers share it:  python -m store.fake PORT"""
+"""fakeredis as a server of its own on loopback, so that all workers share it:  python -m store.link.fake PORT"""
 
 import select
 import sys

@@ -1,23 +1,37 @@
 """The state of the Redis that we use: whether it answers, of which kind it is, whether its data survive it, and what it
 lacks of the settings that the server relies on."""
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from redis import Redis, RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
-from store.errors import UNAVAILABLE, StoreError
-from store.link.cluster import LazyCluster
-from store.link.durability import SYNCED, Durability, unsynced
+from core.bounds import Durability
+from core.refused import Kind
+from core.wire import Micros
+from store.errors import UNAVAILABLE, StoreError, StoreFull
+from store.link.connection import LazyCluster
+from store.link.durability import SYNCED, unsynced
 
 #: seconds since its last word after which a replica does not count; each speaks once a second
 _SILENT = 5
 
 
+#: of the memory that Redis may take, the part beyond which nothing more is brought to it: a delete needs some too
+_NEARLY = 0.95
+
+#: seconds after which Redis is asked again how much it uses
+_ROOM_SECONDS = 0.5
+
+
 class NotReady(StoreError):
     """Redis answers, and is not what the settings ask for."""
+
+    kind = Kind.LATER
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +54,32 @@ class StoreState:
 
 
 class Health:
-    """Probes with their own client, which waits half a second. In a cluster every primary is asked."""
+    """Probes with their own client, which waits half of the timeout. In a cluster every primary is asked."""
 
     def __init__(self, redis: "Redis", durability: Durability) -> None:
         self._redis = redis
         self._durability = durability
+        self._asked_again_at = 0.0
+        self._full: tuple[int, int] | None = None
+
+    def require_room(self) -> None:
+        """Raises StoreFull while Redis has nearly all the memory that it may take.
+
+        Redis is asked twice a second at most, by one call; of one that does not tell, or not at once, nothing is known.
+        """
+        now = time.monotonic()
+        if now >= self._asked_again_at:
+            self._asked_again_at = now + _ROOM_SECONDS
+            with suppress(*UNAVAILABLE, ResponseError):
+                nodes = self._of_primaries(self._redis.info, "memory")
+                self._full = next((full for node in nodes if (full := _full(node))), None)
+        if self._full:
+            raise StoreFull(*self._full)
+
+    def clock(self) -> Micros:
+        """The time of Redis, which is one for all hosts. One round trip. Raises one of UNAVAILABLE."""
+        seconds, micro = self._redis.time()
+        return Micros(seconds * 1_000_000 + micro)
 
     def probe(self) -> StoreState:
         """Ask Redis for its state. Two round trips. Raises one of UNAVAILABLE."""
@@ -61,7 +96,7 @@ class Health:
         settings = self._settings() if durable or self._durability.fsync else []
         info = nodes[0]
         kind = "valkey" if "valkey_version" in info else "redis"
-        faults = [fault for node in nodes for fault in (_evicting(node), self._too_few_replicas(node)) if fault]
+        faults = [fault for node in nodes for fault in self._faults(node)]
         if self._durability.fsync:
             faults += [_NOT_SYNCED.format(wrong) for one in settings or [{}] if (wrong := unsynced(one))]
         return StoreState(
@@ -89,6 +124,11 @@ class Health:
             return self.probe()
         except UNAVAILABLE:
             return None
+
+    def _faults(self, node: dict[str, Any]) -> list[str]:
+        full = _full(node)
+        found = (_evicting(node), f"{StoreFull(*full)}." if full else None, self._too_few_replicas(node))
+        return [fault for fault in found if fault]
 
     def _too_few_replicas(self, info: dict[str, Any]) -> str | None:
         found = (info.get(f"slave{number}") for number in range(int(info.get("connected_slaves") or 0)))
@@ -133,6 +173,12 @@ def _evicting(info: dict[str, Any]) -> str | None:
         f"Redis deletes acknowledged data when its memory is full: maxmemory is {most}, maxmemory-policy is {policy}. "
         "Set maxmemory-policy to noeviction, or maxmemory to 0."
     )
+
+
+def _full(info: dict[str, Any]) -> tuple[int, int] | None:
+    """The bytes that a node uses and may use, where that is nearly all."""
+    used, most = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
+    return (used, most) if most and used > most * _NEARLY else None
 
 
 def _text(value: Any) -> str | None:

@@ -1,22 +1,24 @@
-"""The subscriber of a process: receives the scripts' signals and passes each to the watcher of its channel.
+"""Signals: what the scripts publish wakes the watchers of this process, and the supervisors.
 
 A signal only means that there is something to read. A lost signal delays an event, and never loses it: every
 POLL_SECONDS, and after every new connection, all watchers get `MAYBE_MISSED` and read.
 Only the subscriber's own thread uses its connection; other threads wake it through a channel of the process.
 """
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from redis import Redis
+from redis.client import PubSub
 from redis.exceptions import ConnectionError
 
 from store.errors import UNAVAILABLE
-from store.keys import followers_channel
+from store.keys import SandboxKeys, StartKeys, followers_channel
 
 #: takes a signal, or `MAYBE_MISSED`; called in the subscriber's thread
 Watcher = Callable[[bytes], None]
@@ -140,3 +142,60 @@ class Signals:
             watchers = list(self._watched.values())
         for watcher in watchers:
             watcher(MAYBE_MISSED)
+
+
+class Request(NamedTuple):
+    """What a worker asks the supervisor that has a sandbox: its log, its files, or its archive."""
+
+    verb: str
+    sandbox_id: str
+    details: dict[str, Any]
+
+
+class Woken(NamedTuple):
+    """What the signals of one wait were about."""
+
+    requests: list[Request]
+    sandboxes: set[str]  #: ids of those with processes whose desired state a client has changed
+    others: bool  #: a sandbox is to start, or one that is not named has changed
+
+
+def ask_supervisors(redis: "Redis", verb: str, sandbox_id: str, **details: Any) -> None:
+    """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
+    redis.publish(SandboxKeys.signal, json.dumps(Request(verb, sandbox_id, details)))
+
+
+class Wakeups:
+    """The subscription of one supervisor. Limitation: a lost signal delays its work until the next poll."""
+
+    def __init__(self, redis: "Redis") -> None:
+        self._redis = redis
+        self._subscription: PubSub | None = None
+
+    def wait(self, seconds: float) -> Woken:
+        """Wait for a signal, at most so long; for a start task or a queue of messages too, which it does not name.
+
+        Raises one of UNAVAILABLE; then `close` before the next wait.
+        """
+        if self._subscription is None:
+            subscription = self._redis.pubsub()
+            subscription.subscribe(SandboxKeys.signal, StartKeys.signal)
+            self._subscription = subscription
+        woken, timeout = Woken([], set(), False), seconds
+        while (message := self._subscription.get_message(timeout=timeout)) is not None:
+            timeout = 0.0
+            if message["type"] != "message" or message["channel"].decode() != SandboxKeys.signal:
+                continue
+            if message["data"].startswith(b"["):
+                woken.requests.append(Request(*json.loads(message["data"])))
+            elif message["data"]:
+                woken.sandboxes.add(message["data"].decode())
+            else:
+                woken = woken._replace(others=True)
+        return woken
+
+    def close(self) -> None:
+        """End the subscription; the next wait begins a new one."""
+        if self._subscription is not None:
+            subscription, self._subscription = self._subscription, None
+            subscription.close()

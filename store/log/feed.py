@@ -14,16 +14,20 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
-from store.errors import ConversationNotFound, FellBehind, StoreError
+from core.wire import ConversationId, Seq
+from store.bounds import PAGE_BYTES
+from store.errors import BeyondTheEnd, ConversationNotFound, FellBehind, Stopping, StoreError, TooManyFollowers
 from store.keys import ConversationKeys
-from store.link.signals import MAYBE_MISSED
+from store.link.signals import MAYBE_MISSED, Signals
 from store.log.frames import originals
+from store.log.text import passes
 from store.scripts import Scripts
-from wire import ConversationId, Seq
+from telemetry.meter import Meter
 
 #: most events, and most bytes, of one page
 PAGE, _PAGE_BYTES = 100, 256 * 1024
@@ -139,7 +143,7 @@ class Feed(ABC):
     def wait(self, timeout: float) -> bool:
         """Wait for a change, as one that holds `changed`; False at the timeout, which is in seconds.
 
-        Who returns wakes one of those that waited before the last entries came: they wait in a queue.
+        A caller that returns wakes one that waited before the last entries came: callers wait in a queue.
         """
         self._waiting += 1
         try:
@@ -251,7 +255,7 @@ class Follower:
             feed.read()
 
     def pause(self) -> None:
-        """Wait before a store that did not answer is asked again."""
+        """Wait before asking a store again that did not answer."""
         time.sleep(_RETRY_SECONDS)
 
     def share(self, load: Callable[[], Shared]) -> Shared:
@@ -294,3 +298,147 @@ def read_log(
         raise ConversationNotFound
     incarnation, last, *events = reply
     return incarnation, Seq(last), originals(events)
+
+
+#: events that one `read` filters: else a filter that no event passes would keep a worker busy
+MOST_READ = 10_000
+
+
+#: what holds while a client waits: it may end the wait by the call that it is given
+Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
+class Followers:
+    """All followers of this process."""
+
+    def __init__(
+        self, scripts: Scripts, signals: Signals, meter: Meter, *, ring_bytes: int, most_followers: int
+    ) -> None:
+        self._scripts = scripts
+        self._signals = signals
+        self._meter = meter
+        self.ring_bytes = ring_bytes
+        self._most = most_followers
+        self._lock = threading.Lock()
+        self._feeds: dict[str, Feed] = {}  #: channel → the feed that its signals wake
+        self._followers = 0
+        self._stopping = False
+
+    def follow(self, conversation_id: ConversationId, after: Seq | None) -> Follower:
+        """Follow a conversation after a seq: 0 is its beginning, None is now.
+
+        Raises ConversationNotFound, BeyondTheEnd, TooManyFollowers, Stopping.
+        """
+
+        def begin() -> tuple[Feed, Seq]:
+            incarnation, last, _ = read_log(self._scripts, conversation_id, Seq(0), 0)
+            if after is not None and after > last:
+                raise BeyondTheEnd(last)
+            feed = ConversationFeed(conversation_id, incarnation, last, self._scripts, self.ring_bytes)
+            return feed, last if after is None else after
+
+        return self.join(begin)
+
+    def join(self, begin: Callable[[], tuple[Feed, Seq]]) -> Follower:
+        """Follow what `begin` returns: a feed that begins now, and the seq to follow it after.
+
+        The feed that this process has of the same log is used in its place. Raises what `begin` raises,
+        TooManyFollowers, Stopping.
+        """
+        with self._lock:
+            if self._stopping:
+                raise Stopping
+            if self._followers >= self._most:
+                raise TooManyFollowers
+            self._count(1)
+        try:
+            return self._join(*begin())
+        except BaseException:
+            with self._lock:
+                self._count(-1)
+            raise
+
+    def _join(self, begun: Feed, after: Seq) -> Follower:
+        with self._lock:
+            feed = self._feeds.get(begun.channel)
+            if feed is None or feed.incarnation != begun.incarnation or feed.ended is not None:
+                feed = self._feeds[begun.channel] = begun
+            follower = Follower(feed, after, self._leave, self._meter.count_dropped_follower)
+            with feed.changed:
+                feed.followers.add(follower)
+                feed.stale = feed.stale or begun.last > feed.last
+        self._signals.watch(feed.channel, feed.receive)
+        return follower
+
+    def _leave(self, follower: Follower) -> None:
+        feed = follower.feed
+        with self._lock:
+            with feed.changed:
+                if follower not in feed.followers:
+                    return
+                feed.followers.remove(follower)
+                feed.changed.notify_all()
+            self._count(-1)
+            if not feed.followers:
+                self._signals.unwatch(feed.channel, feed.receive)
+                if self._feeds.get(feed.channel) is feed:
+                    del self._feeds[feed.channel]
+
+    def _count(self, change: int) -> None:
+        """Count a follower that joins or leaves; the caller holds the lock."""
+        self._followers += change
+        self._meter.note_followers(self._followers)
+
+    def read(
+        self,
+        conversation_id: ConversationId,
+        after: Seq,
+        *,
+        wait: float,
+        limit: int,
+        ending: Ending = lambda _: nullcontext(),
+        **filters: Any,
+    ) -> tuple[list[bytes], Seq]:
+        """The events after a seq that pass the filters, and the seq to read after next.
+
+        Reads MOST_READ events at most, and returns at most PAGE_BYTES; where no event follows that seq, it waits up to
+        `wait` seconds for one. ending: holds for the wait, and may call what it is given to end it.
+        Raises as `follow`, except Stopping: a process that stops returns no events.
+        """
+        found: list[bytes] = []
+        size = 0
+        seq, deadline = after, time.monotonic() + wait
+        while True:
+            _, last, events = read_log(self._scripts, conversation_id, seq, PAGE)
+            if after > last:
+                raise BeyondTheEnd(last)
+            for raw in events:
+                if passes(json.loads(raw), **filters):
+                    size += len(raw)
+                    if size > PAGE_BYTES:
+                        return found, seq
+                    found.append(raw)
+                seq = Seq(seq + 1)
+                if len(found) == limit or seq - after == MOST_READ:
+                    return found, seq
+            if seq >= last and (found or not self._await_event(conversation_id, seq, deadline, ending)):
+                return found, seq
+
+    def _await_event(self, conversation_id: ConversationId, seq: Seq, deadline: float, ending: Ending) -> bool:
+        """Whether an event came after a seq before the deadline."""
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        try:
+            with self.follow(conversation_id, seq) as follower, ending(follower.close):
+                return bool(follower.next(remaining))
+        except Stopping:
+            return False
+
+    def stop(self) -> None:
+        """End every follower, and refuse new ones: this process stops."""
+        with self._lock:
+            self._stopping = True
+            feeds = list(self._feeds.values())
+        for feed in feeds:
+            feed.end(Stopping())

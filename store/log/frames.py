@@ -2,7 +2,8 @@
 
 A frame begins with the byte 0x28 and names its dictionary, so that frames of an older dictionary stay readable; an
 event, which is a JSON object, begins with `{`. Scripts read no event: of a frame they need the number of its event's
-bytes, which stands in the frame's head (`scripts/_frame.lua`). `python -m store.frames` prints an event of redis-cli.
+bytes, which stands in the frame's head (`scripts/_frame.lua`). `python -m store.log.frames` prints an event of
+redis-cli.
 """
 
 import sys
@@ -10,11 +11,13 @@ import threading
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import IO
 
 from zstandard import ZstdCompressionDict, ZstdCompressor, ZstdDecompressor
 
-from boot.program import run
+from core.pauses import take_turns
+from core.program import run
 
 #: the dictionary of new frames, in `store/log/dictionaries/`; those of older ones stay there for ever
 DICTIONARY = 1
@@ -23,6 +26,9 @@ _LEVEL = 3
 
 #: first byte of a frame; in its fifth byte: one segment, a dictionary's number of one byte, and no checksum
 _FRAME, _FORM_BITS, _FORM = b"\x28", 0x3F, 0x21
+
+#: events of a page that are read before the others get a turn: a page of 4 MiB would take 8 ms
+_SOME = 16
 
 #: libzstd's contexts are of one call at a time, and threads share these
 _lock = threading.Lock()
@@ -42,8 +48,13 @@ def original(kept: bytes) -> bytes:
 
 def originals(kept: Iterable[bytes]) -> list[bytes]:
     """The bytes of events as they came. Raises as `original`."""
-    with _lock:
-        return [_decompressor(one[5]).decompress(one) if one[:1] == _FRAME else one for one in kept]
+    found: list[bytes] = []
+    kept = iter(kept)
+    while some := list(islice(kept, _SOME)):
+        take_turns()
+        with _lock:
+            found += [_decompressor(one[5]).decompress(one) if one[:1] == _FRAME else one for one in some]
+    return found
 
 
 @cache

@@ -7,7 +7,7 @@ A record in `conv:{ID}:text:N` is
 with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches text
 alone, and never across two records. Only the last chunk grows, at its end: the bytes that a worker has cached stay
 true, and the worker fetches only the tail next time. Of a cold
-conversation a chunk is a Zstandard frame.
+conversation a chunk is a Zstandard frame. `passes` applies the filters of count and search to one event at a time.
 """
 
 from collections import OrderedDict
@@ -17,15 +17,20 @@ from typing import Any, NamedTuple
 from redis import Redis
 from zstandard import ZstdCompressor, ZstdDecompressor
 
+from core.pauses import take_turns
+from core.wire import ConversationId, Event, Micros, Seq, bare_kind, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
-from wire import ConversationId, Event, Seq
 
 _RECORD = b"\xf7"
 _TEXT = b"\xf6"
 _SEQ_DIGITS, _TIME_DIGITS = 11, 21
+_PIECE = 256 * 1024  #: bytes that are scanned before the others get a turn; 16 MiB would take 10 to 200 ms
+_SLICE = 64 * 1024  #: characters of an event's text that are folded before the others get a turn
 _LEVEL = 9  #: of Zstandard: a chunk is compressed once, and read often
 _TIME_OFFSET = 1 << 62  # keeps times before 1970 positive
+#: members within an action or an observation that name a thing or hold an image, and no text of it
+_NO_TEXT = frozenset({"kind", "type", "image_urls"})
 _TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
 _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
 
@@ -43,7 +48,7 @@ def fold(text: str) -> bytes:
 
 
 def record(event: Event) -> bytes:
-    """The part of an event's record after the seq; empty if the event is no message."""
+    """The part of an event's record after the seq; empty if the event is not a message."""
     if event.kind != "MessageEvent":
         return b""
     time = f"{event.at + _TIME_OFFSET:0{_TIME_DIGITS}o}".encode().translate(_TO_BYTES)
@@ -74,6 +79,54 @@ def texts(content: Any) -> list[str]:
     return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
+def texts_of(fields: dict[str, Any]) -> list[str]:
+    """The texts of an event that a person may look for; none of a kind that has none. Source: docs/wire.md, 3."""
+    match bare_kind(fields["kind"]):
+        case "MessageEvent":
+            return [body_of(fields)]
+        case "ActionEvent":
+            call = fields.get("tool_call") if fields.get("action") is None else None
+            said = [fields.get("tool_name"), fields.get("summary"), fields.get("reasoning_content")]
+            return [*texts(fields.get("thought")), *_strings([*said, fields.get("action"), call])]
+        case "ObservationEvent":
+            return _strings(fields.get("observation"))
+        case "UserRejectObservation":
+            return _strings([fields.get("rejection_reason"), fields.get("reason")])
+        case "AgentErrorEvent" | "ConversationErrorEvent":
+            return _strings([fields.get("code"), fields.get("error"), fields.get("detail")])
+    return []
+
+
+def _strings(value: Any) -> list[str]:
+    """The strings in a JSON value, however deep, in their order; not the names of members."""
+    found, left = list[str](), [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, list):
+            left += reversed(one)
+        elif isinstance(one, dict):
+            left += reversed([member for name, member in one.items() if name not in _NO_TEXT])
+    return found
+
+
+def has_text(fields: dict[str, Any], needle: bytes) -> bool:
+    """Whether a text of an event contains the needle, which is `fold`ed text. Others get turns."""
+    return any(_contains(text, needle) for text in texts_of(fields))
+
+
+def _contains(text: str, needle: bytes) -> bool:
+    held = b""
+    for start in range(0, len(text), _SLICE):
+        take_turns()
+        held += fold(text[start : start + _SLICE])
+        if needle in held:
+            return True
+        held = held[max(0, len(held) - len(needle) + 1) :]
+    return False
+
+
 def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Position]:
     """The positions of a chunk's messages whose text contains the needle, in log order.
 
@@ -97,25 +150,36 @@ def times(chunk: bytes, needle: bytes) -> Iterator[tuple[float, str]]:
 
 def _records(chunk: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
     """Where the record of each message that contains the needle begins, and where its source does."""
-    hit = chunk.find(needle)
-    while hit >= 0:
-        start = chunk.rfind(_RECORD, 0, hit) + 1
-        yield start, start + _SEQ_DIGITS + _TIME_DIGITS
-        following = chunk.find(_RECORD, hit)
-        if following < 0:
-            return
-        hit = chunk.find(needle, following)
+    for first, end in _pieces(chunk):
+        hit = chunk.find(needle, first, end)
+        while hit >= 0:
+            start = chunk.rfind(_RECORD, first, hit) + 1
+            yield start, start + _SEQ_DIGITS + _TIME_DIGITS
+            following = chunk.find(_RECORD, hit, end)
+            hit = chunk.find(needle, following, end) if following >= 0 else -1
 
 
 def count(chunk: bytes, needle: bytes) -> int:
     """The number of messages of a chunk that contain the needle: `matches` without reading their records."""
     found = 0
-    hit = chunk.find(needle)
-    while hit >= 0:
-        found += 1
-        following = chunk.find(_RECORD, hit)
-        hit = chunk.find(needle, following) if following >= 0 else -1
+    for first, end in _pieces(chunk):
+        hit = chunk.find(needle, first, end)
+        while hit >= 0:
+            found += 1
+            following = chunk.find(_RECORD, hit, end)
+            hit = chunk.find(needle, following, end) if following >= 0 else -1
     return found
+
+
+def _pieces(chunk: bytes) -> Iterator[tuple[int, int]]:
+    """Where pieces of whole records begin and end; the other greenlets get a turn before each."""
+    first = 0
+    while first < len(chunk):
+        take_turns()
+        end = chunk.find(_RECORD, first + _PIECE)
+        end = end if end >= 0 else len(chunk)
+        yield first, end
+        first = end
 
 
 def as_frame(chunk: bytes) -> bytes:
@@ -177,3 +241,28 @@ class MessageText:
         while self._size > self._cache_bytes:
             _, (_, dropped) = self._cached.popitem(last=False)
             self._size -= len(dropped)
+
+
+def passes(
+    fields: dict[str, Any],
+    *,
+    kind: str | None = None,
+    source: str | None = None,
+    body: str | None = None,
+    text: str | None = None,
+    since: Micros | None = None,
+    until: Micros | None = None,
+) -> bool:
+    """Whether an event, given as its members, passes every given filter. Source: docs/wire.md, 3."""
+    if kind is not None and bare_kind(fields["kind"]) != kind:
+        return False
+    if source is not None and fields["source"] != source:
+        return False
+    if body is not None and not (bare_kind(fields["kind"]) == "MessageEvent" and fold(body) in fold(body_of(fields))):
+        return False
+    if text and not has_text(fields, fold(text)):
+        return False
+    if since is None and until is None:
+        return True
+    at = micros(fields["timestamp"])
+    return (since is None or at >= since) and (until is None or at < until)

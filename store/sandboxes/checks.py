@@ -7,16 +7,16 @@ supervisor had claimed is due again when the lease ends. All times are those of 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+from uuid import uuid4
 
+from core import wire
+from core.bounds import Limits
+from core.wire import ConversationId
 from store.keys import ConversationKeys, SandboxKeys
-from store.sandboxes.sandbox_record import Limits, SandboxId
+from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
-from wire import ConversationId
-
-#: µs between a webhook, or a command to the agent, and the comparison
-CHECK_SPAN = 3_000_000
 
 
 class Check(NamedTuple):
@@ -66,3 +66,24 @@ class Checks:
         """
         args = [json.dumps(before) if before else "", json.dumps(after), "1" if ended else ""]
         self._scripts.note_comparison([ConversationKeys(conversation_id).root], args)
+
+
+class Echoes:
+    """The expected echoes of all conversations."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    def expect(self, conversation_id: ConversationId, claims: Iterable[str], token: str = "") -> None:
+        """Note claims that the agent may make, each once, before it is sent what makes it claim them.
+
+        token: of the request that expects them; a repeat with it adds nothing. Beyond 1,000 the oldest are forgotten.
+        Of an unknown conversation nothing is kept.
+        """
+        token = token or uuid4().hex
+        args = [wire.now(), *(f"{one} {token}" for one in claims)]
+        self._scripts.expect_echoes([ConversationKeys(conversation_id).root], args)
+
+    def forget(self, conversation_id: ConversationId, claim: str, token: str) -> None:
+        """Expect a claim no longer: the agent has refused what was sent."""
+        self._scripts.forget_echo([ConversationKeys(conversation_id).root], [f"{claim} {token}"])

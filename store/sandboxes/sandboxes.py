@@ -2,32 +2,187 @@
 
 Workers write the desired state and supervisors the observed one, each by one script; `_sandbox.lua` has the state
 machine.
+
+Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
+its files), `folder` (id of the host's folder that has them; empty where none does), `handle` (JSON of the runtime;
+empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key` (its session key, sealed), `session_hash`
+(SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start` (number of its last start of processes),
+`source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`, `crashes` (JSON, µs), `start_after` (µs),
+`resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `warm.py`), `settled` (the start after which its
+conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until that has ended),
+`created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
+no conversation reaches its own alone).
 """
 
 import json
+import math
+import secrets
+import string
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, NewType
 from uuid import uuid4
 
 from redis import Redis
 
-from store.errors import NoSupervisor, NotDoneYet, SandboxNotFound, SandboxRefuses, TooManySandboxes, TooManyStopped
+from core.bounds import Limits
+from core.wire import ConversationId, Micros
+from store.errors import (
+    KeyUnreadable,
+    NoSupervisor,
+    NotDoneYet,
+    SandboxNotFound,
+    SandboxPostedTooMuch,
+    SandboxPostsTooFast,
+    SandboxRefuses,
+    TooManyConversations,
+    TooManySandboxes,
+    TooManyStopped,
+)
 from store.keys import SandboxKeys
-from store.link import traces
 from store.link.attempts import is_finished, minted_text
 from store.link.secrets import Sealer
-from store.link.wakeups import ask_supervisors
-from store.sandboxes.checks import CHECK_SPAN
-from store.sandboxes.sandbox_record import Limits, Sandbox, SandboxId, key_hash, random_text, read_sandbox, shortened
+from store.link.signals import ask_supervisors
 from store.scripts import Scripts
-from wire import Micros
+from telemetry import traces
+
+SandboxId = NewType("SandboxId", str)
+
+#: most seconds that a restart waits for after a crash
+LONGEST_RESTART = 30.0
+
+#: most characters of the detail
+MOST_DETAIL = 8 * 1024
+
+_DIGITS = string.digits + string.ascii_letters
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One sandbox at the time of its reading. Times are in µs by Redis' clock; the handle is its runtime's.
+
+    A sandbox without a handle has no processes: only its files, if it was started before.
+    """
+
+    id: SandboxId
+    spec_id: str
+    status: str
+    wanted: str
+    host: str
+    agent_key: str = field(repr=False)  #: sealed; empty before its first start
+    sealed_files_key: str = field(repr=False)
+    hook_hash: str  #: SHA-256 of its hook key; empty before its first start
+    start: int  #: number of its last start of processes, 0 before the first
+    created_at: Micros
+    starting_at: Micros
+    changed_at: Micros  #: its last change of status
+    active_at: Micros
+    runtime: str  #: name of the runtime that has its files; empty before its first start
+    folder: str  #: id of the host's folder that has them; empty: they are in none, or an older release started it
+    handle: dict[str, Any] | None
+    agent_url: str
+    urls: list[dict[str, Any]]
+    detail: str
+    disk_bytes: int | None  #: of its files, as measured last
+    memory_bytes: int | None  #: of its processes, as measured last while it ran
+    cpu_cores: float | None  #: that its processes used, likewise
+    crashes: list[Micros]  #: when its processes crashed, as far as its spec's restarts count them
+    start_after: Micros  #: its next start waits for that time: the backoff after a crash
+    resumes: bool  #: it ran when its server ended: RESUME_SANDBOXES starts it again
+    gives_way: bool  #: it pauses while it is idle, for others too; see `agents/waking.py`
+    warm: str  #: version of its spec while it waits for its first use, see `warm.py`; empty: it is bound
+    source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
+    trace: str  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
+    seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
+    sealer: Sealer = field(repr=False, compare=False)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether its next start waits for the end of a backoff. A clock that stepped back since prolongs none."""
+        return 0 < self.start_after - self.seen_at <= LONGEST_RESTART * 1e6
+
+    @property
+    def session_api_key(self) -> str:
+        """What clients and this server show its agent server; each start has another one. Raises KeyUnreadable."""
+        return self.sealer.open_key(self.id, self.agent_key)
+
+    @property
+    def files_key(self) -> str:
+        """Seals what its agent server writes to its files; stays for the sandbox's life. Raises KeyUnreadable."""
+        return self.sealer.open_key(self.id, self.sealed_files_key)
+
+    @property
+    def shown_key(self) -> str | None:
+        """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read."""
+        if self.status != "RUNNING" or self.warm:
+            return None
+        try:
+            return self.session_api_key
+        except KeyUnreadable:
+            return None
+
+    @property
+    def working_dir(self) -> str | None:
+        """The folder of its agent, an absolute path as the sandbox sees it; None while it has no processes."""
+        return (self.handle or {}).get("working_dir")
+
+    @property
+    def isolated_by(self) -> dict[str, Any] | None:
+        """What isolates its processes, as its runtime says; None while it has none."""
+        return (self.handle or {}).get("isolation")
+
+
+def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
+    """A sandbox from the names and values of its hash. A field that was never written has its default."""
+    words = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    texts = ("id", "spec_id", "status", "wanted", "host", "agent_url", "detail")
+    values: dict[str, Any] = {name: words[name] for name in texts}
+    values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
+    values |= {name: int(words.get(name) or 0) for name in ("start", "start_after")}
+    values |= {"changed_at": int(words.get("changed_at") or words["created_at"])}
+    nullable = ("handle", "source", "disk_bytes", "memory_bytes", "cpu_cores")
+    values |= {name: json.loads(words.get(name) or "null") for name in nullable}
+    values |= {name: json.loads(words.get(name) or "[]") for name in ("urls", "crashes")}
+    values |= {
+        "agent_key": words.get("agent_key", ""),
+        "sealed_files_key": words.get("files_key", ""),
+        "hook_hash": words.get("hook_hash", ""),
+        "runtime": words.get("runtime", ""),
+        "folder": words.get("folder", ""),
+        "resumes": bool(words.get("resumes")),
+        "gives_way": bool(words.get("gives_way")),
+        "warm": words.get("warm", ""),
+        "trace": words.get("trace", ""),
+    }
+    return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
+
+
+def shortened(detail: str) -> str:
+    """A detail with its reason, which stands first, and its last lines: at most MOST_DETAIL characters."""
+    half = MOST_DETAIL // 2 - 2
+    return detail if len(detail) <= MOST_DETAIL else f"{detail[:half]}\n…\n{detail[-half:]}"
+
+
+def random_text(length: int) -> str:
+    """Random letters and digits, of nearly six bits each."""
+    return "".join(secrets.choice(_DIGITS) for _ in range(length))
+
+
+def key_hash(key: str) -> str:
+    """The hash under which a hook key is looked up."""
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 #: seconds between two polls while a method waits; between the first two for a pause, of which each wait is a bit longer
 _POLL, _FIRST_POLL, _GROWTH = 0.02, 0.003, 1.25
 
 #: seconds that a supervisor may take to send a log, and that a start waits for a supervisor
 _LOG_TIMEOUT, _HOST_TIMEOUT = 3.0, 3.0
+
+#: µs between a webhook, or a command to the agent, and the comparison (`checks.py`)
+CHECK_SPAN = 3_000_000
 
 #: most bytes of the log that are kept of a sandbox without processes
 MOST_LOG_BYTES = 256 * 1024
@@ -55,20 +210,21 @@ class Sandboxes:
         source: dict[str, Any] | None = None,
         host: str = "",
         gives_way: bool = False,
+        owner: str = "",
     ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
-        source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/room.py`. Waits
-        a little for a supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes,
-        TooManyStopped, SecretsRefused, and SandboxNotFound of the repeat of a finished request whose sandbox was
-        deleted since.
+        source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/waking.py`.
+        owner: id of the key that starts it. Waits a little for a supervisor, as when the server has just begun. Raises
+        NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused, and SandboxNotFound of the repeat of a finished
+        request whose sandbox was deleted since.
         """
         identity = sandbox_id or SandboxId(minted_text("sandbox"))
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
         args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
-        args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent()]
+        args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent(), owner]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
@@ -91,7 +247,7 @@ class Sandboxes:
             _wait_for_a_host(deadline)
 
     def ask(self, sandbox_id: SandboxId, verb: str, *, wait: float = 0) -> None:
-        """Pause, resume or delete, as `_sandbox.lua` has it.
+        """Pause, rest, resume or delete, as `_sandbox.lua` has it.
 
         wait: seconds in which the supervisor must have paused or deleted it; a resume is not waited for. Without, the
         request alone is noted. Raises SandboxNotFound, SandboxRefuses, TooManySandboxes and, of a pause or a deletion
@@ -133,19 +289,28 @@ class Sandboxes:
             poll = min(_GROWTH * poll, _POLL)
 
     def use(self, sandbox_id: SandboxId) -> Sandbox | None:
-        """A sandbox; the call counts as a use, so it is not idle. None for an id that is unknown. One round trip."""
+        """A sandbox; the call counts as a use, so it is not idle. None for an unknown id. One round trip."""
         reply = self._scripts.use_sandbox([SandboxKeys.root], [sandbox_id, *self._spans])
         return None if reply is None else self._read(reply[1], reply[0])
 
-    def of_hook_key(self, key: str, conversation_id: str = "") -> SandboxId | None:
+    def of_hook_key(self, key: str, conversation_id: str = "", size: int = 0) -> SandboxId | None:
         """The sandbox whose webhooks bear a key; the call counts as a use of it. One round trip.
 
-        conversation_id: the one that the webhook is about, which is compared with its agent soon.
+        conversation_id: the one that the webhook is about, which is compared with its agent soon. size: bytes of the
+        webhook's body. Raises SandboxPostedTooMuch, SandboxPostsTooFast: such a body is not to be read.
 
         The key of a sandbox that is ERROR, being deleted or gone is unknown, and so is that of an earlier start: None.
         """
-        stored = self._scripts.open_sandbox([SandboxKeys.root], [key_hash(key), conversation_id, CHECK_SPAN])
-        return SandboxId(stored.decode()) if stored else None
+        args = [key_hash(key), conversation_id, CHECK_SPAN, size, *self.limits.posting]
+        found = self._scripts.open_sandbox([SandboxKeys.root], args)
+        if not found:
+            return None
+        identity, refused, left = found
+        if refused == 1:
+            raise SandboxPostedTooMuch(self.limits.posted_bytes)
+        if refused == 2:
+            raise SandboxPostsTooFast(self.limits.posting_rate, math.ceil(left / 1e6))
+        return SandboxId(identity.decode())
 
     def of_session_key(self, key: str) -> SandboxId | None:
         """The sandbox whose agent server a key opens; None as `of_hook_key`, and no use is noted. One round trip."""
@@ -171,12 +336,16 @@ class Sandboxes:
         return sandbox
 
     def get_many(self, sandbox_ids: Sequence[SandboxId]) -> list[Sandbox | None]:
-        """Sandboxes in the order of the ids, None for an id that is unknown. One round trip."""
+        """Sandboxes in the order of the ids, None for an unknown id. One round trip."""
         args = [*self._spans, "", *sandbox_ids]
         if not sandbox_ids:
             return []
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
         return [self._read(fields, now) if b"status" in fields[::2] else None for fields in found]
+
+    def owned_by(self, owner: str) -> list[SandboxId]:
+        """The sandboxes that run, are bound, and were started by a key of that id. One round trip."""
+        return [SandboxId(one.decode()) for one in self._scripts.own_sandboxes([SandboxKeys.root], [owner])]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
@@ -206,30 +375,34 @@ class Sandboxes:
     # the observed state: supervisors
 
     def beat(self, host: str, supervisor: str) -> bool:
-        """Write a supervisor's heartbeat; False if another one speaks for the host. Marks lost sandboxes MISSING."""
+        """Write a supervisor's heartbeat; False if another one holds the host's lease. Marks lost sandboxes MISSING."""
         args = [host, supervisor, *self._spans]
         return self._scripts.beat_host([SandboxKeys.root], args) == ("alive",)
 
     def release(self, host: str, supervisor: str) -> None:
-        """Release a host, if this supervisor speaks for it: another one may take it at once."""
+        """Release a host, if this supervisor holds its lease: another one may take it at once."""
         self._scripts.release_host([SandboxKeys.root], [host, supervisor])
 
     def claim(self, host: str) -> SandboxId | None:
-        """Take the sandbox that has waited longest for a host."""
+        """Assign the sandbox that has waited longest to a host."""
         claimed = self._scripts.claim_sandbox([SandboxKeys.root], [host, self.limits.most])
         return SandboxId(claimed.decode()) if claimed else None
 
     def of_host(self, host: str) -> list[Sandbox]:
         """Every sandbox that a host holds. One round trip."""
+        return self.seen_on(host)[1]
+
+    def seen_on(self, host: str) -> tuple[Micros, list[Sandbox]]:
+        """The time by Redis' clock, and every sandbox that a host holds then. One round trip."""
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
-        return [self._read(fields, now) for fields in found if b"status" in fields[::2]]
+        return Micros(int(now)), [self._read(fields, now) for fields in found if b"status" in fields[::2]]
 
     def report(
         self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
     ) -> bool:
         """Write the observed state; status "GONE" removes the record, log has the last lines of ended processes.
 
-        False if the status cannot follow, if the sandbox is not that host's, or if another one speaks for the host.
+        False if the status cannot follow, if the sandbox is not that host's, or if another one holds the host's lease.
         """
         if "detail" in fields:
             fields["detail"] = shortened(fields["detail"])
@@ -237,21 +410,22 @@ class Sandboxes:
         args = [sandbox_id, host, supervisor, status, _last(log), *words]
         return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
 
-    def begin(self, sandbox_id: SandboxId, host: str, supervisor: str, runtime: str) -> str | None:
-        """Number a start of processes in a runtime, and give it two keys of its own. Returns the hook key.
+    def begin(self, sandbox_id: SandboxId, host: str, supervisor: str, runtime: str, folder: str = "") -> str | None:
+        """Number a start of processes, and make its two keys. Returns the hook key.
 
         The hook key is kept as its hash alone: only the caller has it, and must give it to the processes. A caller that
-        is killed before leaves a number that no process has, and the next one begins again.
-        None if the sandbox is not to run, not that host's, or if another supervisor speaks for the host.
+        is killed before leaves a number that no process has, and the next one begins again. folder: id of the host's
+        folder that has the sandbox's files.
+        None if the sandbox is not to run, not that host's, or if another supervisor holds the lease of the host.
         Raises SecretsRefused.
         """
         hook_key, session_key = random_text(43), random_text(43)
         sealed, hashes = self._sealer.seal_key(sandbox_id, session_key), [key_hash(hook_key), key_hash(session_key)]
-        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1]]
+        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1], folder]
         return hook_key if self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",) else None
 
     def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:
-        """Note that the processes of a sandbox have ended and its files are kept: it is PAUSED until it is used.
+        """Note that a sandbox's processes have ended and its files are kept: it is PAUSED until it is used.
 
         sandbox: as its supervisor saw it; where a client has asked for a resume since, it is STARTING. log: its last
         lines. resumes: RESUME_SANDBOXES starts it again. False as `report`.
@@ -294,3 +468,76 @@ def _last(log: str) -> str:
 
 def _stored(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host whose supervisor has a heartbeat, or had one a moment ago."""
+
+    id: str
+    seen_at: Micros  #: its last heartbeat, by Redis' clock
+    sandboxes: int  #: that it has, whatever their status
+    said: dict[str, Any] | None  #: what isolates its process sandboxes, as it has said; None: it has said nothing yet
+    version: str | None  #: of its supervisor
+
+
+class Hosts:
+    """The hosts of all supervisors."""
+
+    def __init__(self, redis: "Redis") -> None:
+        self._redis = redis
+
+    def note(self, host: str, isolation: dict[str, Any], version: str) -> None:
+        """Note what isolates the process sandboxes of a host, and its supervisor's version; forget lost hosts."""
+        known: Any = self._redis.hkeys(SandboxKeys.isolation)
+        living = {name for name, _ in self._living()}
+        lost = [name for name in known if name not in living]
+        if lost:
+            self._redis.hdel(SandboxKeys.isolation, *lost)
+        self._redis.hset(SandboxKeys.isolation, host, json.dumps({**isolation, "version": version}))
+
+    def all(self) -> list[Host]:
+        """The hosts by their ids. Three round trips."""
+        living = self._living()
+        said: Any = self._redis.hgetall(SandboxKeys.isolation)
+        with self._redis.pipeline(transaction=False) as pipe:
+            for name, _ in living:
+                pipe.scard(SandboxKeys.of_host(name.decode()))
+            numbers: list[Any] = pipe.execute() if living else []
+        return [
+            _host(name.decode(), at, number, json.loads(said.get(name, b"null")))
+            for (name, at), number in zip(living, numbers, strict=True)
+        ]
+
+    def _living(self) -> list[tuple[bytes, float]]:
+        found: Any = self._redis.zrange(SandboxKeys.hosts, 0, -1, withscores=True)
+        return sorted(found)
+
+
+def _host(name: str, at: float, sandboxes: int, said: dict[str, Any] | None) -> Host:
+    version = said.pop("version", None) if said else None  # an older supervisor does not say it
+    return Host(name, Micros(int(at)), sandboxes, said, version)
+
+
+class Places:
+    """The places of all sandboxes. A sandbox that does not exist has no bound: nothing comes of what starts there."""
+
+    def __init__(self, scripts: Scripts, most: int) -> None:
+        self._scripts = scripts
+        self._most = most
+
+    def take(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool) -> bool:
+        """Take a conversation's place; True if this call took it. One round trip. Raises TooManyConversations.
+
+        made: the conversation is made now, and has the place until its deletion; otherwise it has it for an hour.
+        """
+        args = [sandbox_id, conversation_id, self._most, "1" if made else ""]
+        match self._scripts.take_place([SandboxKeys.root], args):
+            case ("full", number):
+                raise TooManyConversations(number, self._most)
+            case reply:
+                return reply == ("taken",)
+
+    def leave(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool = False) -> None:
+        """Free the place of a conversation that is not made. made: it counts as such, and is another sandbox's."""
+        self._scripts.leave_place([SandboxKeys.root], [sandbox_id, conversation_id, "1" if made else ""])

@@ -3,9 +3,16 @@
 Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id`, `own_sandbox` (`1`: started for it),
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
-one), `attempts` (how often it was claimed), `trace` (W3C traceparent of its request), `created_at`, `updated_at` (µs).
-A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while
-it is unfinished: `start_bodies.py`.
+one), `attempts` (how often an unforeseen error ended its drive), `waits` (how often it was put off, as its sandbox was
+not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `created_at`,
+`updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the
+sealed body, while it is unfinished.
+
+The body of a request that starts an agent of its own holds the key of its model: it is sealed, and never shown. It is
+kept twice: with the start task until that is finished, and with the conversation until its
+deletion, for a later start at an agent server that has forgotten the conversation. The start task's is an object of
+`body`, as the client sent it, and `headers`, those that the agent server gets with it. The conversation's is the body
+without `initial_message`, which is sent once, and without `secrets`, which the conversation has.
 """
 
 import json
@@ -15,17 +22,37 @@ from uuid import uuid4
 
 from redis import Redis
 
-from meter import Meter
+from core.wire import ConversationId, Micros
 from store.errors import ConversationNotFound, SecretsRefused, TooManyStarts
-from store.keys import StartKeys
-from store.link import traces
+from store.keys import ConversationKeys, StartKeys
 from store.link.attempts import is_finished, minted
 from store.link.secrets import Sealer
-from store.sandboxes.places import Places
-from store.sandboxes.sandboxes import Sandboxes
-from store.sandboxes.start_bodies import StartBodies
+from store.sandboxes.sandboxes import Places, Sandboxes
 from store.scripts import Scripts
-from wire import ConversationId, Micros
+from telemetry import traces
+from telemetry.meter import Meter
+
+#: members of a body that a later start does not repeat
+_ONCE = ("initial_message", "secrets")
+
+
+class StartBodies:
+    """The sealed bodies of conversations."""
+
+    def __init__(self, redis: "Redis", sealer: Sealer) -> None:
+        self._redis = redis
+        self._sealer = sealer
+
+    def sealed(self, conversation_id: ConversationId, body: Mapping[str, Any]) -> bytes:
+        """What a conversation keeps of the body that starts its agent. Raises SecretsRefused."""
+        kept = {name: value for name, value in body.items() if name not in _ONCE}
+        return self._sealer.seal_body(conversation_id, kept)
+
+    def of(self, conversation_id: ConversationId) -> dict[str, Any] | None:
+        """The body that started the agent of a conversation; None where it brought none. Raises SecretsRefused."""
+        sealed: Any = self._redis.get(ConversationKeys(conversation_id).start)
+        return self._sealer.open_body(conversation_id, sealed) if sealed else None
+
 
 #: the statuses in which a start task is finished, for good. Source: the app-server wire
 FINISHED = ("READY", "ERROR")
@@ -33,7 +60,7 @@ FINISHED = ("READY", "ERROR")
 #: seconds after which another driver may claim a start task: an unfinished one (its lease), a failed one to clear away
 LEASE, CLEARING = 5.0, 30.0
 
-#: how often a start task is claimed before it fails
+#: how often an unforeseen error may end the drive of a start task
 MOST_ATTEMPTS = 3
 
 _NEVER_ENDED = f"An unforeseen error ended each of {MOST_ATTEMPTS} attempts: see the supervisor's log"
@@ -58,11 +85,13 @@ class StartTask(NamedTuple):
     own_sandbox: bool  #: whether the sandbox was started for this, and ends with its failure
     agent_server_url: str
     request: dict[str, Any]
-    attempts: int  #: how often it was claimed
+    attempts: int  #: how often an unforeseen error ended its drive
     created_at: Micros
     updated_at: Micros
     failure: Failure | None = None  #: of one that has ended as ERROR
+    waits: int = 0  #: how often it was put off, as its sandbox could not be reached
     trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
+    owner: str = ""  #: id of the key that asked for it, whose the sandbox is that is started for it
 
     @property
     def app_conversation_id(self) -> ConversationId | None:
@@ -92,8 +121,10 @@ class StartTasks:
         #: arguments of the reading scripts, which fail the start tasks without a supervisor
         self._forgotten = [_micros(sandboxes.limits.start_seconds), _FORGOTTEN]
 
-    def create(self, request: dict[str, Any], *, echo: dict[str, Any]) -> StartTask:
+    def create(self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "") -> StartTask:
         """Create a start task; a driver claims it. echo is the part of the request that clients see.
+
+        owner: id of the key that asks.
 
         Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations. Two round trips, in a sandbox three.
         """
@@ -105,14 +136,20 @@ class StartTasks:
         sandbox_id: str | None = request.get("sandbox_id")
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
         try:
-            return self._create(identity, conversation_id, request, echo)
+            return self._create(identity, conversation_id, request, echo, owner)
         except (TooManyStarts, SecretsRefused):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id)
             raise
 
     def create_once(
-        self, conversation_id: ConversationId, request: dict[str, Any], body: Mapping[str, Any], *, echo: dict[str, Any]
+        self,
+        conversation_id: ConversationId,
+        request: dict[str, Any],
+        body: Mapping[str, Any],
+        *,
+        echo: dict[str, Any],
+        owner: str = "",
     ) -> tuple[StartTask, bool]:
         """Create the start task of a conversation, or find the one under way; and whether this call created it.
 
@@ -120,7 +157,8 @@ class StartTasks:
         """
         self._sandboxes.require_host()
         sealed = self._sealer.seal_body(conversation_id, body)
-        start = self._create(identity := uuid4().hex, conversation_id, request, echo, body=sealed, once="once")
+        identity = uuid4().hex
+        start = self._create(identity, conversation_id, request, echo, owner, body=sealed, once="once")
         return start, start.id == identity
 
     def _create(
@@ -129,6 +167,7 @@ class StartTasks:
         conversation_id: ConversationId,
         request: dict[str, Any],
         echo: dict[str, Any],
+        owner: str,
         *,
         body: bytes = b"",
         once: str = "",
@@ -138,6 +177,7 @@ class StartTasks:
             "request": json.dumps(request),
             "echo": json.dumps(echo),
             "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
+            "owner": owner,
             **traces.kept(),
         }
         words = [word for name_and_value in fields.items() for word in name_and_value]
@@ -158,7 +198,7 @@ class StartTasks:
         return start
 
     def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
-        """Start tasks as clients see them, in the order of the ids, None for an id that is unknown. One round trip."""
+        """Start tasks as clients see them, in the order of the ids, None for an unknown id. One round trip."""
         found = self._scripts.read_start_tasks([StartKeys.root], [*self._forgotten, *ids])
         return [_start_task(fields, "echo") if fields else None for fields in found]
 
@@ -198,7 +238,8 @@ class StartTasks:
     def claim(self) -> tuple[StartTask, str] | None:
         """Take an unfinished start task without a driver, and its new lease; None if there is none.
 
-        A start task that was claimed MOST_ATTEMPTS times fails instead. Each call also forgets a few old finished ones.
+        A start task that failed MOST_ATTEMPTS times ends instead; one whose driver was stopped or killed goes on. Each
+        call also forgets a few old finished ones.
         """
         lease = str(uuid4())
         kept = _micros(self._sandboxes.limits.start_task_days * 86400)
@@ -217,11 +258,14 @@ class StartTasks:
 
     def renew(self, start_id: str, lease: str) -> bool:
         """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
-        return self.postpone(start_id, lease, LEASE)
+        return self.postpone(start_id, lease, LEASE, counter="")
 
-    def postpone(self, start_id: str, lease: str, seconds: float) -> bool:
-        """Make an unfinished start task due again after so many seconds; False as `renew`."""
-        return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, _micros(seconds)]))
+    def postpone(self, start_id: str, lease: str, seconds: float, *, counter: str) -> bool:
+        """Make an unfinished start task due again after so many seconds; False as `renew`.
+
+        counter: the field of the start task that counts it: attempts, or waits.
+        """
+        return bool(self._scripts.renew_start_task([StartKeys.root], [start_id, lease, _micros(seconds), counter]))
 
     def advance(self, start_id: str, lease: str, **fields: str) -> bool:
         """Write the progress of an unfinished start task, and renew its lease; False as `renew`."""
@@ -267,10 +311,12 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
         own_sandbox=bool(words["own_sandbox"]),
         request=json.loads(words[request]),
         attempts=int(words.get("attempts", 0)),
+        waits=int(words.get("waits", 0)),
         created_at=Micros(int(words["created_at"])),
         updated_at=Micros(int(words["updated_at"])),
         failure=_failure(words) if words["status"] == "ERROR" else None,
         trace=words.get("trace", ""),
+        owner=words.get("owner", ""),
     )
 
 

@@ -3,7 +3,7 @@
 A warm sandbox is a sandbox as any other, without a conversation: it counts for MAX_SANDBOXES, and its processes have no
 secret but its own keys, which nobody is shown. The first use binds it for good: the claim of a start task, a
 conversation that is started in it, a pause, a resume. Until then its end loses nothing, so one that is too old, too
-many, failed or in the way of a start is deleted, and its pool is filled again. Fields and keys: `store/warm_keys.py`.
+many, failed or in the way of a start is deleted, and its pool is filled again. Fields and keys: `store/keys.py`.
 """
 
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from store.keys import SandboxKeys
+from core.bounds import Limits
+from store.keys import SandboxKeys, claimed_key
 from store.link.attempts import minted_text
 from store.link.secrets import Sealer
-from store.sandboxes.sandbox_record import Limits, SandboxId, random_text
+from store.sandboxes.sandboxes import SandboxId, random_text
 from store.scripts import Scripts
-from store.warm_keys import claimed_key
 
 
 class Pool(NamedTuple):
@@ -53,12 +53,12 @@ class WarmSandboxes:
         [outcome] = self._scripts.fill_warm_pool([SandboxKeys.root], args) or ("undeclared",)
         return str(outcome)
 
-    def claim(self, pool: Pool, start_id: str, *, gives_way: bool = False) -> SandboxId | None:
+    def claim(self, pool: Pool, start_id: str, *, gives_way: bool = False, owner: str = "") -> SandboxId | None:
         """Bind a warm sandbox that is RUNNING to a start task, which gets the same one again; None: there is none.
 
-        gives_way: see `agents/room.py`.
+        gives_way: see `agents/waking.py`. owner: id of the key that starts the conversation.
         """
-        args = [pool.spec_id, pool.version, start_id, self._limits.spans[0], "1" if gives_way else ""]
+        args = [pool.spec_id, pool.version, start_id, self._limits.spans[0], "1" if gives_way else "", owner]
         claimed = self._scripts.claim_warm_sandbox([SandboxKeys.root], args)
         return SandboxId(claimed.decode()) if claimed else None
 

@@ -1,20 +1,169 @@
 """Loads the Lua scripts beside this file: one verb per file, the stem is its name.
 
-`texts.py` says what Redis receives of each. A script that needs a log which lies in an object replies with the
-error COLD: its caller here thaws the conversation (`store/conversations/cold.py`), and calls again.
+A file whose name begins with an underscore is shared code. A script names it in a line
+`-- include: _log.lua`, which is replaced by that file's text. Every other script opens with its head: what it is for,
+then these lines, in this order.
+
+* `KEYS`, `ARGV`, `Returns`: what it is given, and its reply.
+* `Cost`: `O(…)`.
+* `Idempotent`: what a repeat does; `reads only` where the script writes nothing.
+* `Log`: `needed`: while the log of its conversation lies in an object, a guard has it write nothing and reply with the
+  error COLD (`store/conversations/cold.py`). `guarded here`: it looks at the field `cold` itself. `not guarded: ` and
+  why: it names keys of a log, and needs no guard. `none`: it names none.
+* `Kept`, of each script that writes: `proven`, as a response acknowledges its writes. `not proven: ` and why: no
+  response does, so that reads go on while no write is kept.
+* `Brings`: `bytes`, where it brings what clients, agents and supervisors wish to keep: refused while Redis is nearly
+  full. All others free something, decide something, or write a few bytes of which there is a bounded number.
+
+A script that replies with the error COLD is called again by its caller here, which thaws the conversation before, if
+it is `thawing`.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
 from hashlib import sha1
+from importlib.resources import files
 from typing import Any, Protocol
 
 from redis import Redis
 from redis.connection import DefaultParser
 from redis.exceptions import NoScriptError, ResponseError
 
-from store.link.cluster import LazyCluster
-from store.link.durability import AS_REDIS, Durability
-from store.scripts.texts import as_sent, is_proven, sources
+from core.bounds import AS_REDIS, Durability
+from store.errors import NewerData
+from store.keys import DATA_VERSION, VERSION
+from store.link.connection import LazyCluster
+
+#: what the line Idempotent says of a script that writes nothing
+_READING = "reads only"
+
+#: what each line of a head may say, in the order of the lines; what reads only has neither of the last two
+_LINES = {
+    **dict.fromkeys(("KEYS", "ARGV", "Returns"), ".+"),
+    "Cost": r"O\(.+",
+    "Idempotent": ".+",
+    "Log": "needed|guarded here|not guarded: .+|none",
+    "Kept": "proven|not proven: .+",
+    "Brings": "bytes",
+}
+
+#: WAIT is about the last write of its connection, and a repeat may write nothing: the mark is a write, gone at once.
+_MARKED = """local function act()
+{}
+end
+local reply = act()
+redis.call('SET', KEYS[1] .. ':mark', '')
+redis.call('DEL', KEYS[1] .. ':mark')
+return reply
+"""
+
+#: A script joins the names of its keys from its root, so Redis cannot check them first. While their slot moves, some
+#: are on one node and some on another: the script would find those absent, or end after half of its writes. Keys that
+#: no node has are refused by both nodes while their slot moves, so the script ends before it has done anything. Every
+#: root has a hash tag, so that both lie in its slot.
+_IN_A_CLUSTER = """do
+  local found = redis.pcall('EXISTS', KEYS[1] .. ':no', KEYS[1] .. ':nor')
+  if type(found) == 'table' then return redis.error_reply('TRYAGAIN the slot moves to another node: ' .. found.err) end
+end
+"""
+
+_GUARD = """local cold = redis.call('HGET', KEYS[1], 'cold')
+if cold then return redis.error_reply('COLD ' .. cold) end
+"""
+
+#: The data may be those of a newer release by now, which this one would damage: checked where it writes, as nothing can
+#: come between. In a cluster the key is on another node, see `data_version.py`.
+_OF_THIS_VERSION = """do
+  local found = redis.call('GET', '%s')
+  if found and tonumber(found) > %d then return redis.error_reply('NEWERDATA ' .. found) end
+end
+"""
+
+_LINE = re.compile(r"-- ([A-Z]\w+)  (\S.*)")
+_INCLUDE = re.compile(r"^-- include: (_\w+\.lua)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A callable script. text: with its includes in place. head: what each of its lines says, by the line's name."""
+
+    text: str
+    head: Mapping[str, str]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may write."""
+        return self.head["Idempotent"] != _READING
+
+    @property
+    def needs_log(self) -> bool:
+        """Whether it must find the log of its conversation in Redis."""
+        return self.head["Log"] == "needed"
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether a response says that what it writes has happened."""
+        return self.head.get("Kept") == "proven"
+
+    @property
+    def brings_bytes(self) -> bool:
+        """Whether it is refused while Redis is nearly full."""
+        return "Brings" in self.head
+
+    def is_proven(self, durability: Durability) -> bool:
+        """Whether its writes are to be kept as a durability says before its reply is used."""
+        return durability.is_proven and self.is_acknowledged
+
+    def as_sent(self, durability: Durability, *, in_cluster: bool) -> str:
+        """The text as Redis receives it."""
+        sent = _MARKED.format(self.text) if durability.replicas and self.is_proven(durability) else self.text
+        if self.needs_log:
+            sent = _GUARD + sent
+        if self.writes and not in_cluster:
+            sent = _OF_THIS_VERSION % (DATA_VERSION, VERSION) + sent
+        return _IN_A_CLUSTER + sent if in_cluster else sent
+
+
+def sources() -> dict[str, Source]:
+    """Every callable script by name. Raises ValueError for a head that is not as it is to be."""
+    folder = files(__package__)
+    texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
+    return {
+        name.removesuffix(".lua"): Source(_included(text, texts), read_head(name, text))
+        for name, text in texts.items()
+        if not name.startswith("_")
+    }
+
+
+def read_head(name: str, text: str) -> dict[str, str]:
+    """What each line of a script's head says, by the line's name. Raises ValueError where the head is not complete."""
+    found: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        if not line.startswith("--") or _INCLUDE.match(line + "\n"):
+            break
+        if opens := _LINE.fullmatch(line):
+            found.append((opens[1], opens[2]))
+        elif found and line.startswith("--   "):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.removeprefix('--').strip()}")
+        elif found:
+            raise ValueError(f"{name}: its head has the line {line!r}, which is none of {', '.join(_LINES)}")
+    head = dict(found)
+    absent = {"Kept", "Brings"} if head.get("Idempotent") == _READING else {"Brings"} - head.keys()
+    lines, wanted = [line for line, _ in found], [line for line in _LINES if line not in absent]
+    if lines != wanted:
+        raise ValueError(f"{name}: its head has the lines {', '.join(lines)}, and should have {', '.join(wanted)}")
+    for line, says in head.items():
+        if not re.fullmatch(_LINES[line], says):
+            raise ValueError(f"{name}: its line {line} says {says!r}, and may say {_LINES[line]}")
+    return head
+
+
+def _included(text: str, texts: dict[str, str]) -> str:
+    """A text with the texts that it names in their places, and with those that they name."""
+    return _INCLUDE.sub(lambda match: _included(texts[match[1]], texts), text)
+
 
 #: thaws of one call: a conversation that became cold again each time would be a fault of the sweep
 _MOST_THAWS = 3
@@ -24,7 +173,11 @@ class IsCold(ResponseError):
     """The error COLD: a script needs a log that lies in an object."""
 
 
-DefaultParser.EXCEPTION_CLASSES["COLD"] = IsCold
+class IsNewer(ResponseError):
+    """The error NEWERDATA: a newer release has changed the data, which is not to be written to."""
+
+
+DefaultParser.EXCEPTION_CLASSES.update(COLD=IsCold, NEWERDATA=IsNewer)
 
 
 class Script(Protocol):
@@ -36,22 +189,43 @@ class Script(Protocol):
 class _LoadedScript:
     """A script that is called by its hash: as redis-py's own, without 4 µs of each call."""
 
-    def __init__(self, redis: "Redis", text: str, options: dict[str, Any], thaw: Callable[[str], None]) -> None:
-        """options: of each call, for its connection. thaw: brings back the log of a root's conversation."""
+    def __init__(
+        self,
+        redis: "Redis",
+        text: str,
+        options: dict[str, Any],
+        require_room: Callable[[], None] | None,
+    ) -> None:
+        """options: of each call, for its connection. require_room: raises StoreFull; None for a script that goes on in
+        a full Redis."""
         self._redis = redis
         self._text = text.encode()
         self._hash = sha1(self._text, usedforsecurity=False).hexdigest()
         self._options = options
-        self._thaw = thaw
+        self._require_room = require_room
+        self._thaw: Callable[[str], None] | None = None
 
     def __call__(self, keys: list[str], args: list[Any]) -> Any:
+        if self._require_room is not None:
+            self._require_room()
         command = ("EVALSHA", self._hash, len(keys), *keys, *args)
-        for _ in range(_MOST_THAWS):
-            try:
-                return self._send(command)
-            except IsCold:
-                self._thaw(keys[0])
-        return self._send(command)
+        try:
+            for _ in range(_MOST_THAWS):
+                try:
+                    return self._send(command)
+                except IsCold:
+                    if self._thaw is None:
+                        raise
+                    self._thaw(keys[0])
+            return self._send(command)
+        except IsNewer as error:
+            raise NewerData(int(str(error)), VERSION) from None
+
+    def thawing(self, thaw: Callable[[str], None]) -> "_LoadedScript":
+        """The same script, before whose next call `thaw` brings back a log that it needs."""
+        script = copy(self)
+        script._thaw = thaw
+        return script
 
     def _send(self, command: tuple[Any, ...]) -> Any:
         try:
@@ -64,8 +238,12 @@ class _LoadedScript:
 class DecidingScript:
     """A loaded script that replies with one of the outcomes which its head names, and with the data of that outcome."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: _LoadedScript) -> None:
         self._script = script
+
+    def thawing(self, thaw: Callable[[str], None]) -> "DecidingScript":
+        """As that of a loaded script."""
+        return DecidingScript(self._script.thawing(thaw))
 
     def __call__(self, keys: list[str], args: list[Any]) -> tuple[Any, ...] | None:
         """The outcome as text, then numbers and texts. None where Lua returns false: the subject does not exist."""
@@ -101,12 +279,12 @@ class Scripts:
     cursor_before: Script
     get_events: Script
     get_final_event: Script
-    pack_ids: Script
-    pack_events: Script
     read_events: Script
     plan_freeze: Script
     freeze_log: Script
     thaw_log: Script
+    thaw_piece: Script
+    adopt_thaw: Script
     keep_warm: Script
     note_objects: Script
     due_objects: Script
@@ -148,6 +326,7 @@ class Scripts:
     open_sandbox: Script
     read_sandboxes: Script
     page_sandboxes: Script
+    own_sandboxes: Script
     claim_sandbox: Script
     report_sandbox: DecidingScript
     beat_host: DecidingScript
@@ -209,14 +388,24 @@ class Scripts:
     close_notification: DecidingScript
     read_targets: Script
 
-    def __init__(self, redis: "Redis", durability: Durability = AS_REDIS) -> None:
-        """durability: what is proven of the scripts that write. The client's connections send the proofs."""
-        #: brings back the log of a root's conversation; `Cold` sets it, whose own steps are scripts
-        self.on_cold: Callable[[str], None]
+    def __init__(
+        self, redis: "Redis", durability: Durability = AS_REDIS, require_room: Callable[[], None] | None = None
+    ) -> None:
+        """durability: what is proven of the scripts that write. The client's connections send the proofs. require_room:
+        called before each script that brings something, raises StoreFull.
+        """
         in_cluster = isinstance(redis, LazyCluster)
-        for name, text in sources().items():
-            sent = as_sent(name, text, durability, in_cluster=in_cluster)
-            options = {"proven": True} if is_proven(name, text, durability) else {}
-            script = _LoadedScript(redis, sent, options, lambda root: self.on_cold(root))
+        for name, source in sources().items():
+            sent = source.as_sent(durability, in_cluster=in_cluster)
+            options = {"proven": True} if source.is_proven(durability) else {}
+            room = require_room if source.brings_bytes else None
+            script = _LoadedScript(redis, sent, options, room)
             decides = self.__annotations__[name] is DecidingScript
             setattr(self, name, DecidingScript(script) if decides else script)
+
+    def thawing(self, thaw: Callable[[str], None]) -> "Scripts":
+        """The same scripts, each of which brings back a log that it needs. thaw: given the root of the conversation."""
+        scripts = copy(self)
+        for name, script in vars(self).items():
+            setattr(scripts, name, script.thawing(thaw))
+        return scripts

@@ -3,12 +3,21 @@
 
 local function sandbox_of(entry) return string.match(entry, '(%S+)$') end
 
+-- Whether an agent's lease, which is for so many ms, has a holder. Redis ends a key by the time of day: one that has longer
+-- to go than any lease was taken before the clock stepped back.
+local function is_taken(key, lease)
+  local left = redis.call('PTTL', key)
+  if left <= tonumber(lease) then return left >= 0 end
+  redis.call('DEL', key)
+  return false
+end
+
 -- Takes the lease of an agent for so many ms, or renews it for its holder: no other claim finds the entry due meanwhile.
 -- Returns whether the lease is the token's, and its end in µs.
 local function take(entry, token, lease)
   local key, lease_end = root .. ':agent:' .. sandbox_of(entry), string.format('%.0f', now + lease * 1000)
   redis.call('ZADD', root .. ':deliveries', lease_end, entry)
-  local taken = redis.call('SET', key, token, 'NX', 'PX', lease) or redis.call('GET', key) == token
-  if taken then redis.call('PEXPIRE', key, lease) end
+  local taken = not is_taken(key, lease) or redis.call('GET', key) == token
+  if taken then redis.call('SET', key, token, 'PX', lease) end
   return taken and 1 or 0, lease_end
 end

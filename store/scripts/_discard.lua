@@ -1,8 +1,8 @@
 -- _discard: the end of a warm sandbox that nobody has used, and the backoff of its pool. Included after _sandbox.lua.
 local function discard(id)
   bind(id)
-  if field(id, 'host') == '' then
-    remove(id)
+  if field(id, 'host') == '' or field(id, 'status') == 'MISSING' then
+    remove(id, 'kept')
     return
   end
   close_keys(id)

@@ -1,4 +1,4 @@
--- _echoes: what the agent of a conversation in a sandbox is expected to claim; see `store/approvals/claims.py`. `root` is the
+-- _echoes: what the agent of a conversation in a sandbox is expected to claim; see `store/approvals/effects.py`. `root` is the
 -- conversation's. A member of conv:{id}:echoes is "CLAIM TOKEN"; the token is one per request that expects it.
 local MOST_ECHOES = 1000
 

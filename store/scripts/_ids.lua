@@ -1,8 +1,8 @@
 -- _ids: the seqs of a conversation's events by id. `root` is the conversation's.
 -- Ids that are UUIDs lie packed in conv:{ID}:seqs, a hash of buckets: an entry is the id's 16 bytes and the seq's 4, in no
 -- order. There is a bucket per 32 events; where the log grows, one bucket after the other is divided (linear hashing),
--- so that an append changes the buckets of its own ids and one more per 32 events. Other ids, those of a full bucket and
--- those that an older release wrote, are in the hash conv:{ID}:ids.
+-- so that an append changes the buckets of its own ids and one more per 32 events. Other ids, and those of a full bucket,
+-- are in the hash conv:{ID}:ids.
 local PER_BUCKET, ENTRY, MOST_BYTES = 32, 20, 128 * 20
 local DASHES = '^........%-....%-....%-....%-............$' -- of a UUID
 local buckets, packs = {}, {} -- buckets that were read, by number, and ids that were packed

@@ -2,7 +2,73 @@
 -- Appended events are collected here and written by close_log: a script that refuses a batch has written nothing.
 -- `root` is KEYS[1]; a `stamp` is {iso = naive UTC text, score = microseconds as text}.
 local root = KEYS[1]
--- include: _enter_ids.lua
+-- include: _ids.lua
+
+-- The bucket from whose entries a new one gets its own.
+local function divided_for(number)
+  local size = 1
+  while size * 2 <= number do size = size * 2 end
+  return number - size
+end
+
+local function divide(before, after)
+  for number = before, after - 1 do
+    local stay, go, whole = {}, {}, buckets[divided_for(number)]
+    for at = 1, #whole, ENTRY do
+      local entry = string.sub(whole, at, at + ENTRY - 1)
+      local part = bucket_of(entry, number + 1) == number and go or stay
+      part[#part + 1] = entry
+    end
+    buckets[divided_for(number)], buckets[number] = table.concat(stay), table.concat(go)
+  end
+end
+
+local function entry_of(id, seq)
+  return packs[id] .. string.char(math.floor(seq / 16777216), math.floor(seq / 65536) % 256, math.floor(seq / 256) % 256, seq % 256)
+end
+
+-- Enters ids that the log does not have: {id, seq, id, seq, …}, about 1,300 at most. The log grows from one last seq to
+-- another.
+local function enter_ids(words, first, last)
+  local before, after, wanted, changed, places = buckets_at(first), buckets_at(last), {}, {}, {}
+  for number = before, after - 1 do
+    local divided = divided_for(number)
+    wanted[divided], changed[number], changed[divided] = divided < before or nil, true, true
+  end
+  for i = 1, #words, 2 do
+    local entry = packed(words[i])
+    places[i] = entry and bucket_of(entry, after)
+    if entry and places[i] < before then wanted[places[i]] = true end
+  end
+  read_buckets(wanted)
+  divide(before, after)
+  local loose, fields = {}, {}
+  for i = 1, #words, 2 do
+    local place = places[i]
+    if place and #buckets[place] < MOST_BYTES then
+      buckets[place], changed[place] = buckets[place] .. entry_of(words[i], tonumber(words[i + 1])), true
+    else
+      loose[#loose + 1], loose[#loose + 2] = words[i], words[i + 1]
+    end
+  end
+  for number in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = string.format('%d', number), buckets[number]
+  end
+  if #fields > 0 then redis.call('HSET', root .. ':seqs', unpack(fields)) end
+  if #loose > 0 then redis.call('HSET', root .. ':ids', unpack(loose)) end
+end
+
+-- The bytes of the log in Redis. counted: false of a log that is older than the count; then it is Redis' estimate, which
+-- is made once.
+local function bytes_of(counted)
+  if counted then return counted end
+  local bytes, last = 0, tonumber(redis.call('HGET', root, 'text_chunk'))
+  for chunk = -1, last do
+    local size = redis.pcall('MEMORY', 'USAGE', root .. (chunk < 0 and ':log' or ':text:' .. chunk)) -- fakeredis has none
+    if type(size) == 'number' then bytes = bytes + size end
+  end
+  return bytes
+end
 local log = {}
 
 local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is closed, so that workers fetch and keep chunks
@@ -13,12 +79,12 @@ local MOST_WORDS = 4000 -- of one call: Lua's stack holds 8,000 values
 -- id_prefix: first 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
 local function open_log(id_prefix)
   local state = redis.call('HMGET', root, 'execution_status', 'held', 'created_at', 'updated_at', 'seq', 'text_chunk',
-    'revision', 'groups', 'latest_at')
+    'revision', 'groups', 'latest_at', 'log_bytes')
   if not state[1] then return false end
   log.status, log.held, log.created_at, log.updated_at = unpack(state)
   log.seq, log.chunk, log.revision, log.groups = tonumber(state[5]), tonumber(state[6]), tonumber(state[7]), state[8] or ''
   log.latest_at, log.id_prefix, log.minted, log.changed, log.stored = state[9] or '-inf', id_prefix, 0, false, log.seq
-  log.events, log.ids, log.times, log.peaks, log.texts, log.fields = {}, {}, {}, {}, {}, {}
+  log.events, log.ids, log.times, log.peaks, log.texts, log.fields, log.bytes = {}, {}, {}, {}, {}, {}, bytes_of(state[10])
   return true
 end
 
@@ -44,7 +110,7 @@ end
 -- Appends one event; the caller has checked that its id is new. Returns its seq.
 local function append_event(id, pair, score, bytes, text)
   local seq = log.seq + 1
-  log.seq, log.changed = seq, true
+  log.seq, log.changed, log.bytes = seq, true, log.bytes + #bytes + #text
   log.events[#log.events + 1] = bytes
   log.ids[#log.ids + 1], log.ids[#log.ids + 2] = id, string.format('%d', seq)
   local times = log.times[pair] or {}
@@ -102,7 +168,7 @@ local function close_log(outcome, now, ...)
     write_events()
     local fields = {'seq', string.format('%d', log.seq), 'execution_status', log.status, 'held', log.held,
       'text_chunk', string.format('%d', log.chunk), 'revision', string.format('%d', log.revision),
-      'updated_at', now, 'latest_at', log.latest_at}
+      'updated_at', now, 'latest_at', log.latest_at, 'log_bytes', string.format('%d', log.bytes)}
     for name, value in pairs(log.fields) do fields[#fields + 1], fields[#fields + 2] = name, value end
     call_with_all('HSET', root, fields)
     if #log.events > 0 then redis.call('PUBLISH', root .. ':signal', string.format('%d', log.seq)) end

@@ -1,21 +1,47 @@
--- _lost: the work of lost supervisors, which every reader of sandboxes does. Included after _sandbox.lua. A warm sandbox is
--- removed instead of marked: its pool is filled again elsewhere.
--- Marks the sandboxes of a host without a heartbeat for host_span µs MISSING, and a sandbox that no host claimed for
--- start_span µs as failed.
+-- _lost: the work of lost supervisors, which every reader of sandboxes does. Included after _clock.lua and _sandbox.lua.
+local BEATS = 2000000 -- µs from one heartbeat to another that are no silence
+
+-- Whether the supervisor of a host is silent for too long. Who finds a host silent begins to count there and then
+-- (docs/durability.md): a step of the clock makes no host lost, nor does a time in which the machine was suspended or
+-- nobody looked. span: µs since the last heartbeat.
+local function is_silent(host, span)
+  local beat = redis.call('ZSCORE', root .. ':hosts', host)
+  if not beat then return true end
+  if math.abs(now - beat) <= BEATS then return false end
+  local of, since = string.match(redis.call('HGET', root .. ':silent', host) or '', '^(%S+) (%S+)$')
+  if of == beat and now - since >= 0 then return now - since >= math.max(span - BEATS, BEATS) end
+  redis.call('HSET', root .. ':silent', host, beat .. ' ' .. now)
+  return false
+end
+
+-- include: _presence.lua
+
+-- µs that a lease of an agent has after a gap: longer than a call to an agent server takes, unless AGENT_SECONDS is longer
+local DELIVERY_LEASE = 60000000
+
+local function note_supervisor() note_presence({':unclaimed', ':deliveries', ':checks'}, DELIVERY_LEASE) end
+
+-- Marks the sandboxes of a host that has been silent for host_span µs MISSING, and a sandbox that no host claimed for
+-- start_span µs, in which supervisors were there, as failed.
 local function look_after_the_lost(host_span, start_span)
-  for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - host_span)) do
-    for _, id in ipairs(redis.call('SMEMBERS', root .. ':host:' .. lost)) do
+  for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - BEATS)) do
+    local is_lost = is_silent(lost, host_span)
+    for _, id in ipairs(is_lost and redis.call('SMEMBERS', root .. ':host:' .. lost) or {}) do
       local status = field(id, 'status')
-      if field(id, 'wanted') == 'deleted' or is_warm(id) then
+      if field(id, 'wanted') == 'deleted' then
         remove(id, 'kept')
       elseif status and SEEN[status].MISSING then
         set_status(id, 'MISSING')
         redis.call('HSET', root .. ':box:' .. id, 'detail', 'Its host ' .. lost .. ', which has its files, does not answer')
       end
     end
-    redis.call('ZREM', root .. ':hosts', lost)
-    redis.call('HDEL', root .. ':supervisors', lost)
+    if is_lost then
+      redis.call('ZREM', root .. ':hosts', lost)
+      redis.call('HDEL', root .. ':supervisors', lost)
+      redis.call('HDEL', root .. ':silent', lost)
+    end
   end
+  if presence() < tonumber(start_span) then return end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':unclaimed', '-inf', now - start_span)) do
     redis.call('ZREM', root .. ':unclaimed', id)
     if is_warm(id) then

@@ -1,4 +1,4 @@
--- _outbox: what is to be notified of, pushed by the script that makes it so. See `store/notifications/outbox.py`.
+-- _outbox: what is to be notified of, pushed by the script that makes it so. See `store/notifications.py`.
 local MOST_OUTBOX = 10000
 
 -- Pushes an entry, where a supervisor has targets. A full outbox drops its oldest entry, and counts it.

@@ -1,13 +1,11 @@
--- _outstanding: the decision that a conversation's agent may not have received. Included, after _clock.lua, where `root` is
--- the conversation's.
+-- _outstanding: the decision that a conversation's agent may not have received. Included where `root` is the conversation's.
 
 -- Returns {id, "accept" | "reject", reason as JSON, ids of the actions as JSON, the decision of each as JSON ("" alike),
--- µs since the decision, W3C traceparent of what was decided ("" none)}, empty if there is none.
+-- W3C traceparent of what was decided ("" none)}, empty if there is none.
 local function outstanding()
   local delivery = redis.call('HMGET', root, 'delivery_id', 'delivery_verb', 'delivery_reason', 'delivery_actions',
-    'delivery_decisions', 'delivery_at', 'delivery_trace')
+    'delivery_decisions', 'delivery_trace')
   if not delivery[1] then return {} end
-  delivery[5], delivery[6] = delivery[5] or '', string.format('%.0f', now - delivery[6])
-  delivery[7] = delivery[7] or ''
+  delivery[5], delivery[6] = delivery[5] or '', delivery[6] or ''
   return delivery
 end

@@ -5,9 +5,10 @@ local root = KEYS[1]
 -- include: _changes.lua
 -- include: _warm.lua
 
--- The verbs of clients: status → {desired state from now on, status}. A status that is not named refuses.
+-- The verbs of clients, and `rest`, by which a supervisor pauses what has used up a limit: status → {desired state from now on, status}. A status that is not named refuses.
 local ASKED = {
   pause = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}},
+  rest = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}, MISSING = {'paused', 'MISSING'}},
   resume = {PAUSED = {'running', 'STARTING'}, RUNNING = {'running', 'RUNNING'}, STARTING = {'running', 'STARTING'},
     ERROR = {'running', 'STARTING'}, MISSING = {'running', 'STARTING'}},
   delete = {STARTING = {'deleted', 'STARTING'}, RUNNING = {'deleted', 'RUNNING'}, PAUSED = {'deleted', 'PAUSED'},
@@ -58,16 +59,23 @@ local function set_status(id, status)
   end
 end
 
--- Whether a supervisor speaks for the host of a sandbox: nil if it is on another host, false if another one speaks.
+-- Whether a supervisor holds the lease of a sandbox's host: nil if it is on another host, false if another one does.
 local function speaks_for(id, host, supervisor)
   if field(id, 'host') ~= host then return nil end
   return (redis.call('HGET', root .. ':supervisors', host) or supervisor) == supervisor
 end
 
+-- Notes who has started a sandbox: the id of a key ("" nobody, as of one that is warm).
+local function own(id, owner)
+  if owner == '' then return end
+  redis.call('HSET', root .. ':box:' .. id, 'owner', owner)
+  redis.call('SADD', root .. ':owned:' .. owner, id)
+end
+
 -- Removes the record of a sandbox. files "kept": its host, which is lost, has its files, and removes them when it is back.
 local function remove(id, files)
-  local status, spec, host, runtime = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'host',
-    'runtime'))
+  local status, spec, host, runtime, owner = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'host',
+    'runtime', 'owner'))
   if not status then return end
   note_change(id)
   for _, index in ipairs(indexes(status, spec)) do redis.call('ZREM', root .. index, id) end
@@ -76,6 +84,7 @@ local function remove(id, files)
   redis.call('ZREM', root .. ':warm:' .. spec, id)
   close_keys(id)
   redis.call('SREM', root .. ':host:' .. host, id)
+  if owner then redis.call('SREM', root .. ':owned:' .. owner, id) end
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
     root .. ':places:' .. id)
@@ -94,12 +103,12 @@ local function touch(id)
 end
 
 -- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone and
--- PAUSED where it soon is, the URL and the sealed key of its agent server, and for how many µs it has had that status.
+-- PAUSED where it soon is, the URL and the sealed key of its agent server.
 local function agent_of(id)
-  local status, url, agent_key, changed, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
-    'agent_key', 'changed_at', 'wanted'))
-  if not status then return {'MISSING', '', '', '0'} end
+  local status, url, agent_key, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
+    'agent_key', 'wanted'))
+  if not status then return {'MISSING', '', ''} end
   if status == 'RUNNING' and wanted == 'paused' then status = 'PAUSED' end
   touch(id)
-  return {status, url, agent_key or '', string.format('%.0f', now - (changed or now))}
+  return {status, url, agent_key or ''}
 end

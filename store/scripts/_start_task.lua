@@ -2,7 +2,9 @@
 -- writes start tasks. An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final.
 -- A failed one is in the queue `failed` until a driver has removed its conversation and sandbox.
 local root = KEYS[1]
+-- include: _presence.lua
 
+local DRIVEN = {':due', ':failed', ':queues'} -- the queues of what drivers take
 local FINISHED = {READY = true, ERROR = true}
 
 local function field(id, name) return redis.call('HGET', root .. ':task:' .. id, name) end
@@ -40,8 +42,9 @@ local function forget(id)
   redis.call('UNLINK', root .. ':task:' .. id, root .. ':body:' .. id)
 end
 
--- Fails the start tasks with a lease that ended more than span µs ago: no supervisor drives them.
+-- Fails the start tasks with a lease that ended more than span µs ago, while supervisors were there: none takes them.
 local function fail_the_forgotten(span, detail)
+  if presence() < tonumber(span) then return end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now - span, 'LIMIT', 0, 100)) do
     local status = field(id, 'status')
     if not status or FINISHED[status] then redis.call('ZREM', root .. ':due', id)

@@ -7,6 +7,8 @@
 --          expired
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside six
 -- Idempotent  by fork id: a repeat finds the copy renamed
+-- Log  not guarded: it writes only where no conversation is
+-- Kept  proven
 -- include: _log.lua
 -- include: _echoes.lua
 if open_log('') then

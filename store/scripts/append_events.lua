@@ -10,23 +10,202 @@
 --       5 id of the sandbox that sends them ("" none), which must be the conversation's
 --       6 most open actions   7 most "KIND:SOURCE" pairs   8 "1" where the server itself made the events, else ""
 --       9 who posts them, as canonical JSON   10 seconds until a pending action expires, where the conversation says
---       nothing (0: never)
+--       nothing (0: never)   11 most bytes of the log
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
 --       text record ("" none), effect: "" or the JSON object that `store/approvals/effects.py` describes
--- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "unowned", revision,
+-- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "too_long" |
+--          "unowned", revision,
 --          execution_status, created_at, updated_at, groups, title, whether approvals matter, number appended, last seq, JSON list: the places of
 --          unowned events, from 0, or the ids of actions that the agent resumed; "" none, W3C traceparent that a decision left
 --          for the agent's next batch; "" none} | false: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most ARGV 6 + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
 -- Idempotent  by event id: the event of a known id is skipped with its effect
+-- Log  needed
+-- Kept  proven
+-- Brings  bytes
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _sha256.lua
 -- include: _audit.lua
 -- include: _actions.lua
--- include: _batch.lua
--- include: _claims.lua
+
+-- The open actions while a batch is appended: read once, changed in memory, written back once.
+local open -- nil until an event of the batch is about an action
+
+local function enter(action)
+  open.by_id[action.id] = action
+  open.by_call[action.call] = open.by_call[action.call] or {}
+  open.by_call[action.call][action.id] = true
+  open.in_group[action.group] = (open.in_group[action.group] or 0) + 1
+  open.count = open.count + 1
+  if not action.decided then open.undecided = open.undecided + 1 end
+end
+
+local function read_open()
+  if open then return end
+  open = {by_id = {}, by_call = {}, in_group = {}, count = 0, undecided = 0, fresh = 0, closed = {}}
+  for _, action in ipairs(open_actions()) do enter(action) end
+end
+
+local function open_action(action)
+  read_open()
+  action.fresh = true
+  open.fresh = open.fresh + 1
+  enter(action)
+end
+
+local function close_action(id)
+  read_open()
+  local action = open.by_id[id]
+  if not action then return end
+  open.by_id[id], open.by_call[action.call][id] = nil, nil
+  open.in_group[action.group] = open.in_group[action.group] - 1
+  open.count = open.count - 1
+  if not action.decided then open.undecided = open.undecided - 1 end
+  if action.fresh then open.fresh = open.fresh - 1 else open.closed[#open.closed + 1] = id end
+end
+
+local function close_call(call)
+  read_open()
+  for id in pairs(open.by_call[call] or {}) do close_action(id) end
+end
+
+-- Whether an action is still open, and waits: a harmless action waits only beside others of its response.
+local function waits(action)
+  local in_company = action.group ~= '' and (open.in_group[action.group] or 0) > 1
+  return open.by_id[action.id] ~= nil and (not action.harmless or in_company)
+end
+
+-- Forgets the oldest open actions, those first that were decided: they stay in the log, and can no longer be decided.
+local function forget_beyond(most)
+  if not open or open.count <= most then return end
+  local actions = {}
+  for _, action in pairs(open.by_id) do actions[#actions + 1] = action end
+  table.sort(actions, function(a, b)
+    if (a.decided == nil) ~= (b.decided == nil) then return a.decided ~= nil end
+    return a.seq < b.seq
+  end)
+  for i = 1, #actions - most do close_action(actions[i].id) end
+end
+
+-- The undecided actions expire so many seconds from now (0: never): those that begin to wait, or all where the
+-- conversation begins to.
+local function set_deadlines(seconds, begins)
+  if seconds == 0 and not begins then return end
+  read_open()
+  local expires = seconds > 0 and string.format('%.0f', now + seconds * 1000000) or nil
+  for _, action in pairs(open.by_id) do
+    if not action.decided and (begins or not action.expires) and action.expires ~= expires then
+      action.expires, action.changed = expires, true
+    end
+  end
+end
+
+-- The traceparent that a decision left in the conversation: it is for one batch.
+local function take_trace(left)
+  if left ~= '' then log.fields.decided_trace = '' end
+  return left
+end
+
+local function write_open()
+  if not open then return end
+  local words = {}
+  for id, action in pairs(open.by_id) do
+    if action.fresh or action.changed then
+      words[#words + 1], words[#words + 2] = id, cjson.encode({seq = action.seq, at = action.at, time = action.time,
+        since = action.since, group = action.group, call = action.call, subject = action.subject, name = action.name,
+        digest = action.digest, tool = action.tool, risk = action.risk, expires = action.expires,
+        size = action.size, trace = action.trace})
+    end
+  end
+  call_with_all('HDEL', root .. ':pending', open.closed)
+  call_with_all('HSET', root .. ':pending', words)
+end
+
+-- The number of the conversation's pairs of kind and source after the batch; 0 where it brings no new one.
+local function pairs_after()
+  local names, fresh = {}, 0
+  for pair in pairs(log.times) do names[#names + 1] = pair end
+  for _, is_known in ipairs(#names > 0 and redis.call('SMISMEMBER', root .. ':pairs', unpack(names)) or {}) do
+    fresh = fresh + 1 - is_known
+  end
+  return fresh > 0 and redis.call('SCARD', root .. ':pairs') + fresh or 0
+end
+
+-- What a batch of a sandbox claims of people (see `store/approvals/effects.py`), and the actions that its agent resumed
+-- without a decision of this server.
+local WAITING = 'waiting_for_confirmation'
+local expected -- nil until an event of the batch claims something; claim → its members of conv:{id}:echoes
+local spent, unowned, resumed = {}, {}, {}
+
+-- Whether a claim is expected: each expected echo bears out one.
+local function is_owned(claim)
+  if claim == 'policy ' .. log.held then return true end
+  if not expected then
+    expected = {}
+    for _, member in ipairs(redis.call('ZRANGE', root .. ':echoes', 0, -1)) do
+      local of = string.match(member, '^(.*) %S+$')
+      expected[of] = expected[of] or {}
+      table.insert(expected[of], member)
+    end
+  end
+  local member = expected[claim] and table.remove(expected[claim], 1)
+  if member then spent[#spent + 1] = member end
+  return member ~= nil
+end
+
+local function forget_spent()
+  for _, member in ipairs(spent) do redis.call('ZREM', root .. ':echoes', member) end
+end
+
+-- The agent closes an action by itself, without a decision taken here.
+local function note_closed(id)
+  read_open()
+  local action = open.by_id[id]
+  if log.status == WAITING and action and not action.decided then resumed[#resumed + 1] = action end
+end
+
+-- The agent sets a status: if it waits no longer, what waited is resumed. In a sandbox it can no longer be decided.
+local function note_left(status, in_sandbox)
+  if log.status ~= WAITING or status == WAITING then return end
+  read_open()
+  local left = {}
+  for _, action in pairs(open.by_id) do
+    if not action.released then left[#left + 1] = action end
+  end
+  table.sort(left, function(a, b) return a.seq < b.seq end)
+  for _, action in ipairs(left) do
+    if in_sandbox or not action.decided then resumed[#resumed + 1] = action end
+    if in_sandbox then close_action(action.id) end
+  end
+end
+
+-- Audits the resumed actions. by: who posts, as canonical JSON. time: UTC text with Z.
+local function audit_resumed(by, time)
+  if #resumed == 0 then return end
+  write_audit('unapproved', resumed, by, '"The agent went on without a decision."', time)
+  change_approvals()
+end
+
+-- Appends an event that names the resumed actions. Returns their ids as a JSON list, '' for none.
+local function say_resumed(stamp, before)
+  if #resumed == 0 then return '' end
+  local ids, id, named = {}, next_id(), ''
+  for i, action in ipairs(resumed) do
+    ids[i] = action.id
+    if i <= 10 then named = named .. (i > 1 and ', ' or '') .. action.id end
+  end
+  if #ids > 10 then named = named .. ' and ' .. (#ids - 10) .. ' more' end
+  stamp = not_before(resumed, stamp)
+  append_event(id, 'ConversationErrorEvent:environment', stamp.score,
+    '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"environment","code":"unapproved_resume","detail":' ..
+    cjson.encode('The agent went on without a decision of this server about the action ' .. named) ..
+    ',"kind":"ConversationErrorEvent"}', '')
+  log.fields.unapproved_resumes = string.format('%d', (before or 0) + 1)
+  return cjson.encode(ids)
+end
+
 if not open_log(ARGV[1]) then return false end
 local state = redis.call(
   'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
@@ -35,7 +214,7 @@ local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5]
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '', '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, STEP = 11, 6
+local FIRST, STEP = 12, 6
 local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, places)
@@ -101,6 +280,7 @@ end
 if #unowned > 0 then return refuse('unowned', '[' .. table.concat(unowned, ',') .. ']') end
 
 if pairs_after() > most_pairs then return refuse('too_many_pairs') end
+if appended > 0 and log.bytes > tonumber(ARGV[11]) then return refuse('too_long') end
 
 local waiting = {}
 for _, action in ipairs(held) do

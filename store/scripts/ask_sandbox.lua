@@ -2,11 +2,13 @@
 -- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the hook key at once. A sandbox of a
 -- host that is lost cannot be resumed: that host has its files. A warm sandbox is bound by any of these.
 -- KEYS  1 root of the sandboxes
--- ARGV  1 id   2 "pause" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
+-- ARGV  1 id   2 "pause" | "rest" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
 --       5 a heartbeat that is older, µs, is lost   6 W3C traceparent of a resume ("" none)
 -- Returns  {"done" | "refused" | "full", its status, number that run} | {"lost", its host, 0} | false: no such sandbox
 -- Cost  O(1); of a resume where as many run or start as may, O(r): r of them
 -- Idempotent  a repeat writes the same desired state
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _room.lua

@@ -9,6 +9,8 @@
 --          created_at, updated_at, groups, title, whether approvals matter} | false: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
+-- Log  needed
+-- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _status.lua

@@ -4,18 +4,26 @@
 -- ARGV  1 token of the lease, one per claim   2 lease, ms   3 a heartbeat that is older, µs, is lost
 --       4 a sandbox that waits longer for a host, µs, has failed
 -- Returns  {entry, end of the lease in µs, status of the sandbox, URL of its agent server, its sealed key,
---          µs since its status changed} | false: none of the first 256 that are due can be tried
+--          µs for which it was tried without success while the sandbox had that status} | false: none of the first 256 that are due can be tried
 -- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat returns the same entry
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _lost.lua
 -- include: _delivery.lua
+-- include: _tried.lua
 local token, lease, host_span, start_span = unpack(ARGV)
+note_supervisor()
 look_after_the_lost(host_span, start_span)
 
 local function reply(entry, lease_end)
-  return {entry, lease_end, unpack(agent_of(sandbox_of(entry)))}
+  local status, url, agent_key = unpack(agent_of(sandbox_of(entry)))
+  local of, known = string.match(redis.call('HGET', root .. ':tried', entry) or '', '^(%S+) (.*)$')
+  local tried = tried_for(of == status and known or nil)
+  redis.call('HSET', root .. ':tried', entry, status .. ' ' .. tried .. ' ' .. now)
+  return {entry, lease_end, status, url, agent_key, tried}
 end
 
 local known = redis.call('GET', root .. ':claim:' .. token)
@@ -25,7 +33,7 @@ if known then
 end
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':deliveries', '-inf', now, 'LIMIT', 0, 256)) do
   local sandbox = sandbox_of(entry)
-  if field(sandbox, 'status') == 'STARTING' or redis.call('EXISTS', root .. ':agent:' .. sandbox) == 1 then
+  if field(sandbox, 'status') == 'STARTING' or is_taken(root .. ':agent:' .. sandbox, lease) then
     redis.call('ZADD', root .. ':deliveries', string.format('%.0f', now + 1000000), entry)
   else
     local _, lease_end = take(entry, token, lease)

@@ -8,6 +8,8 @@
 --          {"full", number of records}
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
+-- Log  none
+-- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _idempotency.lua
 local key, fingerprint, token, seed, lease, span, most = unpack(ARGV)
@@ -26,7 +28,8 @@ if status then
   return {'finished', first_seed, status, unpack(redis.call('HMGET', root .. ':key:' .. key, 'content_type', 'body'))}
 end
 if claimant ~= token then
-  if tonumber(until_) > tonumber(now) then return {'busy', ''} end
+  local left = until_ - now -- more than a lease: the clock stepped back
+  if left > 0 and left <= tonumber(lease) then return {'busy', ''} end
   is_later = until_ ~= '0' and '1' or is_later
   redis.call('HSET', root .. ':key:' .. key, 'token', token, 'lease', after(lease), 'later', is_later or '')
 end

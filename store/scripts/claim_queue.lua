@@ -2,14 +2,18 @@
 -- a start task that failed or is gone is dropped.
 -- KEYS  1 root of the start tasks
 -- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 µs after which an unfinished start task is read again
--- Returns  {conversation id, its first message after its id, µs since its delivery was tried first, id of the message
+-- Returns  {conversation id, its first message after its id, µs for which it was tried without success, id of the message
 --          that an agent may have, the last event of the agent's log before that} | false: there is none
 -- Cost  O(log q): q queues
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _start_task.lua
 -- include: _queue.lua
+-- include: _tried.lua
 local lease, span, poll = unpack(ARGV)
+note_presence(DRIVEN, span)
 for _, conversation in ipairs(redis.call('ZRANGEBYSCORE', root .. ':queues', '-inf', now, 'LIMIT', 0, 100)) do
   local first = redis.call('LINDEX', root .. ':queue:' .. conversation, 0)
   local start_id = state_of(conversation, 'start_id') or ''
@@ -20,9 +24,10 @@ for _, conversation in ipairs(redis.call('ZRANGEBYSCORE', root .. ':queues', '-i
     redis.call('ZADD', root .. ':queues', now + poll, conversation)
   else
     redis.call('HSET', root .. ':queued:' .. conversation, 'start_id', '', 'lease', lease)
-    redis.call('HSETNX', root .. ':queued:' .. conversation, 'since', now)
+    local tried = tried_for(state_of(conversation, 'tried'))
+    redis.call('HSET', root .. ':queued:' .. conversation, 'tried', tried .. ' ' .. now)
     redis.call('ZADD', root .. ':queues', now + span, conversation)
-    return {conversation, first, now - state_of(conversation, 'since'), state_of(conversation, 'sent') or '',
+    return {conversation, first, tried, state_of(conversation, 'sent') or '',
       state_of(conversation, 'after') or ''}
   end
 end

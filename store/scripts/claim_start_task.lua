@@ -1,14 +1,17 @@
--- claim_start_task: take the lease of an unfinished start task without a driver. A start task that was claimed too often
--- fails, an id without an unfinished start task leaves the queue, and a few old finished ones are forgotten.
+-- claim_start_task: take the lease of an unfinished start task without a driver. A start task that has failed too often
+-- ends, an id without an unfinished start task leaves the queue, and a few old finished ones are forgotten.
 -- KEYS  1 root of the start tasks
--- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 most claims of one   4 detail of one that had as many
+-- ARGV  1 lease id, one per claim   2 length of the lease, µs   3 most failures of one   4 detail of one that had as many
 --       5 a start task that finished earlier than this, µs ago, is forgotten
 -- Returns  fields and values of the start task | false: there is none
 -- Cost  O(log s): s start tasks
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _start_task.lua
 local lease, span, most, detail, kept = unpack(ARGV)
+note_presence(DRIVEN, span)
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':updated', '-inf', now - kept, 'LIMIT', 0, 10)) do
   local status = field(id, 'status')
   if not status or FINISHED[status] then forget(id) end
@@ -20,7 +23,6 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now, 'LI
   elseif tonumber(field(id, 'attempts') or 0) >= tonumber(most) then
     finish(id, 'ERROR', detail)
   else
-    redis.call('HINCRBY', root .. ':task:' .. id, 'attempts', 1)
     redis.call('HSET', root .. ':task:' .. id, 'lease', lease)
     redis.call('ZADD', root .. ':due', now + span, id)
     return redis.call('HGETALL', root .. ':task:' .. id)

@@ -6,10 +6,13 @@
 --          were compared longest ago} | false: it is not time yet
 -- Cost  O(m log c): c conversations in the index, m those taken
 -- Idempotent  a repeat takes nothing: what was taken and not compared is compared in the next rotation
+-- Log  none
+-- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 local root = KEYS[1]
 local last = redis.call('HGET', root .. ':sweep', 'at')
-if last and tonumber(now) < tonumber(last) + tonumber(ARGV[1]) then return false end
+local passed = last and now - last -- negative: the clock stepped back
+if passed and passed >= 0 and passed < tonumber(ARGV[1]) then return false end
 redis.call('HSET', root .. ':sweep', 'at', now)
 local cursor = redis.call('HMGET', root .. ':sweep', 'created', 'id')
 local reply = {cursor[1] or '', cursor[2] or ''}

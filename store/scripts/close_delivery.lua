@@ -5,12 +5,15 @@
 -- Returns  1 | 0: the lease was lost before
 -- Cost  O(log d): d deliveries that are due or will be
 -- Idempotent  by token: a repeat finds no lease of its own
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
 -- include: _delivery.lua
 local entry, token, again = unpack(ARGV)
 if again == '' then
   redis.call('ZREM', root .. ':deliveries', entry)
+  redis.call('HDEL', root .. ':tried', entry)
 else
   redis.call('ZADD', root .. ':deliveries', 'XX', string.format('%.0f', now + again * 1000), entry)
 end

@@ -4,6 +4,8 @@
 -- Returns  {how the sender ended it | false, how the receiver did | false} | false: there is no such stream
 -- Cost  O(c): c chunks that are left
 -- Idempotent  the first call of a side counts
+-- Log  none
+-- Kept  not proven: neither the file of Redis nor its replicas get a chunk
 -- include: _transfer.lua
 if not keep(ARGV[2]) then return false end
 redis.call('HSETNX', root .. ':transfer:' .. id, ARGV[3], ARGV[4])

@@ -5,6 +5,9 @@
 -- Returns  seq of the copy's last event | false: the copy has expired
 -- Cost  O(e log n + k): e events, n of the copy, k keys of it
 -- Idempotent  by event id: a known event is not copied again
+-- Log  not guarded: a copy is never cold
+-- Kept  proven
+-- Brings  bytes
 -- include: _log.lua
 local FIRST, STEP = 4, 6
 if ARGV[3] ~= '' and redis.call('EXISTS', root) == 0 then

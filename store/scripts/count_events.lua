@@ -5,6 +5,7 @@
 -- Returns  the number | false: no such conversation | the error COLD: it has a filter, and the log lies in an object
 -- Cost  O(q log n): q (kind, source) pairs that occur, typically under 15; n events of the conversation
 -- Idempotent  reads only
+-- Log  guarded here
 -- include: _pairs.lua
 local seq = redis.call('HGET', root, 'seq')
 if not seq then return false end

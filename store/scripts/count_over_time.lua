@@ -7,6 +7,7 @@
 --          | false: no such conversation
 -- Cost  O(q + MOST_COUNTS log n): q (kind, source) pairs that occur, n events of the conversation
 -- Idempotent  reads only
+-- Log  needed
 local root = KEYS[1]
 local MOST_COUNTS = 4000 -- after the pair that reaches it the call ends: about 10 ms of Redis' time
 local EXACT = 2 ^ 53 -- a greater score is exact to 32 µs

@@ -8,6 +8,9 @@
 -- Returns  {"created" | "exists", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter}
 -- Cost  O(1)
 -- Idempotent  by incarnation: a repeat of the call that created returns "created" and writes nothing
+-- Log  not guarded: it writes only where no conversation is
+-- Kept  proven
+-- Brings  bytes
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _status.lua

@@ -6,6 +6,9 @@
 -- Returns  {"created" | "exists", fields and values of the start task} | {"full", number of unfinished start tasks}
 -- Cost  O(log s): s start tasks
 -- Idempotent  by id
+-- Log  none
+-- Kept  proven
+-- Brings  bytes
 -- include: _clock.lua
 -- include: _start_task.lua
 local id, conversation, most, once, body = unpack(ARGV)
@@ -24,6 +27,6 @@ if body ~= '' then redis.call('SET', root .. ':body:' .. id, body) end
 redis.call('ZADD', root .. ':created', now, id)
 redis.call('ZADD', root .. ':created:' .. conversation, now, id)
 write(id)
-redis.call('ZADD', root .. ':due', now, id)
+redis.call('ZADD', root .. ':due', joins_at(), id)
 redis.call('PUBLISH', root .. ':signal', id)
 return {'created', redis.call('HGETALL', root .. ':task:' .. id)}

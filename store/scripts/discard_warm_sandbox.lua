@@ -5,6 +5,8 @@
 -- Returns  1: its supervisor deletes it | 0: it is bound, or gone
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat finds it discarded
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _discard.lua
@@ -16,7 +18,7 @@ discard(id)
 if failed ~= '1' or redis.call('EXISTS', key) == 0 then return 1 end
 local failures, after = unpack(redis.call('HMGET', key, 'failures', 'after'))
 failures, after = tonumber(failures or 0), tonumber(after or 0)
-if tonumber(now) < after then return 1 end
+if tonumber(now) < after and after - now <= LONGEST then return 1 end -- later than that: the clock stepped back
 if now - after > SPAN then failures = 0 end
 local backoff = math.min(FIRST * 2 ^ math.min(failures, 10), LONGEST)
 redis.call('HSET', key, 'failures', failures + 1, 'after', string.format('%.0f', now + backoff))

@@ -4,6 +4,8 @@
 -- Returns  number of actions that were open
 -- Cost  O(a): a actions
 -- Idempotent  a repeat finds none open
+-- Log  not guarded: open actions stay in Redis
+-- Kept  proven
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _audit.lua

@@ -4,6 +4,8 @@
 -- Returns  number of those that expired
 -- Cost  O(100 log s): s sandboxes
 -- Idempotent  a repeat finds them removed, or asks for the same
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 local before, expired = now - ARGV[1], 0

@@ -6,20 +6,26 @@
 --          the sandboxes which wait already | "other": another version was declared | "undeclared"
 -- Cost  O(r + w log s): r sandboxes that run, w warm ones that end, s sandboxes
 -- Idempotent  by id
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _room.lua
 -- include: _new_sandbox.lua
+local LONGEST = 60000000 -- µs of a backoff
 local spec, version, id, files_key, cap = unpack(ARGV)
 local declared, most, after = unpack(redis.call('HMGET', root .. ':pool:' .. spec, 'version', 'most', 'after'))
 if not declared then return 'undeclared' end
 if declared ~= version then return 'other' end
 local kept = 0
 for _, one in ipairs(redis.call('ZRANGE', root .. ':warm:' .. spec, 0, -1)) do
-  if field(one, 'warm') ~= version or kept >= tonumber(most) then discard(one) else kept = kept + 1 end
+  local is_there = field(one, 'status') ~= 'MISSING' -- one whose host is lost may come back
+  if field(one, 'warm') ~= version or (is_there and kept >= tonumber(most)) then discard(one)
+  elseif is_there then kept = kept + 1 end
 end
 if kept >= tonumber(most) then return 'full' end
-if after and tonumber(now) < tonumber(after) then return 'waits' end
+local left = tonumber(after or 0) - now -- more than a backoff: the clock stepped back
+if left > 0 and left <= LONGEST then return 'waits' end
 if redis.call('ZCARD', root .. ':unclaimed') > 0 or occupancy() >= tonumber(cap) then return 'waits' end
-if redis.call('EXISTS', root .. ':box:' .. id) == 0 then add_sandbox(id, spec, '', files_key, 'null', '', version) end
+if redis.call('EXISTS', root .. ':box:' .. id) == 0 then add_sandbox(id, spec, '', files_key, 'null', '', version, '') end
 return 'added'

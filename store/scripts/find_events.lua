@@ -4,6 +4,7 @@
 -- Returns  {seq | false: unknown, …} in the order of the ids | false: no such conversation
 -- Cost  O(i): i ids
 -- Idempotent  reads only
+-- Log  needed
 local root = KEYS[1]
 -- include: _ids.lua
 local last = redis.call('HGET', root, 'seq')

@@ -1,8 +1,11 @@
--- forget_objects: take objects out of the register.
+-- forget_objects: take objects out of the register, and the numbers of their pieces.
 -- KEYS  1 root of the register
 -- ARGV  names
 -- Returns  the number of those that were in it
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds none
+-- Log  none
+-- Kept  not proven: no client sees where a log lies, and what is lost is done again
 local root = KEYS[1]
+redis.call('HDEL', root .. ':pieces', unpack(ARGV))
 return redis.call('ZREM', root .. ':objects', unpack(ARGV))

@@ -4,6 +4,7 @@
 -- Returns  {event as kept | false: unknown, …} in the order of the ids | how many of their bytes do not fit | false: no such conversation
 -- Cost  O(i n'): i ids, n' list nodes between the event and the nearer end of the log
 -- Idempotent  reads only
+-- Log  needed
 local root = KEYS[1]
 -- include: _frame.lua
 -- include: _ids.lua

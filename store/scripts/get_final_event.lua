@@ -4,6 +4,7 @@
 -- Returns  {event as kept}, empty while the agent has sent no message | false: no such conversation
 -- Cost  O(n'): n' list nodes between the event and the nearer end of the log
 -- Idempotent  reads only
+-- Log  needed
 local root = KEYS[1]
 local state = redis.call('HMGET', root, 'id', 'final_seq')
 if not state[1] then return false end

@@ -1,5 +1,5 @@
 -- interrupt_conversation: note that the agent server of a conversation ended. A run is paused, and the conversation
--- remembers that it ran; a conversation that waits for a decision goes on to wait.
+-- remembers that it ran; a conversation that waits for a decision keeps waiting.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events, one per end of an agent server   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox   6 members of a ConversationErrorEvent, as JSON without braces ("" no such event)
@@ -8,6 +8,8 @@
 --          | the error COLD: it has an event to append, and the log lies in an object
 -- Cost  O(log n): n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its event, and the conversation paused
+-- Log  guarded here
+-- Kept  proven
 -- include: _log.lua
 if not open_log(ARGV[1]) then return false end
 local sandbox, cold = unpack(redis.call('HMGET', root, 'sandbox_id', 'cold'))

@@ -5,6 +5,7 @@
 -- Returns  {id, approve or edit, edited arguments as JSON (empty: none), …} | false: no such conversation
 -- Cost  O(p log p): p open actions
 -- Idempotent  reads only
+-- Log  not guarded: open actions stay in Redis
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _sha256.lua

@@ -4,6 +4,7 @@
 -- Returns  {seq, since, event as kept, seq, since, event as kept, …} | false: no such conversation
 -- Cost  O(p log p): p open actions; replies with ARGV 2 bytes and one event at most
 -- Idempotent  reads only
+-- Log  not guarded: open actions stay in Redis
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _sha256.lua

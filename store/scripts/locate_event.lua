@@ -4,6 +4,7 @@
 -- Returns  {"found", time in µs as text, seq as ten digits} | "unknown" | false: no such conversation
 -- Cost  O(q): q (kind, source) pairs that occur
 -- Idempotent  reads only
+-- Log  needed
 -- include: _pairs.lua
 -- include: _ids.lua
 local last = redis.call('HGET', root, 'seq')

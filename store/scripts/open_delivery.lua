@@ -5,9 +5,11 @@
 --       4 a heartbeat that is older, µs, is lost   5 a sandbox that waits longer for a host, µs, has failed
 --       6 µs until the conversation is compared with its agent
 -- Returns  {1 | 0: another delivery has the lease, end of the lease in µs, status of the sandbox, URL of its agent server,
---          its sealed key, µs since its status changed}
+--          its sealed key}
 -- Cost  O(log d + log c): d deliveries that are due or will be, c conversations to be compared, and what a host that was just lost costs (beat_host)
 -- Idempotent  by token: a repeat prolongs the same lease
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _lost.lua

@@ -4,6 +4,9 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  by id
+-- Log  none
+-- Kept  not proven: neither the file of Redis nor its replicas get a chunk
+-- Brings  bytes
 -- include: _transfer.lua
 redis.call('HSETNX', root .. ':transfer:' .. id, 'first', 0)
 redis.call('HSETNX', root .. ':transfer:' .. id, 'next', 0)

@@ -9,6 +9,7 @@
 -- Returns  {event as kept, …} | false: no such conversation
 -- Cost  O(q (log² n + m) + m n'): q selected pairs, n events of the conversation, m most events, n' nodes of the list
 -- Idempotent  reads only
+-- Log  needed
 -- include: _pairs.lua
 -- include: _rank.lua
 -- include: _read.lua

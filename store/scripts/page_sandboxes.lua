@@ -6,6 +6,8 @@
 -- Returns  {now, µs, fields and values of each}
 -- Cost  O(log² s + n): s sandboxes, n of the page, and what a host that was just lost costs (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
+-- Log  none
+-- Kept  not proven: what a read finds lost, the next one finds again
 -- include: _clock.lua
 -- include: _rank.lua
 -- include: _sandbox.lua

@@ -5,14 +5,14 @@
 --          the name of each key, …, those of the text chunks last} | false: no such conversation, or it does not rest
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks
 -- Idempotent  reads only
+-- Log  guarded here
 -- include: _clock.lua
 local root = KEYS[1]
 -- include: _freeze.lua
 local state = redis.call(
   'HMGET', root, 'incarnation', 'revision', 'text_chunk', 'execution_status', 'cold', 'delivery_id')
 if not state[1] or not rests(state[4], state[5], state[6]) then return false end
-local parts, bytes = moved_parts(), 0
-for number = 0, tonumber(state[3]) do parts[#parts + 1] = ':text:' .. number end
+local parts, bytes = all_parts(state[3]), 0
 for _, part in ipairs(parts) do
   local size = redis.pcall('MEMORY', 'USAGE', root .. part) -- fakeredis does not know it
   if type(size) == 'number' then bytes = bytes + size end

@@ -4,6 +4,9 @@
 -- Returns  {"put", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: no such conversation
 -- Cost  O(s): s secrets
 -- Idempotent  a repeat writes the same
+-- Log  needed
+-- Kept  proven
+-- Brings  bytes
 -- include: _log.lua
 if not open_log('') then return false end
 redis.call('HSET', root .. ':secrets', unpack(ARGV, 2))

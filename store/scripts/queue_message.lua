@@ -5,6 +5,9 @@
 -- Returns  {"queued", position} | {"full", number of messages}
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat returns the same position, also after the delivery
+-- Log  none
+-- Kept  proven
+-- Brings  bytes
 -- include: _clock.lua
 -- include: _start_task.lua
 -- include: _queue.lua
@@ -15,7 +18,7 @@ local number = redis.call('LLEN', root .. ':queue:' .. conversation)
 if number >= tonumber(most) then return {'full', number} end
 if number == 0 then
   redis.call('HSET', root .. ':queued:' .. conversation, 'start_id', start_id)
-  redis.call('ZADD', root .. ':queues', now, conversation)
+  redis.call('ZADD', root .. ':queues', joins_at(), conversation)
 end
 redis.call('RPUSH', root .. ':queue:' .. conversation, id .. ' ' .. message)
 redis.call('SET', root .. ':message:' .. id, number + 1, 'EX', kept)

@@ -6,6 +6,7 @@
 --          action its id and its record}
 -- Cost  O(p log p + e): p open actions, e entries
 -- Idempotent  reads only
+-- Log  not guarded: open actions stay in Redis
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _sha256.lua

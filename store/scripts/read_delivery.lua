@@ -2,11 +2,11 @@
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  (none)
 -- Returns  {execution_status, delivery id, "accept" | "reject", reason as JSON, ids of the actions as JSON, the
---          decision of each as JSON ("" alike), µs since the decision, W3C traceparent of what was decided ("" none)}
+--          decision of each as JSON ("" alike), W3C traceparent of what was decided ("" none)}
 --          | false: there is none, or no such conversation
 -- Cost  O(1)
 -- Idempotent  reads only
--- include: _clock.lua
+-- Log  none
 local root = KEYS[1]
 -- include: _outstanding.lua
 local delivery = outstanding()

@@ -4,6 +4,7 @@
 -- Returns  {event as kept, …} of the first seqs, in their order | false: no such conversation, or no such event
 -- Cost  O(m n'): m events, n' list nodes between them and the nearer end of the log
 -- Idempotent  reads only
+-- Log  needed
 local root = KEYS[1]
 -- include: _read.lua
 local seqs = {}

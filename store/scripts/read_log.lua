@@ -5,6 +5,7 @@
 --          | the error COLD, where events that it needs are in an object
 -- Cost  O(n' + m): n' list nodes between that seq and the nearer end of the log, m events read
 -- Idempotent  reads only
+-- Log  guarded here
 local root = KEYS[1]
 -- include: _frame.lua
 local STRIDE = 16

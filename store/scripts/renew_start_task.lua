@@ -1,12 +1,15 @@
 -- renew_start_task: renew the lease of an unfinished start task. A finished start task stays finished.
 -- KEYS  1 root of the start tasks
--- ARGV  1 id   2 lease id   3 length of the lease from now, µs
+-- ARGV  1 id   2 lease id   3 length of the lease from now, µs   4 field that counts this, "attempts" | "waits" ("" none)
 -- Returns  1 | 0: the lease is another driver's, or the start task is finished or gone
 -- Cost  O(log s): s unfinished start tasks
--- Idempotent  a repeat prolongs it a little more
+-- Idempotent  a repeat prolongs it a little more, and counts once more
+-- Log  none
+-- Kept  not proven: a lease ends by itself, and what it is of is claimed again
 -- include: _clock.lua
 -- include: _start_task.lua
-local id, lease, span = unpack(ARGV)
+local id, lease, span, counter = unpack(ARGV)
 if not is_driven(id, lease) then return 0 end
+if counter ~= '' then redis.call('HINCRBY', root .. ':task:' .. id, counter, 1) end
 redis.call('ZADD', root .. ':due', now + span, id)
 return 1

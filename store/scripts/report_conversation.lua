@@ -9,6 +9,9 @@
 --          | false: no such conversation
 -- Cost  O(t): t tags
 -- Idempotent  a repeat finds the fields set
+-- Log  needed
+-- Kept  proven
+-- Brings  bytes
 -- include: _log.lua
 -- include: _title.lua
 if not open_log(ARGV[1]) then return false end

@@ -3,9 +3,11 @@
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 host   3 who the supervisor is   4 status ("" as it is, "GONE" it is deleted)
 --       5 the last lines of its log ("" as they are)   then name, value, … of fields
--- Returns  "noted" | "passed" | "taken": another supervisor speaks for this host | false: no such sandbox on this host
+-- Returns  "noted" | "passed" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations to be compared
 -- Idempotent  a repeat writes the same
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 -- include: _checks.lua

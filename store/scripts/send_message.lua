@@ -6,12 +6,15 @@
 -- ARGV  1 id prefix of minted events, one per message   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 message id   6 "KIND:SOURCE" escaped   7 bytes   8 text record   9 "1" to run, else "0"
 --       10 reason of the rejection as JSON, canonical too   11 "1": its sender may decide what waits, else "0"
---       12 its sender as canonical JSON
--- Returns  {"sent" | "early" | "forbidden": it would reject what waits, revision, execution_status, created_at, updated_at,
+--       12 its sender as canonical JSON   13 most bytes of the log
+-- Returns  {"sent" | "early" | "forbidden": it would reject what waits | "too_long", revision, execution_status, created_at, updated_at,
 --          groups, title, whether approvals matter, the earliest time in µs that the message may bear} | false: no such
 --          conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
+-- Log  needed
+-- Kept  proven
+-- Brings  bytes
 -- include: _clock.lua
 -- include: _log.lua
 -- include: _status.lua
@@ -21,6 +24,7 @@
 -- include: _message.lua
 if not open_log(ARGV[1]) then return false end
 if not seq_of(ARGV[5], log.stored) then
+  if log.bytes + #ARGV[7] + #ARGV[8] > tonumber(ARGV[13]) then return close_log('too_long', ARGV[4], ARGV[3]) end
   local stamp = {iso = ARGV[2], score = ARGV[3]}
   local rejected = log.status == 'waiting_for_confirmation' and unreleased(open_actions()) or {}
   if #rejected > 0 then

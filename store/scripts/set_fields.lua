@@ -7,6 +7,9 @@
 -- Returns  {"set" | "due": set, and its agent is to be told, revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set
+-- Log  needed
+-- Kept  proven
+-- Brings  bytes
 -- include: _log.lua
 -- include: _title.lua
 if not open_log(ARGV[1]) then return false end

@@ -4,6 +4,8 @@
 -- Returns  1 | 0: the lease is another driver's, or the queue is gone
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat finds another message first, and changes nothing
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _start_task.lua
 -- include: _queue.lua
@@ -12,7 +14,7 @@ if state_of(conversation, 'lease') ~= lease then return 0 end
 local first = redis.call('LINDEX', root .. ':queue:' .. conversation, 0)
 if first and first:sub(1, #id) == id then
   redis.call('LPOP', root .. ':queue:' .. conversation)
-  redis.call('HDEL', root .. ':queued:' .. conversation, 'since', 'sent', 'after')
+  redis.call('HDEL', root .. ':queued:' .. conversation, 'tried', 'sent', 'after')
   redis.call('ZADD', root .. ':queues', now, conversation)
   if redis.call('LLEN', root .. ':queue:' .. conversation) == 0 then drop(conversation) end
 end

@@ -3,9 +3,11 @@
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 host   3 who the supervisor is   4 the desired state that the supervisor read   5 detail
 --       6 the last lines of its log ("" as they are)   7 1: it is to be resumed when its server is back
--- Returns  "noted" | "taken": another supervisor speaks for this host | false: no such sandbox on this host
+-- Returns  "noted" | "taken": another supervisor holds the lease of this host | false: no such sandbox on this host
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat writes the same
+-- Log  none
+-- Kept  proven
 -- include: _clock.lua
 -- include: _sandbox.lua
 local id, host, supervisor, seen, detail, log, resumes = unpack(ARGV)

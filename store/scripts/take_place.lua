@@ -5,6 +5,9 @@
 -- Returns  "taken" | "had": by an earlier call | {"full", number of places taken} | false: no such sandbox
 -- Cost  O(log p): p places of the sandbox
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
+-- Log  none
+-- Kept  proven
+-- Brings  bytes
 -- include: _clock.lua
 local root = KEYS[1]
 -- include: _changes.lua

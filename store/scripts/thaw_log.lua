@@ -5,6 +5,9 @@
 -- Returns  1 | 0: it is not cold, or under another name
 -- Cost  O(n log n): n events
 -- Idempotent  by the object's name
+-- Log  guarded here
+-- Kept  not proven: no client sees where a log lies, and what is lost is done again
+-- Brings  bytes
 -- include: _clock.lua
 local root = KEYS[1]
 if redis.call('HGET', root, 'cold') ~= ARGV[1] then return 0 end

@@ -1,5 +1,6 @@
 """A scripted agent server, on real sockets, and a sandbox that it serves."""
 
+import functools
 import json
 import threading
 from collections import defaultdict
@@ -8,12 +9,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl
 
-import wire
-from agents.link import AgentServer, http_client
-from specs import Specs
+import httpx
+
+from agents.client import AgentServer, http_client
+from core import wire
+from settings.specs import Specs
 from store import Store
 from store.approvals.deliveries import Claim
-from store.sandboxes.sandbox_record import Sandbox
+from store.sandboxes.sandboxes import Sandbox
 from tests.conftest import action, as_events, event, status
 
 #: those that come with the server
@@ -21,6 +24,12 @@ SPECS = Specs.load("")
 
 #: the due index of all deliveries. Source: `store/keys.py`
 DUE = "{sandboxes}:deliveries"
+
+
+@functools.cache
+def agent_client(seconds: float) -> httpx.Client:
+    """The client of agent servers that all tests of a process share, and that ends with the process."""
+    return http_client(seconds)
 
 
 def lease_key(sandbox_id: str) -> str:
@@ -47,7 +56,7 @@ class Scripted(ThreadingHTTPServer):
         self.traceparents: list[str | None] = []  #: of each request
         self.statuses: list[int] = []  #: statuses of the next responses; 200 when the list is empty
         self.state = {"execution_status": "waiting_for_confirmation"}
-        self.detail: object = "as scripted"  #: of responses that are no success
+        self.detail: object = "as scripted"  #: of error responses
         self.latest = ""
         self.logs: dict[str, list[dict]] = {}  #: conversation → the agent's own log of it
         self.reported: dict[str, str] = {}  #: conversation → status
@@ -56,7 +65,7 @@ class Scripted(ThreadingHTTPServer):
         self.replies: dict[str, object] = {}  #: end of a path → the reply, whatever the logs have
         self.status_of: Callable[[str], int] = lambda _path: 200  #: of a path, where nothing else sets it
         self.on_request: Callable[[str], None] = lambda _path: None  #: called before the response
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -74,7 +83,7 @@ class Scripted(ThreadingHTTPServer):
         return sum(path.endswith(end) for path, _ in self.requests)
 
     def server(self) -> AgentServer:
-        return AgentServer(http_client(5), self.url, "key")
+        return AgentServer(agent_client(5), self.url, "key")
 
     def page(self, conversation: str, query: dict[str, str]) -> dict:
         log = [one for one in self.logs[conversation] if query.get("kind") in (None, one["kind"])]
@@ -166,11 +175,11 @@ def scripted_agent() -> Iterator[Scripted]:
 
 
 @contextmanager
-def running_sandbox(store: Store, url: str) -> Iterator[Sandbox]:
-    """A sandbox that its supervisor reported as RUNNING, with the agent of that URL in it."""
+def running_sandbox(store: Store, url: str, *, owner: str = "") -> Iterator[Sandbox]:
+    """A sandbox that its supervisor reported as RUNNING, with the agent of that URL in it. owner: who started it."""
     store.sandboxes.beat("scripted", "supervisor")
     store.events._redis.zadd("{sandboxes}:hosts", {"scripted": wire.now() + 3_600_000_000})  # however slow the machine
-    sandbox = store.sandboxes.start("reference-agent")
+    sandbox = store.sandboxes.start("reference-agent", owner=owner)
     while store.sandboxes.get(sandbox.id).host != "scripted":
         assert store.sandboxes.claim("scripted")
     store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING", agent_url=url, urls=[], handle={})
@@ -202,8 +211,8 @@ def end_leases(store: Store, conversation: str) -> None:
 def claimed(store: Store, conversation: str, seconds: float = 30.0) -> Claim | None:
     """The claim of a conversation's delivery, if one is due; those of others are due again at once."""
     others = []
-    while (claim := store.deliveries.claim(seconds)) is not None and claim.conversation_id != conversation:
+    while (claim := store.approvals.deliveries.claim(seconds)) is not None and claim.conversation_id != conversation:
         others.append(claim)
     for other in others:
-        store.deliveries.close(other, again_in=0)
+        store.approvals.deliveries.close(other, again_in=0)
     return claim

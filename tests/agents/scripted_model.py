@@ -42,7 +42,7 @@ class Model(ThreadingHTTPServer):
         self.script: list[Reply] = []
         self.asked: list[dict[str, Any]] = []  #: the bodies of the requests
         self.keys: list[str] = []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:

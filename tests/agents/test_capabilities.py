@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.webhooks import ConversationTold
+from schemas.webhooks import ConversationReport
 from tests.blueprints import API
 from tests.conftest import as_events, event, message
 
@@ -52,9 +52,9 @@ def test_capabilities_of_another_shape_change_nothing(client, store, conversatio
 @pytest.mark.parametrize("reported", [["decide_each"], *UNFIT], ids=lambda unfit: repr(unfit)[:20])
 def test_the_report_of_an_agent_server_has_capabilities_too(client, store, conversation, sandbox, reported):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
-    told = ConversationTold().load({"id": conversation, "capabilities": reported, "max_iterations": 5})
+    told = ConversationReport().load({"id": conversation, "capabilities": reported, "max_iterations": 5})
 
-    store.app_conversations.report(sandbox.id, conversation, told)
+    store.conversations.in_sandboxes.report(sandbox.id, conversation, told)
 
     assert capabilities(client, conversation) == (reported if reported == ["decide_each"] else [])
     assert client.get(f"{API}/{conversation}").get_json()["max_iterations"] == 5
@@ -65,7 +65,7 @@ def test_the_report_of_an_agent_server_has_capabilities_too(client, store, conve
 def test_a_detached_copy_has_no_capabilities_until_its_agent_says_some(client, store, conversation):
     post(store, conversation, message("hello"), said(["edit"]))
 
-    copy = store.forks.fork(conversation)
+    copy = store.conversations.forks.fork(conversation)
 
     assert capabilities(client, copy) == []
     assert capabilities(client, conversation) == ["edit"]

@@ -1,318 +1,242 @@
-"""Deliveries of decisions to an agent, against a scripted agent server on real sockets."""
+"""Decisions by a one-time link and by a deadline (`confirmation_seconds`)."""
 
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from agents.commands import Commands, NotReachable
-from agents.link import AgentRefused, AgentUnreachable, http_client
-from store.approvals.audit import SERVER
-from supervisor.deliveries import deliver
-from tests.agents import DUE, SPECS, claimed, end_leases, lease_key, propose
-from tests.conftest import action, as_events, status
-from tests.servers import wait_until
+from agents.commands import relabel
+from agents.decisions import (
+    ActionDecided,
+    DeadlineNeedsApproval,
+    LinkExpired,
+    LinkUsed,
+    decide_by_link,
+    show_link,
+    with_deadline,
+)
+from app import create_app
+from core.access import Principal
+from core.approvals import Links, action_digest, shown_arguments
+from core.wire import now
+from settings.config import Config
+from settings.specs import BUNDLED, Specs
+from store.errors import ConversationNotFound
+from supervisor.start_tasks import new_conversation
+from tests.agents import SPECS
+from tests.blueprints import API, log, refused
+from tests.conftest import SECRET_KEY, action, as_events, status
+
+LINKS = Links((SECRET_KEY,), public_url="http://localhost", seconds=3600)
 
 
-def drive(store, commands, conversation):
-    """Drive the delivery of a conversation as a supervisor does after the lease has ended."""
-    end_leases(store, conversation)
-    claim = claimed(store, conversation)
-    if claim is not None:
-        deliver(store, commands, claim)
+def link_to(conversation, act, **options):
+    digest = action_digest(act["tool_name"], shown_arguments(act["action"]))
+    return LINKS.read(LINKS.make(conversation, act["id"], digest, "chat", **options).rpartition("/")[2])
 
 
-def entries(store, conversation):
-    """The due times of a conversation's deliveries."""
-    stored = store.events._redis.zrange(DUE, 0, -1, withscores=True)
-    return [at for entry, at in stored if conversation.encode() in entry]
+@pytest.fixture
+def proposed(store, conversation, sandbox):
+    """Two actions of an agent in a sandbox that wait for a decision."""
+    actions = [action("one"), action("two")]
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+    batch = as_events([status("running"), *actions, status("waiting_for_confirmation")])
+    store.events.append(conversation, batch, sandbox_id=sandbox.id)
+    return actions
 
 
-def lease(store, sandbox):
-    return store.events._redis.get(lease_key(sandbox.id))
-
-
-def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
-    assert commands.decide(waiting, accept=True, reason="fine")
-    assert not commands.decide(waiting, accept=True, reason="fine")
-    assert agent.decisions == [{"accept": True, "reason": "fine"}]
-    store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
-    drive(store, commands, waiting)  # a moment later: the agent has left the status
-    assert len(agent.decisions) == 1
-    assert store.deliveries.get(waiting) is None
-    assert lease(store, sandbox) is None
-
-
-def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_once(store, waiting, sandbox, agent):
-    # Given an agent that responds after a supervisor has polled for due deliveries
-    commands, polled = Commands(store, http_client(60), SPECS), threading.Event()
-    agent.on_request = lambda _: polled.wait(30)
-    with ThreadPoolExecutor(1) as pool:
-        deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
-        wait_until(lambda: agent.decisions, "the call of the agent")
-
-        # When the supervisor polls seconds later
-        seconds, micros = store.events._redis.time()
-        [due_at] = entries(store, waiting)
-        left = due_at / 1e6 - seconds - micros / 1e6
-
-        # Then the delivery is not due before the deadline of the call
-        assert left > 60
-        assert claimed(store, waiting) is None
-        polled.set()
-        assert deciding.result(30) is True
-    assert agent.decisions == [{"accept": False, "reason": "no"}]
-    assert store.deliveries.get(waiting) is None
-
-
-def test_the_lease_of_a_delivery_is_longer_than_a_call_that_is_tried_twice(store):
-    for seconds in (0.1, 10, 600):
-        timeout = http_client(seconds).timeout
-        assert timeout.read < Commands(store, http_client(seconds), SPECS).courier.lease_seconds <= timeout.read + 5
-
-
-def test_a_delivery_whose_worker_was_killed_before_the_agent_was_called_reaches_it(store, commands, waiting, agent):
-    sandbox_id = store.conversations.sandbox_of(waiting)
-    claim = store.deliveries.open(waiting, sandbox_id, commands.courier.lease_seconds)
-    store.deliveries.decide(claim, "reject", actor=SERVER, reason="no")
-
-    drive(store, commands, waiting)
-
-    assert agent.decisions == [{"accept": False, "reason": "no"}]
-    assert store.deliveries.get(waiting) is None
-
-
-def test_a_worker_that_stalled_for_longer_than_its_lease_delivers_nothing(store, commands, waiting, agent, monkeypatch):
-    decide, opened = store.deliveries.decide, store.deliveries.open
-
-    def decide_and_stand_still(claim, verb, **decision):
-        delivery = decide(claim, verb, **decision)
-        drive(store, commands, waiting)
-        return delivery
-
-    def open_long_ago(*words):
-        claim = opened(*words)
-        return claim._replace(asked_at=claim.asked_at - 60)
-
-    monkeypatch.setattr(store.deliveries, "decide", decide_and_stand_still)
-    monkeypatch.setattr(store.deliveries, "open", open_long_ago)
-
-    assert commands.decide(waiting, accept=False, reason="no")
-
-    assert len(agent.decisions) == 1
-    assert store.deliveries.get(waiting) is None
-
-
-def test_a_delivery_whose_worker_was_killed_before_it_decided_is_forgotten(store, commands, waiting, sandbox, agent):
-    store.deliveries.open(waiting, sandbox.id, commands.courier.lease_seconds)
-
-    drive(store, commands, waiting)
-
-    assert agent.requests == []
-    assert len(store.confirmations.pending(waiting)) == 1
-    assert commands.decide(waiting, accept=True, reason="")
-
-
-def test_an_acceptance_that_the_agent_took_and_dropped_is_delivered_again(store, commands, waiting, sandbox, agent):
-    """A published agent server drops decisions between its report that it waits and the end of its run."""
-    commands.decide(waiting, accept=True, reason="")
-
-    drive(store, commands, waiting)
-
-    assert len(agent.decisions) == 2
-    assert store.deliveries.get(waiting) is not None
-    store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
-    drive(store, commands, waiting)
-    assert len(agent.decisions) == 2
-    assert store.deliveries.get(waiting) is None
-
-
-@pytest.mark.parametrize("failure", [0, 500, 503])
-def test_a_decision_that_the_agent_did_not_take_is_delivered_again(store, commands, waiting, sandbox, agent, failure):
-    agent.statuses = [failure]
-
-    assert commands.decide(waiting, accept=False, reason="no")
-
-    assert store.deliveries.get(waiting) is not None
-    assert lease(store, sandbox) is None
-    agent.statuses = [
-        200,
-        200,
-        failure,
-    ]  # the state, the latest action, the decision
-    drive(store, commands, waiting)
-    assert store.deliveries.get(waiting) is not None
-    drive(store, commands, waiting)
-    assert store.deliveries.get(waiting) is None
-    assert agent.decisions == [{"accept": False, "reason": "no"}] * 3
-
-
-@pytest.mark.parametrize("moved_on", ["no longer waits", "waits for another action"])
-def test_a_received_decision_does_not_apply_to_later_actions(store, commands, waiting, agent, moved_on):
-    agent.statuses = [0]  # received, but the response was lost
-    commands.decide(waiting, accept=True, reason="")
-    if moved_on == "no longer waits":
-        agent.state = {"execution_status": "running"}
-    else:
-        agent.latest = "another"
-
-    drive(store, commands, waiting)
-
-    assert len(agent.decisions) == 1
-    assert store.deliveries.get(waiting) is None
-
-
-def test_a_driver_whose_lease_ends_while_the_agent_responds_delivers_nothing(store, commands, waiting, sandbox, agent):
-    agent.statuses = [500]
-    commands.decide(waiting, accept=False, reason="no")
-    agent.on_request = lambda _: store.events._redis.delete(lease_key(sandbox.id))
-
-    drive(store, commands, waiting)
-
-    assert len(agent.decisions) == 1
-    assert store.deliveries.get(waiting) is not None
-
-
-def test_conversations_of_one_agent_that_are_decided_at_once_are_delivered_one_after_the_other(
-    store, commands, waiting, sandbox, agent
+def test_one_of_several_actions_that_are_decided_together_is_refused_and_the_link_says_why(
+    store, commands, conversation, proposed, agent
 ):
-    others = [f"{waiting[:-1]}{digit:x}" for digit in range(16) if not waiting.endswith(f"{digit:x}")][:5]
-    for conversation in others:
-        propose(store, conversation, sandbox.id)
-    inside, most, guard = 0, 0, threading.Lock()
+    link = link_to(conversation, proposed[0])
 
-    def count(_):
-        nonlocal inside, most
-        with guard:
-            inside += 1
-            most = max(most, inside)
-        time.sleep(0.02)
-        with guard:
-            inside -= 1
-
-    agent.on_request = count
-    with ThreadPoolExecutor(6) as pool:
-        won = pool.map(lambda one: commands.decide(one, accept=False, reason=""), [waiting, *others])
-
-    assert list(won) == [True] * 6
-    for conversation in (waiting, *others):
-        drive(store, commands, conversation)
-    assert most == 1
-    assert len(agent.decisions) == 6
+    assert show_link(store, link).together == 2
+    with pytest.raises(ActionDecided, match="one decision for all actions that wait"):
+        decide_by_link(commands, link, "approve", "", "")
+    assert len(store.approvals.confirmations.pending(conversation)) == 2
+    assert agent.decisions == []
 
 
-# Messages and runs: an agent server takes either for the approval of pending actions
+def test_the_agent_in_a_sandbox_receives_the_decision_of_a_link_once(store, commands, waiting, agent):
+    [act] = store.approvals.confirmations.pending(waiting)
+    link = link_to(waiting, {"id": act["id"], "tool_name": act["tool_name"], "action": act["arguments"]})
+    assert show_link(store, link).together == 0
+
+    decide_by_link(commands, link, "reject", "too risky", "192.0.2.1")
+
+    [received] = agent.decisions
+    assert (received["accept"], received["reason"]) == (False, "too risky")
+    for verb in ("reject", "approve"):
+        with pytest.raises(LinkUsed):
+            decide_by_link(commands, link, verb, "", "")
+    assert len(agent.decisions) == 1
 
 
-def test_a_message_rejects_pending_actions_before_it_is_sent(commands, waiting, agent):
-    commands.send(waiting, content=[], run=True)
-    paths = [path.rpartition("/")[2] for path, _ in agent.requests]
-    assert paths == ["respond_to_confirmation", "events"]
-    assert agent.decisions[0]["accept"] is False
+def test_a_link_whose_end_passes_between_the_page_and_the_form_decides_nothing(store, commands, conversation):
+    store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
+    act = action()
+    store.events.append(conversation, as_events([act]))
+
+    with pytest.raises(LinkExpired):
+        decide_by_link(commands, link_to(conversation, act, deadline=now()), "approve", "", "")
+    assert [one["id"] for one in store.approvals.confirmations.pending(conversation)] == [act["id"]]
 
 
-def test_a_message_after_an_acceptance_accepts_no_later_action(commands, waiting, agent):
-    commands.decide(waiting, accept=True, reason="")
-    agent.latest = "another"
-
-    commands.send(waiting, content=[], run=True)
-
-    assert [body["accept"] for body in agent.decisions] == [True]
-    assert len(agent.posted("/events")) == 1
+YEAR = 31_536_000
+APP = "/api/v1/app-conversations"
+PERSON = Principal("person", scopes=frozenset({"write", "approve"}))
 
 
-@pytest.mark.parametrize("failure", [0, 500])
-def test_a_message_whose_rejection_the_agent_did_not_receive_is_not_sent(store, commands, waiting, agent, failure):
-    # The next message is not sent either: the agent still waits, and would take it for an approval.
-    for statuses in ([failure], [200, 200, failure]):  # the requests for the state and the latest action are first
-        agent.statuses = statuses
-        with pytest.raises((AgentUnreachable, AgentRefused)):
-            commands.send(waiting, content=[], run=True)
-        assert agent.posted("/events") == []
-
-    commands.send(waiting, content=[], run=True)
-
-    assert [body["accept"] for body in agent.decisions] == [False] * 3
-    assert len(agent.posted("/events")) == 1
-    assert store.deliveries.get(waiting) is None
+@pytest.fixture
+def timed(tmp_path) -> Specs:
+    """The bundled spec with a deadline of its own."""
+    path = Path(tmp_path, "specs.toml")
+    path.write_text(BUNDLED.read_text().replace("max_seconds = 43200", "confirmation_seconds = 60"))
+    return Specs.load(str(path))
 
 
-@pytest.mark.parametrize("act", ["run", "message"])
-def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands, waiting, agent, act):
-    agent.statuses = [500]
-    commands.decide(waiting, accept=False, reason="no")  # The agent has not received the rejection.
-
-    if act == "run":
-        commands.change_status(waiting, "run")
-    else:
-        commands.send(waiting, content=[], run=True)
-
-    paths = [path.rpartition("/")[2] for path, _ in agent.requests if path.startswith("POST")]
-    assert paths == ["respond_to_confirmation", "respond_to_confirmation", "run" if act == "run" else "events"]
-    assert [body["accept"] for body in agent.decisions] == [False, False]
-    assert store.deliveries.get(waiting) is None
+def own(store, conversation):
+    return store.conversations.get(conversation)["confirmation_seconds"]
 
 
-@pytest.mark.parametrize("act", ["run", "message"])
-def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, waiting, agent, monkeypatch, act):
-    monkeypatch.setattr("agents.courier._LEASE_TIMEOUT", 60)
-    commands = Commands(store, http_client(30), SPECS)
-    go_on = threading.Event()
-    agent.on_request = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(30)
-    with ThreadPoolExecutor(2) as pool:
-        deciding = pool.submit(commands.decide, waiting, accept=False, reason="no")
-        wait_until(lambda: agent.decisions, "the call of the agent")
-        if act == "run":
-            acting = pool.submit(commands.change_status, waiting, "run")
-        else:
-            acting = pool.submit(commands.send, waiting, content=[], run=True)
-        wait_until(lambda: len(entries(store, waiting)) == 2, "the second to wait for the agent")
-        assert len(agent.requests) == 1
+def field(store, conversation):
+    return store.conversations._redis.hget(f"conv:{{{conversation}}}", "confirmation_seconds")
 
-        go_on.set()
 
-        assert deciding.result(30) is True
-        acting.result(30)
-    assert [path.rpartition("/")[2] for path, _ in agent.requests] == [
-        "respond_to_confirmation",
-        "run" if act == "run" else "events",
+@pytest.mark.parametrize(("seconds", "stored"), [(0, b"0"), (1, b"1"), (YEAR, b"31536000"), (None, None)])
+def test_a_start_request_sets_the_seconds_and_null_leaves_the_default(client, store, conversation, seconds, stored):
+    body = {"conversation_id": conversation, "confirmation_seconds": seconds}
+
+    assert client.post(API, json=body).get_json()["confirmation_seconds"] == seconds
+
+    assert client.get(f"{API}/{conversation}").get_json()["confirmation_seconds"] == seconds
+    assert field(store, conversation) == stored
+
+
+def test_seconds_out_of_bounds_are_refused_in_a_start_and_in_a_change(client, conversation):
+    body = {"conversation_id": conversation, "confirmation_seconds": YEAR + 1}
+    for path in (API, APP):
+        assert refused(client.post(path, json=body), "confirmation_seconds")
+
+    client.post(API, json={"conversation_id": conversation, "confirmation_seconds": 7})
+    for path in (API, APP):
+        assert refused(client.patch(f"{path}/{conversation}", json=body), "confirmation_seconds")
+    assert client.get(f"{API}/{conversation}").get_json()["confirmation_seconds"] == 7
+
+
+def test_a_change_sets_the_seconds_and_null_removes_them_without_an_event(client, store, conversation):
+    client.post(API, json={"conversation_id": conversation, "title": "Old"})
+
+    for seconds, stored in ((30, b"30"), (30, b"30"), (0, b"0"), (None, None), (None, None)):
+        assert client.patch(f"{API}/{conversation}", json={"confirmation_seconds": seconds}).status_code == 200
+        assert field(store, conversation) == stored
+        assert client.get(f"{API}/{conversation}").get_json()["confirmation_seconds"] == seconds
+
+    assert log(client, f"{API}/{conversation}") == []
+
+
+def test_a_change_without_the_seconds_keeps_them(client, store, conversation):
+    client.post(API, json={"conversation_id": conversation, "confirmation_seconds": 30})
+
+    client.patch(f"{API}/{conversation}", json={"title": "New", "tags": None})
+
+    assert own(store, conversation) == 30
+
+
+def test_a_change_of_an_unknown_conversation_is_404(client):
+    for path in (API, APP):
+        assert client.patch(f"{path}/{uuid4()}", json={"confirmation_seconds": None}).status_code == 404
+        assert client.patch(f"{path}/{uuid4()}", json={"confirmation_seconds": 5}).status_code == 404
+
+
+def test_an_app_conversation_is_changed_and_shown_with_its_seconds(client, store, conversation, sandbox):
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, confirmation_seconds=5)
+    assert client.get(f"{APP}?ids={conversation}").get_json()[0]["confirmation_seconds"] == 5
+
+    changed = client.patch(f"{APP}/{conversation}", json={"confirmation_seconds": 6, "public": True}).get_json()
+
+    assert (changed["confirmation_seconds"], changed["public"]) == (6, True)
+    assert client.patch(f"{APP}/{conversation}", json={"title": "New"}).get_json()["confirmation_seconds"] == 6
+    assert own(store, conversation) == 6
+
+
+def test_null_is_the_default_of_the_spec_in_a_sandbox(store, commands, conversation, sandbox, timed):
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, confirmation_seconds=5)
+
+    relabel(commands, conversation, **with_deadline(store, timed, PERSON, conversation, {"confirmation_seconds": None}))
+    assert own(store, conversation) == 60
+
+    relabel(commands, conversation, **with_deadline(store, SPECS, PERSON, conversation, {"confirmation_seconds": None}))
+    assert own(store, conversation) is None
+
+
+def test_a_key_that_may_not_reject_sets_no_deadline(client, store, conversation):
+    """A deadline of a second would reject whatever waits."""
+    client.post(API, json={"conversation_id": conversation, "confirmation_seconds": 30})
+    for scopes in ({"write"}, {"read"}):
+        writer = Principal("writer", scopes=frozenset(scopes))
+        with pytest.raises(DeadlineNeedsApproval, match="scope approve"):
+            with_deadline(store, SPECS, writer, conversation, {"confirmation_seconds": 1})
+        assert with_deadline(store, SPECS, writer, conversation, {"title": "x"}) == {"title": "x"}
+
+    assert own(store, conversation) == 30
+
+
+def test_a_write_key_changes_a_title_and_is_refused_a_deadline(redis_url, conversation):
+    admin = {"X-Session-API-Key": "an-admin-key-of-the-settings"}
+    keys = create_app(Config(redis_url=redis_url, redis_timeout=10, api_keys=tuple(admin.values()))).test_client()
+    made = keys.post("/api/v1/keys", json={"name": "writer", "scopes": ["write"]}, headers=admin).get_json()
+    writer, path = {"X-Session-API-Key": made["key"]}, f"{API}/{conversation}"
+    keys.post(API, json={"conversation_id": conversation, "confirmation_seconds": 30}, headers=writer)
+
+    response = keys.patch(path, json={"title": "New", "confirmation_seconds": 1}, headers=writer)
+
+    assert (response.status_code, "confirmation_seconds" in response.get_json()["detail"]) == (403, True)
+    state = keys.get(path, headers=writer).get_json()
+    assert (state["confirmation_seconds"], state["title"]) == (30, None)
+    assert keys.patch(path, json={"title": "New"}, headers=writer).status_code == 200
+    assert keys.patch(path, json={"confirmation_seconds": 1}, headers=admin).status_code == 200
+
+
+def test_a_null_of_a_deleted_conversation_is_refused(store):
+    with pytest.raises(ConversationNotFound):
+        with_deadline(store, SPECS, PERSON, str(uuid4()), {"confirmation_seconds": None})
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(None, 60), (0, 0), (5, 5)])
+@pytest.mark.parametrize("brought", [False, True], ids=["of an app", "of a client"])
+def test_a_start_in_a_sandbox_has_its_own_seconds_or_those_of_the_spec(store, sandbox, timed, asked, kept, brought):
+    request = {"confirmation_seconds": asked}
+    start = store.start_tasks.create(request, echo={})
+    if brought:
+        body = {"agent": {}} | ({} if asked is None else {"confirmation_seconds": asked})
+        start, _ = store.start_tasks.create_once(str(uuid4()), {}, {"body": body, "headers": {}}, echo={})
+        request = {"kept": {"confirmation_seconds": asked}}
+
+    new = new_conversation(store, start, request, sandbox, timed.get(None))
+
+    assert new.kept["confirmation_seconds"] == kept
+    assert new_conversation(store, start, request, sandbox, SPECS.get(None)).kept["confirmation_seconds"] == asked
+    store.conversations.create(start.conversation_id, **new.kept)
+    assert own(store, start.conversation_id) == kept
+
+
+@pytest.mark.parametrize("seconds", [None, 0, 45])
+def test_a_copy_and_a_child_of_an_agent_have_the_seconds_of_their_source(client, store, conversation, sandbox, seconds):
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, confirmation_seconds=seconds)
+    child = str(uuid4())
+
+    store.conversations.in_sandboxes.report(sandbox.id, child, {"parent_conversation_id": conversation})
+    copies = [
+        store.conversations.forks.fork(conversation),
+        store.conversations.forks.fork(conversation, sandbox_id=sandbox.id),
     ]
 
-
-def test_a_run_accepts_pending_actions(store, commands, waiting, agent):
-    commands.change_status(waiting, "run")
-    assert [path.rpartition("/")[2] for path, _ in agent.requests] == ["respond_to_confirmation"]
-    assert agent.decisions[0]["accept"] is True
+    assert [own(store, one) for one in (child, *copies)] == [seconds] * 3
 
 
-def test_a_run_after_an_acceptance_that_was_dropped_accepts_again_and_runs_nothing_else(commands, waiting, agent):
-    commands.decide(waiting, accept=True, reason="")
-    commands.change_status(waiting, "run")
-    assert [body["accept"] for body in agent.decisions] == [True, True]
-    assert agent.posted("/run") == []
-
-
-def test_a_message_to_a_sandbox_that_is_paused_rejects_nothing(store, commands, waiting, sandbox, agent):
-    store.sandboxes.ask(sandbox.id, "pause")
-    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
-    for act in (lambda: commands.send(waiting, content=[], run=True), lambda: commands.change_status(waiting, "run")):
-        with pytest.raises(NotReachable, match="PAUSED"):
-            act()
-    assert len(store.confirmations.pending(waiting)) == 1
-    assert agent.requests == []
-
-
-def test_a_later_action_is_decided_while_an_older_delivery_is_due(store, commands, waiting, sandbox, agent):
-    commands.decide(waiting, accept=True, reason="")
-    following = action("next")
-    agent.latest = following["id"]
-    batch = as_events([status("running"), following, status("waiting_for_confirmation")])
-    store.events.append(waiting, batch, sandbox_id=sandbox.id)
-
-    assert commands.decide(waiting, accept=False, reason="no")
-
-    drive(store, commands, waiting)
-    drive(store, commands, waiting)
-    assert [body["accept"] for body in agent.decisions] == [True, False]
-    assert store.deliveries.get(waiting) is None
+def test_the_setting_and_the_schema_have_the_same_bounds(client):
+    description = client.get("/openapi.json").get_json()["components"]["schemas"]
+    for name in ("StartConversationRequest", "UpdateConversationRequest", "AppConversationStartRequest"):
+        member = description[name]["properties"]["confirmation_seconds"]
+        assert (member["minimum"], member["maximum"]) == (0, YEAR)

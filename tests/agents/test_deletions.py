@@ -6,14 +6,13 @@ import pytest
 
 from agents.commands import Commands
 from agents.deletions import delete_with_children
-from agents.link import http_client
 from store.errors import ConversationNotFound
-from tests.agents import SPECS
+from tests.agents import SPECS, agent_client
 
 
 @pytest.fixture
 def commands(store):
-    return Commands(store, http_client(2), SPECS)
+    return Commands(store, agent_client(2), SPECS)
 
 
 @pytest.fixture

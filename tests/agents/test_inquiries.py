@@ -2,9 +2,8 @@
 
 import pytest
 
-from agents.inquiries import RouteLacking, git_changes, git_diff, hooks, skills
-from agents.link import AgentRefused, AgentUnreachable
-from agents.paths import PathOutside, within
+from agents.client import AgentRefused, AgentUnreachable
+from agents.inquiries import PathOutside, RouteLacking, git_changes, git_diff, hooks, skills, within
 from tests.agents import scripted_agent
 
 

@@ -1,4 +1,4 @@
-"""A request that waits for the start of an agent: what it gets at the start's end, and what it leaves."""
+"""A request that waits for the start of an agent: what it gets at the start's end, what it leaves, and which folder."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -6,14 +6,15 @@ from threading import Barrier
 
 import pytest
 
-from agents.starts import StartFailed, StartNotDone, started
+from agents.starts import StartFailed, StartNotDone, folder_for, own_request, started
+from core.bounds import Limits
 from store.errors import SecretsRefused, TooManyStarts
-from store.sandboxes.sandbox_record import Limits
 from store.sandboxes.start_tasks import Failure
 from tests.conftest import SECRET_KEY, store_of
 from tests.servers import wait_until
+from tests.store.conftest import present_for
 
-LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=60)
+LIMITS = Limits(most=10_000, pause_idlest=False, host_seconds=3600, start_seconds=60)
 BODY = {"body": {"agent": {"llm": {"api_key": "planted"}}}, "headers": {}}
 
 
@@ -72,7 +73,7 @@ def test_of_many_requests_for_one_id_one_makes_the_start_task(make, conversation
     assert sorted(is_new for _, is_new in made) == [False] * 15 + [True]
 
 
-def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_is_anew(make, conversation):
+def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_succeeds(make, conversation):
     store = make()
     have_begun = Barrier(3)
 
@@ -94,7 +95,7 @@ def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_is_an
     assert begin(store, conversation)[1]
 
 
-def test_a_conversation_that_a_failed_start_has_left_is_waited_for_and_then_started_anew(make, conversation):
+def test_a_conversation_that_a_failed_start_has_left_is_waited_for_and_then_started_again(make, conversation):
     store = make()
     start, _ = begin(store, conversation)
     _, lease = store.start_tasks.claim()
@@ -128,6 +129,7 @@ def test_a_start_without_a_supervisor_that_could_go_on_is_503(make, conversation
     store = make(start_seconds=0.2)
     start, _ = begin(store, conversation)
     store.start_tasks._redis.zadd("{starts}:due", {start.id: 1})
+    present_for(store.start_tasks._redis, "{starts}", 1)  # supervisors were there, and none took it
 
     [failed] = store.start_tasks.get_many([start.id])
 
@@ -166,3 +168,36 @@ def test_a_deleted_conversation_leaves_no_body(make, conversation):
     store.conversations.delete(conversation)
 
     assert store.start_tasks.bodies.of(conversation) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "folder"),
+    [
+        ("/home/somebody/project", "/box/work"),
+        ("/", "/box/work"),
+        ("/box", "/box/work"),
+        ("/box/workshop", "/box/work"),
+        ("/box/work/../..", "/box/work"),
+        ("../../etc", "/box/work"),
+        ("sub/../../other", "/box/work"),
+        ("", "/box/work"),
+        (".", "/box/work"),
+        ("C:/Users/x", "/box/work"),
+        ("C:\\Users\\x", "/box/work"),
+        ("odd\0name", "/box/work"),
+        ("/box/work", "/box/work"),
+        ("/box/work/project", "/box/work/project"),
+        ("/box/work/a/../b/", "/box/work/b"),
+        ("workspace/project", "/box/work/workspace/project"),
+    ],
+)
+def test_a_folder_inside_the_sandboxs_is_kept_and_any_other_is_the_sandboxs_own(asked, folder):
+    assert folder_for(asked, "/box/work") == folder
+
+
+def test_a_sandbox_of_an_older_release_whose_folder_is_unknown_is_where_its_agent_server_runs():
+    assert folder_for("/home/x", ".") == folder_for("x/y", ".") == "."
+
+
+def test_a_body_without_a_workspace_stays_without():
+    assert own_request("id", {"agent": {}, "odd": 1}, "/w") == {"agent": {}, "odd": 1, "conversation_id": "id"}

@@ -1,11 +1,14 @@
-"""What clients ask of the agent of a conversation, over HTTP, with a scripted agent server."""
+"""What clients ask of the agent of a conversation, copies included: over HTTP, with a scripted agent server."""
 
+import threading
 from uuid import uuid4
 
 import pytest
 
-from agents.link import MOST_BYTES
-from tests.conftest import as_events, message
+from agents.client import MOST_BYTES
+from app import create_app
+from settings.config import Config
+from tests.conftest import SECRET_KEY, as_events, event, message
 
 BODIES = {
     "ask_agent": {"question": "why?"},
@@ -54,7 +57,7 @@ def test_no_verb_that_takes_a_step_reaches_an_agent_whose_actions_wait(client, a
     response = client.post(url(waiting, verb), json=BODIES[verb])
 
     assert response.status_code == 409
-    assert "actions wait for a decision" in response.get_json()["detail"]
+    assert "decide the pending actions first" in response.get_json()["detail"]
     assert agent.requests == []
 
 
@@ -230,3 +233,200 @@ def test_the_credentials_of_a_runtime_are_the_session_key_of_its_sandbox(client,
 
     assert response.get_json() == {"session_api_key": store.sandboxes.get(sandbox.id).session_api_key}
     assert response.headers["Cache-Control"] == "no-store"
+
+
+def copy_url(conversation: str) -> str:
+    return f"/api/conversations/{conversation}/fork"
+
+
+@pytest.fixture
+def filled(store, conversation, sandbox, agent):
+    """A conversation in a sandbox, with three events."""
+    folder = {"working_dir": "/work"}
+    store.conversations.create(
+        conversation, sandbox_id=sandbox.id, app={"llm_model": "some", "start_id": "s"}, workspace=folder, title="First"
+    )
+    store.events.append(conversation, as_events([event() for _ in range(3)]), sandbox_id=sandbox.id)
+    return conversation
+
+
+def ids_of(client, conversation: str) -> list[str]:
+    return [one["id"] for one in client.get(f"/api/conversations/{conversation}/events/search").get_json()["items"]]
+
+
+# ends come first
+
+
+@pytest.mark.parametrize("refused", [409, 422, 429])
+def test_a_copy_that_the_agent_server_refuses_leaves_nothing_and_says_why(
+    client, store, agent, sandbox, filled, refused
+):
+    agent.broken[filled], target = refused, str(uuid4())
+
+    response = client.post(copy_url(filled), json={"id": target})
+
+    assert (response.status_code, response.get_json()["detail"]) == (refused, "as scripted")
+    assert store.conversations.get_many([target]) == [None]
+    assert store.conversations.in_sandboxes.in_sandbox(sandbox.id) == 1
+
+
+def test_a_copy_whose_open_actions_cannot_be_closed_leaves_nothing_on_either_side(client, store, agent, filled):
+    target = str(uuid4())
+    agent.broken[target] = 500
+
+    response = client.post(copy_url(filled), json={"id": target})
+
+    assert response.status_code == 502
+    assert store.conversations.get_many([target]) == [None]
+    assert f"DELETE /api/conversations/{target}" in [path for path, _ in agent.requests]
+
+
+def test_a_copy_of_an_event_that_only_the_agent_has_leaves_nothing_on_either_side(client, store, agent, filled):
+    target = str(uuid4())
+    response = client.post(copy_url(filled), json={"id": target, "from_event_id": "unknown"})
+
+    assert (response.status_code, response.get_json()["detail"]) == (404, "Event not found")
+    assert store.conversations.get_many([target]) == [None]
+    assert agent.requests[-1][0] == f"DELETE /api/conversations/{target}"
+
+
+def test_an_id_in_use_is_409_and_no_agent_is_asked(client, store, agent, filled):
+    taken = str(uuid4())
+    store.conversations.create(taken)
+    assert client.post(copy_url(filled), json={"id": taken}).status_code == 409
+    assert agent.requests == []
+
+
+def test_a_sandbox_without_room_refuses_a_copy_before_its_agent_makes_one(redis_url, store, agent, sandbox, filled):
+    crowded = create_app(
+        Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, max_conversations_per_sandbox=1)
+    ).test_client()
+
+    response = crowded.post(copy_url(filled))
+
+    assert response.status_code == 429
+    assert "MAX_CONVERSATIONS_PER_SANDBOX" in response.get_json()["detail"]
+    assert agent.requests == []
+
+
+def test_an_agent_server_that_makes_no_copies_leaves_the_copy_detached(client, store, agent, filled):
+    target = str(uuid4())
+    agent.statuses = [404]  # for the copy; it knows the conversation
+
+    response = client.post(copy_url(filled), json={"id": target})
+
+    assert response.status_code == 201
+    assert store.conversations.sandbox_of(target) is None
+    assert len(ids_of(client, target)) == 3
+
+
+def test_an_agent_server_that_has_forgotten_the_conversation_is_404(client, store, agent, filled):
+    agent.forgotten.add(filled)
+    target = str(uuid4())
+    assert client.post(copy_url(filled), json={"id": target}).status_code == 404
+    assert store.conversations.get_many([target]) == [None]
+
+
+# the copy
+
+
+def test_a_copy_is_an_app_conversation_of_the_same_sandbox_with_its_events(client, store, agent, sandbox, filled):
+    body = {"title": "Second", "tags": {"a": "b"}, "reset_metrics": False}
+    made = client.post(copy_url(filled), json=body)
+
+    assert made.status_code == 201
+    target = made.get_json()["id"]
+    [sent] = agent.posted(f"{filled}/fork")
+    assert sent == {**body, "id": target}
+    assert made.get_json()["title"] == "Second"
+    assert made.get_json()["execution_status"] == "idle"
+    assert made.get_json()["forked_from_conversation_id"] == filled
+    assert ids_of(client, target) == ids_of(client, filled)
+    state = store.conversations.in_sandboxes.get(target)
+    assert (state["sandbox_id"], state["app"], state["groups"]) == (
+        sandbox.id,
+        {"llm_model": "some"},
+        store.conversations.get(filled)["groups"],
+    )
+    assert state["workspace"] == {"working_dir": "/work"}
+    assert store.conversations.in_sandboxes.in_sandbox(sandbox.id) == 2
+
+
+def test_a_copy_runs_by_its_agent_and_takes_its_webhooks(client, store, agent, sandbox, filled):
+    target = client.post(copy_url(filled)).get_json()["id"]
+
+    assert client.post(f"/api/conversations/{target}/run").status_code == 200
+    store.events.append(target, as_events([event()]), sandbox_id=sandbox.id)
+
+    assert agent.posted(f"{target}/run") == [{}]
+    assert (len(ids_of(client, target)), len(ids_of(client, filled))) == (4, 3)
+
+
+def test_what_waits_in_the_source_is_rejected_in_the_copy_before_anybody_can_run_it(
+    client, store, agent, sandbox, waiting
+):
+    target = client.post(copy_url(waiting)).get_json()["id"]
+
+    asked = [path.removeprefix("POST /api/conversations/") for path, _ in agent.requests]
+    assert asked == [f"{waiting}/fork", f"{target}/events/respond_to_confirmation"]
+    assert agent.decisions[0]["accept"] is False
+    assert store.approvals.confirmations.pending(target) == []
+    assert len(store.approvals.confirmations.pending(waiting)) == 1
+
+    # The agent says so in the person's name, which is right for that action, and for no other.
+    rejection = event("UserRejectObservation", "environment", action_id=agent.latest, tool_name="terminal")
+    other = event("UserRejectObservation", "environment", action_id="another", tool_name="terminal")
+    store.events.append(target, as_events([rejection, other]), sandbox_id=sandbox.id)
+    items = client.get(f"/api/conversations/{target}/events/search").get_json()["items"]
+    assert [one.get("rejection_source") for one in items[-2:]] == [None, "hook"]
+
+
+def test_concurrent_copies_into_one_id_make_one(app, client, store, agent, sandbox, filled):
+    target, found, taken = str(uuid4()), [], threading.Lock()
+
+    def status(path: str) -> int:
+        """As an agent server: a second copy into one id is refused."""
+        return 409 if path.endswith("/fork") and not taken.acquire(blocking=False) else 200
+
+    agent.status_of = status
+    threads = [
+        threading.Thread(target=lambda: found.append(app.test_client().post(copy_url(filled), json={"id": target})))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(response.status_code for response in found) == [201, 409, 409, 409]
+    assert len(ids_of(client, target)) == 3
+    assert store.conversations.in_sandboxes.in_sandbox(sandbox.id) == 2
+
+
+def test_a_repeat_with_the_same_idempotency_key_finds_the_copy(client, store, agent, sandbox, filled):
+    headers = {"Idempotency-Key": str(uuid4())}
+    first = client.post(copy_url(filled), headers=headers)
+    again = client.post(copy_url(filled), headers=headers)
+
+    assert first.get_json()["id"] == again.get_json()["id"]
+    assert len(agent.posted("/fork")) == 1
+
+
+def test_an_attempt_after_a_crash_ends_the_copy_that_an_earlier_one_began(client, store, agent, sandbox, filled):
+    headers, target = {"Idempotency-Key": str(uuid4())}, str(uuid4())
+    agent.statuses = [200, 500]  # its copy is made, and what follows fails, as does its removal
+    agent.on_request = lambda path: agent.statuses.append(500) if path.endswith("respond_to_confirmation") else None
+    assert client.post(copy_url(filled), json={"id": target}, headers=headers).status_code == 502
+    agent.on_request = lambda _path: None
+    agent.statuses = [409]  # the copy is there
+
+    response = client.post(copy_url(filled), json={"id": target}, headers=headers)
+
+    assert response.status_code == 201
+    assert ids_of(client, target) == ids_of(client, filled)
+
+
+def test_a_detached_conversation_is_copied_as_before(client, store, conversation, agent):
+    store.conversations.create(conversation)
+    assert client.post(copy_url(conversation)).status_code == 201
+    assert agent.requests == []

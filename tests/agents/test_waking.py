@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
+from agents.client import AgentRefused
 from agents.commands import Commands
 from agents.deletions import delete
-from agents.link import AgentRefused, http_client
-from agents.reach import NotReachable
-from store import Limits
+from agents.waking import NotReachable
+from core.bounds import Limits
 from store.errors import TooManySandboxes
-from tests.agents import SPECS, propose, running_sandbox
+from tests.agents import SPECS, agent_client, propose, running_sandbox
 from tests.conftest import store_of
 from tests.servers import wait_until
 
@@ -28,7 +28,7 @@ WAKING = {
 
 @pytest.fixture
 def patient(store):
-    return Commands(store, http_client(5), SPECS, wake_seconds=60)
+    return Commands(store, agent_client(5), SPECS, wake_seconds=60)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_sandbox_that_fails_while_it_wakes_refuses_the_command_with_its_status
 
 
 def test_a_sandbox_that_does_not_wake_in_time_refuses_the_command_for_now(store, paused, agent):
-    commands = Commands(store, http_client(5), SPECS, wake_seconds=0.2)
+    commands = Commands(store, agent_client(5), SPECS, wake_seconds=0.2)
     with pytest.raises(NotReachable, match=r"STARTING after 0\.2 s") as refusal:
         commands.send(paused, content=TEXT, run=True)
     assert refusal.value.is_passing
@@ -86,7 +86,7 @@ def test_a_failed_sandbox_is_not_woken_and_the_refusal_names_the_resume(store, p
 def test_a_sandbox_is_not_woken_beyond_the_cap(redis_url, store, paused, agent):
     full = store_of(redis_url, Limits(most=0, pause_idlest=False, host_seconds=3600, start_seconds=60))
     with pytest.raises(TooManySandboxes):
-        Commands(full, http_client(5), SPECS, wake_seconds=60).send(paused, content=TEXT, run=True)
+        Commands(full, agent_client(5), SPECS, wake_seconds=60).send(paused, content=TEXT, run=True)
     assert agent.requests == []
 
 
@@ -130,7 +130,7 @@ def test_a_decision_wakes_the_sandbox_and_waits_for_nothing(store, patient, conv
 
     assert store.sandboxes.get(sandbox.id).wanted == "running"
     assert agent.requests == []
-    assert store.deliveries.get(conversation) is not None
+    assert store.approvals.deliveries.get(conversation) is not None
 
 
 def test_a_message_that_wakes_rejects_what_waited_and_is_sent_after_that(store, patient, conversation, sandbox, agent):

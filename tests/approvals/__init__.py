@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import rfc8785
 
-from audit import verify
+from admin.audit import verify
 
 ADMIN = "an-admin-key-for-tests-only"
 ALWAYS = {"kind": "AlwaysConfirm"}

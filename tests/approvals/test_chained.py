@@ -3,13 +3,11 @@
 import json
 
 import pytest
-from redis import Redis
 
-from approvals.links import Links
-from audit import Fault, verify
+from admin.audit import Fault, verify
+from core.approvals import Links
 from tests.approvals import Conversation, decision, digest_of
 from tests.conftest import action, observation
-from tests.servers import wait_until
 
 
 def test_every_decision_extends_a_chain_that_verifies(house, conversation):
@@ -38,7 +36,7 @@ def test_every_decision_extends_a_chain_that_verifies(house, conversation):
 
 def test_an_entry_that_is_changed_in_the_store_does_not_verify(house, held):
     held.decides(*(decision(one) for one in held.actions))
-    redis, key = Redis.from_url(house.url, retry=None), f"conv:{{{held.id}}}:audit"
+    redis, key = house.store.conversations._redis, f"conv:{{{held.id}}}:audit"
     redis.lset(key, 0, redis.lindex(key, 0).replace(b'"approve"', b'"approvE"'))
 
     with pytest.raises(Fault, match="its hash is"):
@@ -62,7 +60,7 @@ def test_the_audit_of_all_has_the_entries_of_one_moment_in_their_order(house, co
 def test_one_export_of_decisions_of_every_kind_verifies_and_none_with_a_changed_byte_does(house, conversation):
     told = {"id": f"told {conversation}", "timestamp": "2026-01-01T00:00:00", "source": "environment"}
     told |= {"key": "capabilities", "value": ["edit"], "kind": "ConversationStateUpdateEvent"}
-    held = Conversation(house.one, conversation, confirmation_seconds=2)
+    held = Conversation(house.one, conversation)
     held.appends(told)
     rule = {"decision": "approve", "tool_name": f"tool of {conversation}"}
     assert house.one.post("/api/v1/approval-rules", json=rule).status_code == 201
@@ -84,8 +82,10 @@ def test_one_export_of_decisions_of_every_kind_verifies_and_none_with_a_changed_
     page = links.make(held.id, linked["id"], digest_of(linked), "a mailbox")
     assert house.two.post(page, data={"decision": "approve"}).status_code == 200
     done(linked)
-    waits()
-    wait_until(lambda: held.entries[-1]["actor"]["kind"] == "expiry", "the deadline")
+    held.server.patch(f"/api/conversations/{held.id}", json={"confirmation_seconds": 1})
+    house.lapse(held, waits())
+    held.server.post(f"/api/conversations/{held.id}/events/respond_to_confirmation", json={"accept": True})
+    held.server.patch(f"/api/conversations/{held.id}", json={"confirmation_seconds": None})
     waits()
     held.server.post(f"/api/conversations/{held.id}/events", json=text)
     run = waits()

@@ -4,8 +4,7 @@ import pytest
 
 from tests.approvals import Conversation, decision
 from tests.conftest import action
-from tests.servers import agent_server, redis_server, wait_until
-from wire import micros, now
+from tests.servers import agent_server, store_server, wait_until
 
 
 @pytest.mark.parametrize(
@@ -15,9 +14,7 @@ def test_a_decision_after_the_deadline_approves_nothing(house, conversation, pat
     held = Conversation(house.one, conversation, confirmation_seconds=1)
     act = action("too late")
     held.appends(act)
-    [shown] = house.one.get(f"/api/conversations/{conversation}/pending_actions").json()
-    ends = micros(shown["since"]) + 2_000_000  # the workers' clock began the second, Redis' clock ends it
-    wait_until(lambda: now() > ends, "the deadline")
+    house.lapse(held, act)
 
     response = held.decides(decision(act))
     assert response.status_code == 409
@@ -29,8 +26,9 @@ def test_a_decision_after_the_deadline_approves_nothing(house, conversation, pat
     assert (entry["decision"], entry["actor"]["kind"]) == ("reject", "expiry")
 
 
+@pytest.mark.faults("kills a server and its store, and starts both again")
 def test_what_waits_still_waits_after_the_server_and_the_store_were_killed(tmp_path, conversation):
-    with redis_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, server):
+    with store_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, server):
         held = Conversation(client, conversation)
         first, second = action("one"), action("two")
         held.appends(first, second)
@@ -40,7 +38,7 @@ def test_what_waits_still_waits_after_the_server_and_the_store_were_killed(tmp_p
         store.kill()
         store.wait()
         server.wait()
-    with redis_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+    with store_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         held.server = client
         assert (held.status, held.pending) == ("waiting_for_confirmation", [second["id"]])
         assert held.lines == before
@@ -48,14 +46,15 @@ def test_what_waits_still_waits_after_the_server_and_the_store_were_killed(tmp_p
         assert [one["decision"] for one in held.entries] == ["approve", "reject"]
 
 
+@pytest.mark.faults("kills the store of a server of its own")
 def test_nothing_is_approved_while_the_store_is_away(tmp_path, conversation):
-    with redis_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+    with store_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         held = Conversation(client, conversation)
         act = action()
         held.appends(act)
         store.kill()
         store.wait()
         assert held.decides(decision(act)).status_code == 503
-        with redis_server(tmp_path):
+        with store_server(tmp_path):
             wait_until(lambda: held.pending == [act["id"]], "the store")
             assert (held.approved, held.lines) == ([], [])

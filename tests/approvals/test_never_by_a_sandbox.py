@@ -1,6 +1,5 @@
 """ADR 0030: neither a model nor a sandbox decides, nor whoever lacks the scope. docs/approvals.md names these tests."""
 
-import httpx
 import pytest
 
 from tests.approvals import decision, shown
@@ -29,9 +28,9 @@ BODIES = {
 @pytest.mark.parametrize(("method", "path"), ASKED, ids=[f"{method} {path}" for method, path in ASKED])
 def test_no_key_of_a_sandbox_and_no_write_key_decides_or_reads_the_audit(house, held, kind, method, path):
     body = BODIES.get(path.rpartition("/")[2], lambda _: None)(held)
-    client = httpx.Client(base_url=house.one.base_url, headers=shown(house.keys[kind]) if kind != "none" else {})
+    headers = shown(house.keys[kind]) if kind != "none" else {}
 
-    response = client.request(method, path.format(id=held.id), json=body)
+    response = house.anyone.request(method, path.format(id=held.id), json=body, headers=headers)
 
     assert response.status_code in (401, 403)
     assert (held.pending, held.lines) == ([one["id"] for one in held.actions], [])

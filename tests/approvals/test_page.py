@@ -7,20 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from audit import main
+import pytest
+
+from admin.audit import main
 from tests.approvals import ADMIN
 from tests.servers import PROJECT, program
 
 PAGE = (PROJECT / "docs" / "approvals.md").read_text()
 
 
-def test_the_walk_of_the_page_ends_with_one_approval_that_verifies(house, tmp_path):
+@pytest.mark.process("runs a script against a real server")
+def test_the_walk_of_the_page_ends_with_one_approval_that_verifies(servers, tmp_path):
     script = "".join(re.findall(r"<!-- walk -->\n```sh\n(.*?)```", PAGE, re.DOTALL))
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(PROJECT),
-        "SERVER": str(house.one.base_url).rstrip("/"),
+        "SERVER": str(servers.one.base_url).rstrip("/"),
         "SESSION_API_KEY": ADMIN,
     }
 

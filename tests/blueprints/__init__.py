@@ -1,13 +1,26 @@
-"""Reads of a conversation for tests of several blueprints, over HTTP and in Redis."""
+"""Reads of a conversation for tests of several blueprints, over HTTP and in Redis; and apps without a store."""
 
+import functools
 import json
 
+from app import create_app
+from settings.config import Config
 from store.link.secrets import fernet_for
 from tests.conftest import message
 
 API = "/api/conversations"
-SECRET_KEY = "a key for tests, of 32 characters"
+SECRET_KEY = "a key for tests of 32 characters"
 NOT_FOUND = (404, {"detail": "Conversation not found"})
+
+#: nothing listens there: a request that asks the store gets 503
+NOWHERE = "unix:///nowhere/redis.sock"
+FOREIGN = "https://evil.example"
+
+
+@functools.cache
+def away(**settings):
+    """An app with these settings whose store is away, so that it counts no wrong keys; tests share it."""
+    return create_app(Config(redis_url=NOWHERE, rate_limit_failures="none", **settings))
 
 
 def log(client, url):

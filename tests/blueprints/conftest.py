@@ -3,9 +3,9 @@
 import pytest
 
 from app import create_app
-from config import Config
+from settings.config import Config
 from tests.blueprints import API, SECRET_KEY
-from tests.servers import agent_server, fakeredis_server, redis_server
+from tests.servers import agent_server, store_server
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 
@@ -23,16 +23,23 @@ def post_events(client, conversation):
     return lambda *events: client.post(f"/api/v1/webhooks/events/{conversation}", json=list(events))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def keeper(redis_url):
     """A client of an app that has a SECRET_KEY."""
     return create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def keyless(redis_url):
     """A client of an app that has no SECRET_KEY."""
     return create_app(Config(redis_url=redis_url, redis_timeout=10)).test_client()
+
+
+@pytest.fixture(scope="module")
+def cold_url(tmp_path_factory):
+    """The URL of a store of a module that leaves cold conversations behind, which a server of the store reports."""
+    with store_server(tmp_path_factory.mktemp("cold")) as (url, _):
+        yield url
 
 
 @pytest.fixture
@@ -42,19 +49,19 @@ def agent(client, conversation):
     return Agent(client, conversation)
 
 
-@pytest.fixture(scope="module", params=[redis_server, fakeredis_server], ids=["server", "fakeredis"])
-def backend(request, tmp_path_factory):
-    """A folder and the URL of a Redis."""
+@pytest.fixture(scope="package")
+def backend(tmp_path_factory):
+    """A folder and the URL of a store, which the tests of this folder share with their server."""
     folder = tmp_path_factory.mktemp("backend")
-    with request.param(folder) as (url, _):
+    with store_server(folder) as (url, _):
         yield folder, url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(backend):
-    """A real server of two workers; modules with other settings have their own."""
+    """A real server of two workers, which the tests of this folder share; it pings often."""
     folder, url = backend
-    with agent_server(folder / "log", REDIS_URL=url, SOCKET_MESSAGE_BYTES="65536") as (client, _):
+    with agent_server(folder / "log", REDIS_URL=url, SOCKET_MESSAGE_BYTES="65536", PING_SECONDS="0.3") as (client, _):
         yield client
 
 

@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 
 from app import create_app
-from approvals.digests import action_digest, shown_arguments
-from approvals.links import Links
-from config import Config
+from core.approvals import Links, action_digest, shown_arguments
+from core.wire import now
+from settings.config import Config
+from tests.blueprints import away
 from tests.conftest import SECRET_KEY, action, message
 from tests.servers import wait_until
-from wire import now
 
 ADMIN = {"Authorization": "Bearer an-admin-key-of-the-settings"}
 URL = "http://localhost"
@@ -66,7 +66,7 @@ def pending(client, conversation) -> list[str]:
 
 
 def audit(app, conversation) -> list[dict]:
-    return [json.loads(entry) for entry in app.extensions["store"].audit.of(conversation, limit=100)]
+    return [json.loads(entry) for entry in app.extensions["store"].approvals.audit.of(conversation, limit=100)]
 
 
 def text(response) -> str:
@@ -161,10 +161,10 @@ def test_an_action_that_is_another_one_than_the_link_shows_is_not_decided(client
 
 
 def test_a_store_that_is_away_is_a_page_that_asks_to_try_again():
-    away = create_app(Config(redis_url="unix:///nowhere/redis.sock", secret_key=SECRET_KEY, public_url=URL))
-    link = link_to(away.extensions["approval_links"], str(uuid4()), action())
+    app = away(secret_key=SECRET_KEY, public_url=URL)
+    link = link_to(app.extensions["approval_links"], str(uuid4()), action())
 
-    for response in (away.test_client().get(link), press(away.test_client(), link, "approve")):
+    for response in (app.test_client().get(link), press(app.test_client(), link, "approve")):
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
         assert "it may have been taken: try again" in text(response)
 
@@ -210,7 +210,7 @@ def test_a_decision_that_a_crash_cut_off_is_taken_by_its_repeat(client, conversa
     # Given a link that was used by a process which was killed before it decided
     link = waits(act := action())
     used = links.read(link.rpartition("/")[2])
-    assert app.extensions["store"].link_uses.take(used.identity, used.ends, "reject")[0] == "first"
+    assert app.extensions["store"].approvals.link_uses.take(used.identity, used.ends, "reject")[0] == "first"
     assert "This link was used to reject" in text(client.get(link))
 
     # Then it takes no other decision, and the same one once
@@ -356,12 +356,12 @@ def test_no_log_line_has_the_token(client, waits):
             lines.append(record.getMessage())
 
     lines, handler = [], Kept()
-    logging.getLogger("audit").addHandler(handler)
+    logging.getLogger("request_log").addHandler(handler)
     link = waits(action())
     for decision in ("approve", "approve"):
         press(client, link, decision)
     press(client, "/approvals/planted", "approve")
-    logging.getLogger("audit").removeHandler(handler)
+    logging.getLogger("request_log").removeHandler(handler)
 
     asked = [json.loads(line) for line in lines][-3:]
     assert [(one["path"], one["status"]) for one in asked] == [
@@ -382,4 +382,11 @@ def test_redis_has_no_token_and_forgets_the_use_of_a_link_after_its_end(client, 
     key = "{approvals}:link:" + used.identity
     assert 0 < redis.pttl(key) <= 65_000
     assert {name: value for name, value in redis.hgetall(key).items() if name != b"at"} == {b"decision": b"approve"}
+
+
+@pytest.mark.process("waits for the end of a link")
+def test_a_used_link_is_too_late_after_its_end(client, waits):
+    link = waits(action(), deadline=now() + 5_000_000)
+    assert press(client, link, "approve").status_code == 200
+
     wait_until(lambda: client.get(link).status_code == 410, "the end of the link")

@@ -4,12 +4,12 @@ import pytest
 from marshmallow import ValidationError
 
 from app import create_app
-from approvals.rules import MOST_MATCHED, MOST_STARS
-from config import Config
+from core.approvals import MOST_MATCHED, MOST_STARS
+from core.wire import MOST_NAME
 from schemas.approval_rules import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
+from settings.config import Config
 from store.approvals import rules as rules_module
 from tests.conftest import action
-from wire import MOST_NAME
 
 URL = "/api/v1/approval-rules"
 ADMIN = "an-admin-key-of-the-settings"
@@ -19,8 +19,8 @@ RULE = {"decision": "approve", "tool_name": "terminal", "arguments": {"command":
 @pytest.fixture
 def rules(client, store):
     """A client of a server that has no rules."""
-    for key in store.rules._redis.scan_iter("{rules}*"):
-        store.rules._redis.delete(key)
+    for key in store.approvals.rules._redis.scan_iter("{rules}*"):
+        store.approvals.rules._redis.delete(key)
     return client
 
 

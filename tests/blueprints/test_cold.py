@@ -1,4 +1,4 @@
-"""Every route that reads a conversation answers for a cold one as before, byte for byte."""
+"""Every route that reads or writes a conversation does with a cold one what it does with a warm one, or nothing."""
 
 import json
 from urllib.parse import quote
@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.cold import Objects, archiving_client
-from tests.conftest import event, message, recorded
-from wire import ConversationId
+from core.wire import ConversationId
+from tests.cold import Objects, cold_client
+from tests.conftest import action, as_events, event, message, recorded
 
 C, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
 APP = "/api/v1/app-conversations/{conversation_id}"
@@ -85,9 +85,9 @@ def objects():
 
 
 @pytest.fixture(scope="module")
-def keeper(redis_url, objects):
+def keeper(cold_url, objects):
     """A client of an app whose conversations may become cold."""
-    return archiving_client(redis_url, objects)
+    return cold_client(cold_url, objects)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def known(keeper):
 @pytest.fixture
 def freeze(keeper, known):
     """Make the conversation cold."""
-    cold = keeper.application.extensions["store"].cold
+    cold = keeper.application.extensions["store"].conversations.cold
 
     def do():
         cold.thaw(ConversationId(known["conversation"]))
@@ -152,10 +152,10 @@ def test_the_table_has_every_operation_that_reads_a_conversation(keeper):
 
 
 @pytest.mark.parametrize("path", READS)
-def test_an_operation_answers_for_a_cold_conversation_as_before(keeper, known, freeze, path, redis_url):
+def test_an_operation_answers_for_a_cold_conversation_as_before(keeper, known, freeze, path):
     store = keeper.application.extensions["store"]
     for query in READS[path]:
-        store.cold.thaw(ConversationId(known["conversation"]))
+        store.conversations.cold.thaw(ConversationId(known["conversation"]))
         before = answers(keeper, path, query, known)
 
         assert answers(keeper, path, query, known, freeze) == before, query
@@ -187,7 +187,7 @@ def test_an_operation_that_needs_a_log_that_is_away_answers_rightly_or_with_503(
             objects.is_away = False
 
         if response.status_code == 503:
-            assert f"{known['conversation']} are in the archive (ARCHIVE_URL)" in response.get_json()["detail"]
+            assert f"{known['conversation']} are in cold storage (COLD_URL)" in response.get_json()["detail"]
         else:
             assert (response.status_code, response.mimetype, response.get_data()) == before[0], query
 
@@ -211,7 +211,7 @@ def test_a_place_of_objects_that_is_away_is_503_and_named_in_the_log_alone(keepe
     assert response.status_code == 503
     assert response.headers["Retry-After"] == "1"
     detail = response.get_json()["detail"]
-    assert f"{known['conversation']} are in the archive (ARCHIVE_URL)" in detail
+    assert f"{known['conversation']} are in cold storage (COLD_URL)" in detail
     assert detail.endswith("the place of its object cannot be reached, or refuses")
     assert "the place of the tests is away" in caplog.text
 
@@ -226,13 +226,13 @@ def test_an_append_to_a_cold_conversation_appends_once(keeper, known, freeze):
         assert keeper.post(webhook, json=[new]).status_code == 200
 
     after = keeper.get(f"{url}/export").get_data().splitlines()
-    assert after[1:-1] == before.splitlines()[1:]
-    assert json.loads(after[-1]) == new
+    assert after[1:-2] == before.splitlines()[1:-1]
+    assert json.loads(after[-2]) == new
 
 
 def test_a_stream_of_a_cold_conversation_waits_for_its_place_and_has_every_event(keeper, known, freeze, objects):
     url = C.format(conversation_id=known["conversation"])
-    expected = [json.loads(line)["id"] for line in keeper.get(f"{url}/export").get_data().splitlines()[1:]]
+    expected = [json.loads(line)["id"] for line in keeper.get(f"{url}/export").get_data().splitlines()[1:-1]]
     freeze()
     objects.is_away = True
 
@@ -247,3 +247,112 @@ def test_a_stream_of_a_cold_conversation_waits_for_its_place_and_has_every_event
     stream.close()
 
     assert [json.loads(line[6:])["id"] for line in found.splitlines() if line.startswith(b"data: ")] == expected
+
+
+@pytest.mark.parametrize("path", [f"{C}/export", f"{APP}/download"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_download_whose_log_cannot_come_back_is_refused_before_it_begins(keeper, objects, path, method):
+    store, conversation = keeper.application.extensions["store"], ConversationId(str(uuid4()))
+    store.conversations.create(conversation, sandbox_id="none", app={})
+    store.events.append(conversation, as_events([message("hello")]), sandbox_id="none")
+    assert store.conversations.cold.freeze(conversation)
+    objects.is_away = True
+    try:
+        response = keeper.open(path.format(conversation_id=conversation), method=method)
+    finally:
+        objects.is_away = False
+
+    assert response.status_code == 503
+    assert response.headers["Retry-After"]
+    assert method == "HEAD" or "in cold storage" in response.get_json()["detail"]
+
+
+#: method, path and body of each write
+WRITES = {
+    "message": ("POST", f"{C}/events", {"content": [{"type": "text", "text": "hello"}]}),
+    "message that runs": ("POST", f"{C}/events", {"content": [{"type": "text", "text": "hello"}], "run": True}),
+    "append": ("POST", "/api/v1/webhooks/events/{conversation_id}", [message("new"), event(), action()]),
+    "respond": ("POST", f"{C}/events/respond_to_confirmation", {"accept": True}),
+    "decide": (
+        "POST",
+        "/api/v1/conversation/{conversation_id}/pending-actions/decisions",
+        {"decisions": [{"action_id": "none", "decision": "reject"}]},
+    ),
+    "create": ("POST", "/api/conversations", {"conversation_id": "{conversation_id}"}),
+    "rename": ("PATCH", C, {"title": "other"}),
+    "tag": ("PATCH", C, {"tags": {"a": "b"}}),
+    "run": ("POST", f"{C}/run", None),
+    "pause": ("POST", f"{C}/pause", None),
+    "interrupt": ("POST", f"{C}/interrupt", None),
+    "policy": ("POST", f"{C}/confirmation_policy", {"policy": {"kind": "AlwaysConfirm"}}),
+    "analyzer": ("POST", f"{C}/security_analyzer", {"security_analyzer": None}),
+    "secrets": ("POST", f"{C}/secrets", {"secrets": {"A": "b"}}),
+    "fork": ("POST", f"{C}/fork", {}),
+    "delete": ("DELETE", C, None),
+    "send to its agent": ("POST", "/api/v1/app-conversations/{conversation_id}/send-message", {"content": []}),
+    "queue": ("POST", "/api/v1/conversations/{conversation_id}/pending-messages", {"role": "user", "content": []}),
+}
+
+#: writes that need no log
+NEED_NONE = {"create", "delete"}
+
+EVENTS = [message("first"), event(), message("second", "agent")]
+
+
+@pytest.fixture
+def twins(keeper):
+    """Two conversations that are alike; the second one is cold."""
+    ids = [str(uuid4()), str(uuid4())]
+    for identity in ids:
+        keeper.post("/api/conversations", json={"conversation_id": identity, "title": "twin"})
+        assert keeper.post(f"/api/v1/webhooks/events/{identity}", json=EVENTS).status_code == 200
+    assert keeper.application.extensions["store"].conversations.cold.freeze(ids[1])
+    return ids
+
+
+def write(client, name: str, identity: str):
+    method, path, body = WRITES[name]
+    data = None if body is None else json.dumps(body).replace("{conversation_id}", identity)
+    return client.open(path.format(conversation_id=identity), method=method, data=data, content_type="application/json")
+
+
+def state(client, identity: str) -> list:
+    """What a conversation has come to, without ids and times of its own."""
+    found = client.get(f"/api/conversations/{identity}")
+    if found.status_code != 200:
+        return [found.status_code]
+    body, items = found.get_json(), client.get(f"/api/conversations/{identity}/events/search").get_json()["items"]
+    told = [(one["kind"], one["source"], one.get("key"), one.get("value")) for one in items]
+    return [told, *(body.get(name) for name in ("execution_status", "title", "tags", "confirmation_policy"))]
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_does_with_a_cold_conversation_what_it_does_with_a_warm_one(keeper, twins, name):
+    warm, cold = twins
+
+    expected, found = write(keeper, name, warm), write(keeper, name, cold)
+
+    assert found.status_code == expected.status_code
+    assert found.status_code < 500
+    assert state(keeper, cold) == state(keeper, warm)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_needs_a_log_that_is_away_is_503_and_writes_nothing(keeper, twins, objects, name):
+    warm, cold = twins
+    before = state(keeper, warm)
+    expected = write(keeper, name, warm).status_code
+    objects.is_away = True
+    try:
+        found = write(keeper, name, cold)
+    finally:
+        objects.is_away = False
+
+    if found.status_code == 503:
+        assert name not in NEED_NONE
+        assert f"{cold} are in cold storage (COLD_URL)" in found.get_json()["detail"]
+        assert found.headers["Retry-After"]
+        assert state(keeper, cold) == before
+    else:
+        assert found.status_code == expected
+        assert state(keeper, cold) == state(keeper, warm)

@@ -11,20 +11,21 @@ from base64 import b64encode
 
 import pytest
 
-from app import create_app
 from blueprints import console
 from blueprints.console import Files
-from config import Config
+from core.visible import is_seen
 from docs.make import OPENAPI
 from docs.vendor import PACKAGES, TABLE
-from tests.blueprints.test_posture import FOREIGN, NOWHERE
+from tests.blueprints import FOREIGN, away
 from tests.servers import PROJECT, program
-from visible import is_seen
 
 KEY = "a-key-for-tests-only"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Accept-Encoding": "gzip, deflate, br, zstd"}
-SCRIPTS = sorted((PROJECT / "console").rglob("*.js"))
-SOURCES = [path for path in sorted((PROJECT / "console").rglob("*")) if path.is_file()]
+VENDOR = PROJECT / "console" / "vendor"
+SOURCES = [
+    path for path in sorted((PROJECT / "console").rglob("*")) if path.is_file() and not path.is_relative_to(VENDOR)
+]
+SCRIPTS = [path for path in SOURCES if path.suffix == ".js"]
 
 #: an operation of the API, as the scripts name it
 OPERATION = re.compile(r'"((?:GET|POST|PUT|PATCH|DELETE) /[^"]*)"')
@@ -39,11 +40,10 @@ def named(path) -> str:
     return str(path.relative_to(PROJECT))
 
 
-@pytest.fixture(scope="module", params=["open", "keyed"])
-def client(request):
-    """A client without a key, of a server that needs none and of one that needs one; no store answers it."""
-    keys = () if request.param == "open" else (KEY,)
-    return create_app(Config(redis_url=NOWHERE, api_keys=keys)).test_client()
+@pytest.fixture(scope="module")
+def client():
+    """A client without a key, of a server that needs one; no store answers it."""
+    return away(api_keys=(KEY,)).test_client()
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,11 @@ def root(page) -> str:
     return found
 
 
-def test_the_page_is_open_and_the_browser_asks_for_it_each_time(client):
-    response = client.get("/console/")
+@pytest.mark.parametrize("keys", [(), (KEY,)], ids=["open", "keyed"])
+def test_the_page_is_open_and_the_browser_asks_for_it_each_time(keys, page):
+    response = away(api_keys=keys).test_client().get("/console/")
 
+    assert response.get_data(as_text=True) == page
     assert (response.status_code, response.mimetype) == (200, "text/html")
     assert response.headers["Cache-Control"] == "no-cache"
     assert "{{" not in response.get_data(as_text=True)
@@ -79,7 +81,7 @@ def test_the_page_is_also_shown_without_its_slash(client, page):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "main.js", "styles/base.css", "preact/preact.mjs", "icon.svg", "uplot/uPlot.esm.js"]
+    "name", ["", "main.js", "styles/base.css", "vendor/preact/preact.mjs", "icon.svg", "vendor/uplot/uPlot.esm.js"]
 )
 def test_a_file_is_compressed_for_those_who_take_that_and_kept_by_its_etag(client, root, name):
     path = root + name if name else "/console/"
@@ -110,7 +112,7 @@ def test_a_file_is_kept_for_a_year_as_its_address_has_the_hash_of_all_files(clie
 
 def test_the_hash_is_that_of_the_content_of_all_files(root, monkeypatch):
     assert f"/console/{Files().release}/" == root
-    monkeypatch.setitem(console._FOLDERS, "more/", "tests/console/axe-core")
+    monkeypatch.setitem(console._TYPES, ".md", "text/markdown")
     assert f"/console/{Files().release}/" != root
 
 
@@ -132,37 +134,35 @@ def test_a_file_of_an_earlier_release_is_gone_and_the_response_says_what_to_do(c
     assert response.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../app.py",
-        "..%2fapp.py",
-        "..%2f..%2fapp.py",
-        "%2e%2e/%2e%2e/app.py",
-        "..%5capp.py",
-        "%2fetc%2fpasswd",
-        "main.js%00",
-        "%00",
-        "main.js%00.css",
-        "lib",
-        "lib/",
-        "index.html",
-        "README.md",
-        "preact/LICENSE",
-        "%ff",
-        "a" * 5000,
-        "main.js;x",
-        "MAIN.JS",
-    ],
-)
-def test_a_path_that_is_no_file_of_the_console_is_404(client, root, path):
-    response = client.get(root + path)
+NO_FILES = [
+    "../app.py",
+    "..%2fapp.py",
+    "..%2f..%2fapp.py",
+    "%2e%2e/%2e%2e/app.py",
+    "..%5capp.py",
+    "%2fetc%2fpasswd",
+    "main.js%00",
+    "%00",
+    "main.js%00.css",
+    "lib",
+    "lib/",
+    "index.html",
+    "README.md",
+    "vendor/preact/LICENSE",
+    "%ff",
+    "a" * 5000,
+    "main.js;x",
+    "MAIN.JS",
+]
 
-    assert response.status_code in (404, 307)
-    if response.status_code == 404:
-        assert isinstance(response.get_json()["detail"], str)
-    else:
-        assert client.get(response.headers["Location"]).status_code == 404
+
+def test_a_path_that_is_no_file_of_the_console_is_404(client, root):
+    for path in NO_FILES:
+        response = client.get(root + path)
+        if response.status_code == 307:
+            response = client.get(response.headers["Location"])
+        assert response.status_code == 404, path
+        assert isinstance(response.get_json()["detail"], str), path
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
@@ -208,8 +208,7 @@ def test_every_file_that_the_page_names_is_served(client, page):
 
 
 def test_hosts_and_origins_elsewhere_are_refused_as_everywhere():
-    settings = {"redis_url": NOWHERE, "allowed_hosts": ("agents.example",)}
-    client = create_app(Config(**settings)).test_client()
+    client = away(allowed_hosts=("agents.example",)).test_client()
     root = f"/console/{Files().release}/"
 
     for path in ("/", "/console/", f"{root}main.js"):
@@ -250,7 +249,9 @@ def test_the_first_load_until_the_inbox_shows_is_at_most_60_kb(client, page, roo
 def test_all_scripts_of_the_first_load_are_announced_by_the_page(client, page, root):
     announced = set(re.findall(r'<link rel="modulepreload" href="([^"]+)">', page))
 
-    assert {path for path in first_files(client, page, root) if path.endswith(("js", "mjs"))} == announced
+    by_the_page_itself = {f"{root}load.js"}  # before all others
+    modules = {path for path in first_files(client, page, root) if path.endswith(("js", "mjs"))}
+    assert modules - by_the_page_itself == announced
 
 
 def code_of(path) -> str:
@@ -259,16 +260,18 @@ def code_of(path) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith(("//", "/*", "* ", "*/")))
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=named)
-def test_a_script_names_operations_of_the_public_api_alone(path):
+def test_scripts_name_operations_of_the_public_api_alone():
     document = json.loads(OPENAPI.read_text())["paths"]
-    code = code_of(path)
-
-    for operation in OPERATION.findall(code):
-        method, _, address = operation.partition(" ")
-        assert method.lower() in document.get(address, {}), f"{operation} is no operation of docs/openapi.json"
-    rest = OPERATION.sub("", code)
-    assert not re.search(r"/api/|/sockets/|/server_info|new WebSocket|XMLHttpRequest", rest)
+    faults = []
+    for path in SCRIPTS:
+        code = code_of(path)
+        for operation in OPERATION.findall(code):
+            method, _, address = operation.partition(" ")
+            if method.lower() not in document.get(address, {}):
+                faults.append(f"{named(path)}: {operation} is not an operation of docs/openapi.json")
+        others = re.findall(r"/api/|/sockets/|/server_info|new WebSocket|XMLHttpRequest", OPERATION.sub("", code))
+        faults += [f"{named(path)}: {other}" for other in others]
+    assert faults == []
 
 
 def test_requests_and_streams_are_made_in_two_modules():
@@ -277,22 +280,19 @@ def test_requests_and_streams_are_made_in_two_modules():
     assert asking == {"console/lib/api.js", "console/lib/live.js"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_a_file_of_the_console_makes_no_html_of_texts_and_names_no_other_host(path):
-    text = path.read_text()
-
+def test_files_of_the_console_make_no_html_of_texts_and_name_no_other_host():
     makes_html = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc"
-    assert not re.search(rf"{makes_html}|\beval\(|new Function", text)
-    assert set(re.findall(r"(?:https?|wss?)://[^\s\"'`)]+", text)) <= {"http://www.w3.org/2000/svg"}
-    assert "console.log" not in text
+    refused = re.compile(rf"{makes_html}|\beval\(|new Function|console\.log|(?:https?|wss?)://[^\s\"'`)]+")
+    faults = [(named(path), found) for path in SOURCES for found in refused.findall(path.read_text())]
+
+    assert [fault for fault in faults if fault[1] != "http://www.w3.org/2000/svg"] == []
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=named)
-def test_a_script_is_short_and_says_what_it_is(path):
-    lines = path.read_text().splitlines()
+def test_scripts_are_short_and_say_what_they_are():
+    texts = {named(path): path.read_text().splitlines() for path in SCRIPTS}
 
-    assert lines[0].startswith("// ")
-    assert len(lines) <= 300
+    assert [path for path, lines in texts.items() if not lines[0].startswith("// ")] == []
+    assert [path for path, lines in texts.items() if len(lines) > 300] == []
 
 
 def test_the_table_of_other_projects_files_is_true():
@@ -311,7 +311,7 @@ def test_the_table_of_other_projects_files_is_true():
 
 def test_every_file_of_another_project_stands_in_the_table():
     listed = {path for package in PACKAGES for path in package.kept}
-    found = {path for folder in ("assets", "tests/console/axe-core") for path in (PROJECT / folder).rglob("*")}
+    found = {path for folder in ("console/vendor", "tests/console/axe-core") for path in (PROJECT / folder).rglob("*")}
 
     ours = {path for path in found if path == TABLE or path.parent.name == "page"}
     assert {path for path in found if path.is_file()} - ours == listed
@@ -319,9 +319,53 @@ def test_every_file_of_another_project_stands_in_the_table():
         assert [path for path in package.kept if path.name.startswith("LICENSE")], f"{package.name} has no licence"
 
 
-def test_the_console_escapes_what_the_servers_pages_escape():
+#: prints what the console says of times, in seconds from now, and of numbers, as JSON
+WORDS = """
+globalThis.document = { hidden: true };
+globalThis.addEventListener = () => {};
+const { ago, counted } = await import("./words.js");
+const [times, numbers] = JSON.parse(process.argv[2]), at = Date.UTC(2026, 10, 20);
+const words = times.map((seconds) => ago(new Date(at + seconds * 1000).toISOString(), at));
+process.stdout.write(JSON.stringify([...words, ...numbers.map((one) => counted(...one))]));
+process.exit(0);
+"""
+
+
+@pytest.mark.process("starts a program")
+def test_the_words_of_times_and_of_numbers_say_neither_more_nor_less_than_there_is(tmp_path):
+    minute, hour, day = 60, 3600, 86_400
+    times = [-90 * minute, -36 * hour, 0, 52, 70, 90, hour, hour - 1, 90 * minute, 36 * hour]
+    times += [2 * day - 1, 30 * hour, 90 * day - 1]
+    numbers = [[1, "message", False], [0, "message", False], [2, "event", False], [1200, "conversation", False]]
+    numbers += [[50, "conversation", True], [1, "message", True], [2, "sandbox", False]]
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "store.js").write_text("export class Store { set() {} }")
+    (tmp_path / "words.js").write_bytes((PROJECT / "console/lib/words.js").read_bytes())
+    (tmp_path / "print.js").write_text(WORDS)
     ran = subprocess.run(
-        [program("node"), PROJECT / "tests/blueprints/visible_page.js", PROJECT / "console/lib/visible.js"],
+        [program("node"), tmp_path / "print.js", json.dumps([times, numbers])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+    assert json.loads(ran.stdout) == [
+        *("1 hr. ago", "1 day ago", "now", "in 52 sec.", "in 1 min.", "in 90 sec.", "in 1 hr.", "in 1 hr."),
+        *("in 90 min.", "in 36 hr.", "in 2 days", "in 30 hr.", "in 90 days"),
+        *("1 message", "0 messages", "2 events", "1,200 conversations", "50 or more conversations"),
+        *("1 or more messages", "2 sandboxes"),
+    ]
+
+
+@pytest.mark.process("starts a program")
+@pytest.mark.parametrize(
+    "points", [0x10000, pytest.param(0x110000, marks=pytest.mark.process("compares all characters"))]
+)
+def test_the_console_escapes_what_the_servers_pages_escape(points):
+    script = PROJECT / "tests/blueprints/visible_page.js"
+    ran = subprocess.run(
+        [program("node"), script, PROJECT / "console/lib/visible.js", str(points)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -334,4 +378,4 @@ def test_the_console_escapes_what_the_servers_pages_escape():
         # What only one of the two versions of Unicode knows is not compared.
         if mark != "?" and unicodedata.category(chr(point)) != "Cn" and (mark == "0") is not is_seen(chr(point))
     ]
-    assert (len(ran.stdout), differing) == (0x110000, [])
+    assert (len(ran.stdout), differing) == (points, [])

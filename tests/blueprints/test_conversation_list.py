@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from store.conversations import conversation_list
+from store.conversations import lists
 from tests.conftest import action, message, status
 from tests.round_trips import counted
 
@@ -108,7 +108,7 @@ def test_the_last_changed_are_first_and_there_are_six_orders(client, make, appen
 @pytest.mark.parametrize("order", ["UPDATED_AT_DESC", "CREATED_AT", "TITLE"])
 @pytest.mark.parametrize("query", [{}, {"tag": "x"}, {"text": "no"}])
 def test_pages_have_every_conversation_once(client, make, monkeypatch, order, query):
-    monkeypatch.setattr(conversation_list, "READ", 3)
+    monkeypatch.setattr(lists, "READ", 3)
     ids = [make(f"No. {number}", tags={"x": "1"}) for number in range(8)]
 
     assert sorted(found(client, limit=2, sort_order=order, **query)) == sorted(ids)
@@ -142,7 +142,7 @@ def test_a_tag_is_a_name_or_a_name_with_a_value(client, make):
 
 
 def test_a_page_by_tag_reads_a_bounded_number_and_goes_on(client, make, monkeypatch):
-    monkeypatch.setattr(conversation_list, "READ", 1)
+    monkeypatch.setattr(lists, "READ", 1)
     one = make(tags={"x": "1"})
     for _ in range(7):
         make()

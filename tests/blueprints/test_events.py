@@ -1,12 +1,11 @@
 """Count, search, get and send over HTTP."""
 
-import json
 from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 
-from tests.conftest import event, message, recorded
+from tests.conftest import action, event, message, observation, recorded
 
 
 @pytest.fixture
@@ -78,103 +77,81 @@ def test_a_conversation_without_events_has_an_empty_histogram(client, conversati
     assert found == {"from": None, "to": None, "bucket_seconds": 0.0, "total": 0, "series": {}}
 
 
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        ({"by": "body"}, "one of kind, source"),
-        ({"buckets": "0"}, "from 1 to 200"),
-        ({"buckets": "201"}, "from 1 to 200"),
-        ({"buckets": "many"}, "from 1 to 200"),
-        ({"timestamp__gte": "yesterday"}, "date-time"),
-        ({"timestamp__lt": ""}, "date-time"),
-    ],
-)
-def test_a_histogram_refuses_bad_input_by_its_name(client, url, query, words):
-    response = client.get(f"{url}/histogram", query_string=query)
-
-    [fault] = response.get_json()["detail"]
-    assert response.status_code == 422
-    assert fault["loc"] == ["query", *query]
-    assert words in fault["msg"]
-
-
 def test_a_histogram_of_an_unknown_conversation_is_404(client, conversation):
     response = client.get(f"/api/conversations/{conversation}/events/histogram")
 
     assert (response.status_code, response.get_json()) == (404, {"detail": "Conversation not found"})
 
 
+#: filters, and which of the three events pass
+FILTERS = [
+    ({}, ["m1", "a1", "m2"]),
+    ({"kind": "MessageEvent"}, ["m1", "m2"]),
+    ({"kind": "openhands.sdk.event.llm_convertible.message.MessageEvent"}, ["m1", "m2"]),
+    ({"kind": "messageevent"}, []),
+    ({"kind": "NoSuchEvent"}, []),
+    ({"kind": ""}, []),
+    ({"source": "agent"}, ["a1", "m2"]),
+    ({"source": "nobody"}, []),
+    ({"source": ""}, []),
+    ({"kind": "MessageEvent", "source": "agent"}, ["m2"]),
+    ({"body": "deploy"}, ["m1", "m2"]),
+    ({"body": "PLEASE"}, ["m1"]),
+    ({"body": ""}, ["m1", "m2"]),
+    ({"body": "", "kind": "ActionEvent"}, []),
+    ({"body": "deploy", "kind": "ActionEvent"}, []),
+    ({"body": "deploy", "source": "agent"}, ["m2"]),
+    ({"body": "", "source": "agent", "timestamp__gte": "2026-11-20T12:00:00"}, ["m2"]),
+    ({"body": "deploy", "timestamp__lt": "2026-11-20T12:00:00"}, ["m1"]),
+    ({"timestamp__gte": "2026-11-20T11:00:00.000001Z"}, ["a1", "m2"]),
+    ({"timestamp__gte": "2026-11-20T11:00:00.000002Z"}, ["m2"]),
+    ({"timestamp__lt": "2026-11-20T11:00:00.000001"}, ["m1"]),
+    ({"timestamp__lt": "2026-11-20T11:00:00.000002"}, ["m1", "a1"]),
+    ({"timestamp__gte": "2026-11-20 12:00"}, ["m2"]),
+    ({"timestamp__gte": "2026-11-20T14:00:00 02:00"}, ["m2"]),
+    ({"timestamp__gte": "2026-11-20T07:30:00-0430"}, ["m2"]),
+    ({"timestamp__gte": "2026-11-20"}, ["m1", "a1", "m2"]),
+    ({"timestamp__lt": "2026-11-21"}, ["m1", "a1", "m2"]),
+    ({"timestamp__lt": "9999-12-31T23:59:59.999999"}, ["m1", "a1", "m2"]),
+    ({"timestamp__gte": "0001-01-01"}, ["m1", "a1", "m2"]),
+    ({"timestamp__gte": "2026-11-20T12:00:00", "timestamp__lt": "2026-11-20T11:00:00"}, []),
+    ({"kind": "ActionEvent", "source": "agent", "timestamp__gte": "2026-11-20T11:00:00"}, ["a1"]),
+    ({"unknown": "filter"}, ["m1", "a1", "m2"]),
+]
+
+
+def test_count_and_search_agree_on_every_filter(client, url):
+    wrong = []
+    for query, found in FILTERS:
+        seen = (
+            count(client, url, **query),
+            search(client, url, **query),
+            search(client, url, **query, sort_order="TIMESTAMP_DESC"),
+        )
+        if seen != (len(found), found, found[::-1]):
+            wrong.append((query, seen))
+
+    assert wrong == []
+
+
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("operation", "query", "type"),
     [
-        ({}, ["m1", "a1", "m2"]),
-        ({"kind": "MessageEvent"}, ["m1", "m2"]),
-        ({"kind": "openhands.sdk.event.llm_convertible.message.MessageEvent"}, ["m1", "m2"]),
-        ({"kind": "messageevent"}, []),
-        ({"kind": "NoSuchEvent"}, []),
-        ({"kind": ""}, []),
-        ({"source": "agent"}, ["a1", "m2"]),
-        ({"source": "nobody"}, []),
-        ({"source": ""}, []),
-        ({"kind": "MessageEvent", "source": "agent"}, ["m2"]),
-        ({"body": "deploy"}, ["m1", "m2"]),
-        ({"body": "PLEASE"}, ["m1"]),
-        ({"body": ""}, ["m1", "m2"]),
-        ({"body": "", "kind": "ActionEvent"}, []),
-        ({"body": "deploy", "kind": "ActionEvent"}, []),
-        ({"body": "deploy", "source": "agent"}, ["m2"]),
-        ({"body": "", "source": "agent", "timestamp__gte": "2026-11-20T12:00:00"}, ["m2"]),
-        ({"body": "deploy", "timestamp__lt": "2026-11-20T12:00:00"}, ["m1"]),
-        ({"timestamp__gte": "2026-11-20T11:00:00.000001Z"}, ["a1", "m2"]),
-        ({"timestamp__gte": "2026-11-20T11:00:00.000002Z"}, ["m2"]),
-        ({"timestamp__lt": "2026-11-20T11:00:00.000001"}, ["m1"]),
-        ({"timestamp__lt": "2026-11-20T11:00:00.000002"}, ["m1", "a1"]),
-        ({"timestamp__gte": "2026-11-20 12:00"}, ["m2"]),
-        ({"timestamp__gte": "2026-11-20T14:00:00 02:00"}, ["m2"]),
-        ({"timestamp__gte": "2026-11-20T07:30:00-0430"}, ["m2"]),
-        ({"timestamp__gte": "2026-11-20"}, ["m1", "a1", "m2"]),
-        ({"timestamp__lt": "2026-11-21"}, ["m1", "a1", "m2"]),
-        ({"timestamp__lt": "9999-12-31T23:59:59.999999"}, ["m1", "a1", "m2"]),
-        ({"timestamp__gte": "0001-01-01"}, ["m1", "a1", "m2"]),
-        ({"timestamp__gte": "2026-11-20T12:00:00", "timestamp__lt": "2026-11-20T11:00:00"}, []),
-        ({"kind": "ActionEvent", "source": "agent", "timestamp__gte": "2026-11-20T11:00:00"}, ["a1"]),
-        ({"unknown": "filter"}, ["m1", "a1", "m2"]),
+        ("count", {"timestamp__gte": "garbage"}, "datetime_parsing"),
+        ("search", {"timestamp__lt": ""}, "datetime_parsing"),
+        ("search", {"limit": "101"}, "less_than_equal"),
+        ("search", {"sort_order": "DESC"}, "enum"),
+        ("histogram", {"timestamp__gte": "yesterday"}, "datetime_parsing"),
+        ("histogram", {"by": "body"}, "enum"),
+        ("histogram", {"buckets": "0"}, "greater_than_equal"),
     ],
 )
-def test_count_and_search_agree_on_every_filter(client, url, query, found):
-    assert count(client, url, **query) == len(found)
-    assert search(client, url, **query) == found
-    assert search(client, url, **query, sort_order="TIMESTAMP_DESC") == found[::-1]
-
-
-@pytest.mark.parametrize("name", ["timestamp__gte", "timestamp__lt"])
-@pytest.mark.parametrize(
-    "value",
-    ["", "garbage", "1700000000", "-1", "-0001-01-01", "2026-02-30", "24:00", "2026-11-20T24:00:00", "２０２６-11-20"],
-)
-def test_a_text_other_than_a_date_time_is_refused(client, url, name, value):
-    for operation in ("count", "search"):
-        response = client.get(f"{url}/{operation}", query_string={name: value})
-        assert response.status_code == 422
-        [fault] = response.get_json()["detail"]
-        assert (fault["loc"], fault["type"]) == (["query", name], "datetime_parsing")
-
-
-@pytest.mark.parametrize("limit", ["0", "-1", "101", "abc", "", "1.5", "９", "9" * 30])
-def test_a_limit_is_from_one_to_a_hundred(client, url, limit):
-    response = client.get(f"{url}/search", query_string={"limit": limit})
+def test_a_query_that_cannot_be_is_refused_by_the_name_of_its_parameter(client, url, operation, query, type):
+    response = client.get(f"{url}/{operation}", query_string=query)
 
     assert response.status_code == 422
     [fault] = response.get_json()["detail"]
-    assert fault["loc"] == ["query", "limit"]
-    assert "from 1 to 100" in fault["msg"]
-
-
-def test_a_search_has_two_sort_orders(client, url):
-    response = client.get(f"{url}/search?sort_order=CREATED_AT")
-
-    assert response.status_code == 422
-    assert "TIMESTAMP, TIMESTAMP_DESC" in response.get_json()["detail"][0]["msg"]
+    assert (fault["loc"], fault["type"]) == (["query", *query], type)
 
 
 def test_pages_continue_each_other(client, conversation):
@@ -239,24 +216,18 @@ def test_a_cursor_outside_the_range_of_times_is_its_nearer_end(client, url, conv
     assert search(client, url, page_id=f"m1-{conversation}", sort_order="TIMESTAMP_DESC", **late) == []
 
 
-@pytest.mark.parametrize("order", ["", "timestamp", "DESC"])
-def test_no_other_value_is_a_sort_order(client, url, order):
-    response = client.get(f"{url}/search", query_string={"sort_order": order})
+def test_a_filter_of_any_text_is_no_error(client, url):
+    values = ("x" * 10_240, "{conv}:log", "*", "%", "\x00", "😀", "[a-z]")
+    queries = [{name: value} for name in ("kind", "source", "body") for value in values]
 
-    assert response.status_code == 422
-    assert response.get_json()["detail"][0]["loc"] == ["query", "sort_order"]
+    found = [(query, count(client, url, **query), search(client, url, **query)) for query in queries]
 
-
-@pytest.mark.parametrize("name", ["kind", "source", "body"])
-@pytest.mark.parametrize("value", ["x" * 10_240, "{conv}:log", "*", "%", "\x00", "😀", "[a-z]"])
-def test_a_filter_of_any_text_is_no_error(client, url, name, value):
-    assert count(client, url, **{name: value}) == 0
-    assert search(client, url, **{name: value}) == []
+    assert found == [(query, 0, []) for query in queries]
 
 
-@pytest.mark.parametrize("query", ["source=%FF", "body=%ED%A0%80", "kind=%F7%80"])
-def test_a_filter_that_is_not_utf_8_matches_nothing(client, url, query):
-    assert client.get(f"{url}/count?{query}").get_json() == 0
+def test_a_filter_that_is_not_utf_8_matches_nothing(client, url):
+    for query in ("source=%FF", "body=%ED%A0%80", "kind=%F7%80"):
+        assert client.get(f"{url}/count?{query}").get_json() == 0
 
 
 @pytest.mark.parametrize("body", [{}, {"body": "deploy"}])
@@ -279,35 +250,62 @@ def test_an_unknown_or_foreign_cursor_is_refused(client, url, body):
         assert response.get_json()["detail"][0]["loc"] == ["query", "page_id"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "body", "found"),
-    [
-        ({"extended_content": [{"text": "x"}], "llm_message": {"content": [], "reasoning_content": "y"}}, "x y", 1),
-        ({"llm_message": {"content": [{"type": "text", "text": "ﬁne ΣΊΣΥΦΟΣ"}]}}, "FINE σίσυφος", 1),
-        ({"llm_message": {"content": [{"type": "text", "text": "a.b"}]}}, "a?b", 0),
-        ({"kind": "openhands.sdk.event.MessageEvent", "llm_message": {"content": [{"text": "deploy"}]}}, "deploy", 1),
-        (
-            {"llm_message": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}},
-            "ONE TWO",
-            1,
-        ),
-        ({"llm_message": {"content": [{"type": "text", "text": "a"}]}, "extended_content": [{"text": "b"}]}, "a b", 1),
-        ({"llm_message": {"content": [], "reasoning_content": "because"}}, "because", 1),
-        ({"llm_message": {"content": [{"type": "image", "image_urls": ["deploy"]}]}}, "deploy", 0),
-        ({"llm_message": {"content": [{"type": "text", "text": "Straße"}]}}, "STRASSE", 1),
-        ({"llm_message": {"content": [{"type": "text", "text": "İstanbul"}]}}, "istanbul", 0),
-        ({"llm_message": {"content": "plain text"}}, "plain", 1),
-        ({"llm_message": None}, "x", 0),
-        ({"llm_message": {"content": [1, None, {"text": 5}]}}, "5", 0),
-        ({"thought": [{"text": "deploy"}]}, "deploy", 0),
-    ],
-)
-def test_the_text_of_a_message_is_searched(client, conversation, fields, body, found):
+def test_the_text_of_a_message_is_searched(client, conversation):
+    fields = {"llm_message": {"content": [{"type": "text", "text": "one"}]}, "extended_content": [{"text": "Straße"}]}
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[{**event("MessageEvent", "agent"), **fields}])
     url = f"/api/conversations/{conversation}/events"
 
-    assert count(client, url, body=body) == found
-    assert count(client, url, body="") == 1
+    assert [count(client, url, body=body) for body in ("ONE STRASSE", "", "two")] == [1, 1, 0]
+
+
+@pytest.fixture
+def worked(client, conversation):
+    """A conversation in which an agent ran a command and finished: the ids of its events begin with a, o, m, f."""
+    ran = action(action={"kind": "TerminalAction", "command": "Python3 -m build"}) | {"id": f"a1-{conversation}"}
+    done = action(action={"kind": "FinishAction", "message": "python3 built it"}) | {"id": f"f1-{conversation}"}
+    said = {**message("build it"), "id": f"m1-{conversation}"}
+    seen = {**observation(ran), "observation": {"content": [{"type": "text", "text": "no python3"}]}}
+    log = [said, ran, {**seen, "id": f"o1-{conversation}"}, done]
+    for second, one in enumerate(log):
+        one["timestamp"] = f"2026-11-20T12:00:0{second}"
+    assert client.post(f"/api/v1/webhooks/events/{conversation}", json=log).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/api/conversations/{}/events", "/api/v1/conversation/{}/events"])
+def test_text_finds_commands_outputs_and_the_final_answer(client, conversation, worked, path):
+    url = path.format(conversation)
+
+    assert search(client, url, text="PYTHON3") == ["a1", "o1", "f1"]
+    assert search(client, url, text="build it") == ["m1"]
+    assert search(client, url, text="python3", kind="ActionEvent", sort_order="TIMESTAMP_DESC") == ["f1", "a1"]
+    assert search(client, url, text="python3", timestamp__gte="2026-11-20T12:00:03") == ["f1"]
+    assert search(client, url, text="it", body="build") == ["m1"]
+    assert search(client, url, text="nowhere") == []
+    assert search(client, url, text="") == ["m1", "a1", "o1", "f1"]
+
+
+def test_text_filters_a_log_that_is_read_after_a_seq_too(client, conversation, worked):
+    url = f"/api/conversations/{conversation}/events"
+    assert search(client, url, text="python3", after_seq=2) == ["o1", "f1"]
+
+
+@pytest.mark.parametrize("order", ["TIMESTAMP", "TIMESTAMP_DESC"])
+def test_a_search_by_text_reads_a_part_of_the_log_at_a_time_and_goes_on_by_its_cursor(
+    client, conversation, worked, monkeypatch, order
+):
+    monkeypatch.setattr("store.conversations.events.SEARCHED_EVENTS", 2)
+    query, pages = {"text": "python3", "sort_order": order, "limit": 1}, []
+    while not pages or query["page_id"]:
+        page = client.get(f"/api/conversations/{conversation}/events/search", query_string=query).get_json()
+        assert len(page["items"]) <= 1
+        pages += [item["id"][:2] for item in page["items"]] or [None]
+        query["page_id"] = page["next_page_id"]
+
+    found = ["a1", "o1", "f1"]
+    assert [one for one in pages if one] == (found if order == "TIMESTAMP" else found[::-1])
+    query = {"text": "build it", "sort_order": "TIMESTAMP_DESC"}
+    page = client.get(f"/api/conversations/{conversation}/events/search", query_string=query).get_json()
+    assert (page["items"], page["next_page_id"]) == ([], f"a1-{conversation}")
 
 
 def test_only_the_text_of_messages_is_searched(client, conversation):
@@ -333,14 +331,14 @@ def test_an_id_may_hold_a_slash(client, url, conversation):
     assert client.get(f"{url}/a/b%20c%3F").get_json() == odd
 
 
-@pytest.mark.parametrize("odd", ["/x", "a//b", "../x", ".", "search/", "%2F", "😀", "\x00", '"'])
-def test_an_event_with_any_id_is_returned_by_its_id(client, url, conversation, odd):
-    one = {**event(), "id": odd}
-    client.post(f"/api/v1/webhooks/events/{conversation}", json=[one])
+def test_an_event_with_any_id_is_returned_by_its_id(client, url, conversation):
+    events = [{**event(), "id": odd} for odd in ("/x", "a//b", "../x", ".", "search/", "%2F", "😀", "\x00", '"')]
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=events)
 
-    assert client.get(f"{url}/{quote(odd)}").get_json() == one
-    assert client.get(url, json=[odd]).get_json() == [one]
-    assert client.get(url, query_string={"event_ids": odd}).get_json() == [one]
+    for one in events:
+        assert client.get(f"{url}/{quote(one['id'])}").get_json() == one
+        assert client.get(url, json=[one["id"]]).get_json() == [one]
+        assert client.get(url, query_string={"event_ids": one["id"]}).get_json() == [one]
 
 
 def test_a_batch_get_keeps_the_order_of_its_ids_with_null_for_unknown_ones(client, url, conversation):
@@ -354,9 +352,8 @@ def test_a_batch_get_keeps_the_order_of_its_ids_with_null_for_unknown_ones(clien
     assert client.get(url, json=[]).get_json() == []
 
 
-@pytest.mark.parametrize("body", [{}, "a", 1, None, [1], [None], ["\ud800"], ["x"] * 101])
-def test_a_batch_get_accepts_up_to_a_hundred_ids(client, url, body):
-    response = client.get(url, data=json.dumps(body), content_type="application/json")
+def test_a_batch_get_accepts_up_to_a_hundred_ids(client, url):
+    response = client.get(url, json=["x"] * 101)
 
     assert response.status_code == 422
     assert response.get_json()["detail"][0]["loc"][0] == "body"
@@ -396,31 +393,11 @@ def test_a_message_may_be_empty(client, url):
     assert count(client, url) == 4
 
 
-@pytest.mark.parametrize(
-    ("body", "loc"),
-    [
-        ({"content": "hi"}, ["body", "content"]),
-        ({"content": ["hi"]}, ["body", "content", 0]),
-        ({"content": [{"type": "video"}]}, ["body", "content", 0, "type"]),
-        ({"content": [{"type": "text"}]}, ["body", "content", 0, "text"]),
-        ({"content": [{"type": "text", "text": 5}]}, ["body", "content", 0, "text"]),
-        ({"content": [{"type": "text", "text": "a", "odd": 1}]}, ["body", "content", 0, "odd"]),
-        ({"content": [{"type": "image", "image_urls": "u"}]}, ["body", "content", 0, "image_urls"]),
-        ({"content": [{"type": "text", "text": "x" * (1024 * 1024)}]}, ["body", "content"]),
-        ({"content": [{"type": "image", "image_urls": ["u"], "text": "a"}]}, ["body", "content", 0, "text"]),
-        ({"content": [{"type": "text", "text": "a", "cache_prompt": 1}]}, ["body", "content", 0, "cache_prompt"]),
-        ({"content": None}, ["body", "content"]),
-        ({"run": None}, ["body", "run"]),
-        *(({"role": role}, ["body", "role"]) for role in ("assistant", "system", "tool", "", None, 5)),
-        ({"run": "yes"}, ["body", "run"]),
-        ([], ["body"]),
-    ],
-)
-def test_a_malformed_message_is_refused(client, url, body, loc):
-    response = client.post(url, json=body)
+def test_a_malformed_message_is_refused(client, url):
+    response = client.post(url, json={"content": [{"type": "text", "text": 5}]})
 
     assert response.status_code == 422
-    assert response.get_json()["detail"][0]["loc"] == loc
+    assert response.get_json()["detail"][0]["loc"] == ["body", "content", 0, "text"]
     assert count(client, url) == 3
 
 

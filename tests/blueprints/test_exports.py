@@ -12,6 +12,7 @@ from store.conversations.copies import PAGE
 from tests.blueprints import API, at, log, said
 from tests.blueprints.test_forks import assert_same_log
 from tests.conftest import action, event, message, observation, recorded
+from tests.exports import sealed
 from tests.servers import PROJECT
 
 LINES = {"content_type": "application/x-ndjson"}
@@ -35,15 +36,18 @@ def exported(client, url) -> list[bytes]:
 
 
 def imported(client, lines, status=201):
-    response = client.post(f"{API}/import", data=b"\n".join(lines), **LINES)
+    """Import lines, with the digest of them unless they have one."""
+    has_end = not lines or any(b"agent-server-conversation-end" in one for one in lines[-2:])
+    response = client.post(f"{API}/import", data=b"\n".join(lines if has_end else sealed(lines)), **LINES)
     assert response.status_code == status, response.get_data(as_text=True)
     return response.get_json()
 
 
 def as_another(lines) -> tuple[str, list[bytes]]:
-    """The same export of a conversation with another id."""
+    """The export of a conversation with another id, without its last line."""
     identity = str(uuid4())
-    return f"{API}/{identity}", [json.dumps({**json.loads(lines[0]), "id": identity}).encode(), *lines[1:]]
+    head = {**json.loads(lines[0]), "id": identity}
+    return f"{API}/{identity}", [json.dumps(head).encode(), *lines[1:-1]]
 
 
 def keys_of(store, url) -> list[bytes]:
@@ -65,7 +69,7 @@ def test_an_import_has_every_event_byte_for_byte_and_answers_every_query_alike(c
     append(client, conversation, *(json.dumps(said(f"o {n}", **at(n % 60))) for n in range(2 * PAGE)))
     before = client.get(url).get_json()
     lines = exported(client, url)
-    assert len(lines) == 1 + json.loads(lines[0])["events"] == 1 + len(log(client, url))
+    assert len(lines) == 2 + json.loads(lines[0])["events"] == 2 + len(log(client, url))
     assert odd.encode() in lines
     assert json.dumps(PRETTY).encode() in lines
 
@@ -83,11 +87,11 @@ def test_an_import_has_every_event_byte_for_byte_and_answers_every_query_alike(c
 
     # And its own export is that which it was made of
     again = exported(client, copy)
-    assert again[1:] == lines[1:]
+    assert again[1:-1] == lines[1:-1]
 
     # And it can be gone on with, and deleted
     append(client, copy.rpartition("/")[2], json.dumps(message("more")))
-    assert client.get(f"{copy}/events/count").get_json() == len(lines)
+    assert client.get(f"{copy}/events/count").get_json() == len(lines) - 1
     assert client.delete(copy).status_code == 200
 
 
@@ -117,7 +121,7 @@ def test_a_repeat_says_so_and_changes_nothing_also_after_more_events(client, sto
 
     append(client, copy.rpartition("/")[2], json.dumps(event()))
     imported(client, others, 200)
-    assert client.get(f"{copy}/events/count").get_json() == len(lines)
+    assert client.get(f"{copy}/events/count").get_json() == len(lines) - 1
 
 
 @pytest.mark.parametrize("change", ["event", "longer", "created_at"])
@@ -136,8 +140,8 @@ def test_another_conversation_of_the_id_stays_as_it_is(client, store, lines, cha
 
     refusal = imported(client, [json.dumps(head).encode(), *others[1:]], 409)
 
-    assert refusal == {"detail": "A conversation of that id exists"}
-    assert log(client, copy) == [json.loads(line) for line in lines[1:]]
+    assert refusal == {"detail": "A conversation with this id already exists"}
+    assert log(client, copy) == [json.loads(line) for line in lines[1:-1]]
     assert sorted(keys_of(store, copy)) == keys
 
 
@@ -147,7 +151,7 @@ def test_an_export_of_no_events_is_imported_too(client, url):
     imported(client, others)
 
     assert client.get(f"{copy}/events/count").get_json() == 0
-    imported(client, [others[0] + b"\n"], 200)
+    imported(client, [*sealed(others), b""], 200)
 
 
 def test_a_head_request_names_the_file_and_has_no_body(client, url, conversation):
@@ -162,12 +166,12 @@ def test_no_export_has_a_secret(client, keeper):
     request = {"secrets": {"TOKEN": secret}, "workspace": {"api_key": api_key}}
     made = keeper.post(API, json=request).get_json()
 
-    [head] = exported(keeper, f"{API}/{made['id']}")
+    [head, end] = exported(keeper, f"{API}/{made['id']}")
 
     assert secret.encode() not in head
     assert api_key.encode() not in head
     assert json.loads(head)["secret_registry"]["secret_sources"]["TOKEN"]["value"] == "**********"
-    _, others = as_another([head])
+    _, others = as_another([head, end])
     assert imported(client, others)["secret_registry"] == {"secret_sources": {}}
 
 
@@ -192,7 +196,8 @@ WRONG = {
     "a page of HTML": (lambda _: [b"<html>"], ["line 1"], "Invalid JSON"),
     "a list": (lambda _: [b"[]"], ["line 1"], "object"),
     "another format": (members(format="other"), ["line 1", "format"], "agent-server-conversation"),
-    "a newer version": (members(version=2), ["line 1", "version"], "less than or equal to 1"),
+    "an older version": (members(version=1), ["line 1", "version"], "greater than or equal to 2"),
+    "a newer version": (members(version=3), ["line 1", "version"], "less than or equal to 2"),
     "no version": (members(version=None), ["line 1", "version"], "Field required"),
     "an id that is none": (members(id="x"), ["line 1", "id"], "UUID"),
     "a policy that is none": (
@@ -207,16 +212,16 @@ WRONG = {
     "a member that is too long": (members(workspace={"a": "x" * 300_000}), ["line 1", "workspace"], "More bytes"),
     "fewer events than announced": (members(events=4), ["line 5"], "announces 4 events"),
     "more events than announced": (members(events=2), ["line 4"], "announces 2 events"),
-    "an event that is no JSON": (line(3, b"{"), ["line 3"], "Invalid JSON"),
+    "an event that is not JSON": (line(3, b"{"), ["line 3"], "Invalid JSON"),
     "an empty line": (line(3, b""), ["line 3"], "Invalid JSON"),
-    "bytes that are no UTF-8": (line(3, b'{"id":"\xff"}'), ["line 3"], "not UTF-8"),
+    "bytes that are not UTF-8": (line(3, b'{"id":"\xff"}'), ["line 3"], "not UTF-8"),
     "an event that is a number": (line(2, b"1"), ["line 2"], "object"),
     "an event without a kind": (
         line(4, b'{"id":"a","source":"b","timestamp":"2026-01-01"}'),
         ["line 4", "kind"],
         "required",
     ),
-    "text that is no event": (line(2, b'"\\n"'), ["line 2"], "Invalid JSON"),
+    "text that is not an event": (line(2, b'"\\n"'), ["line 2"], "Invalid JSON"),
     "an event that is too long": (line(2, json.dumps(LONG).encode()), ["line 2"], "at most 4194304 bytes"),
     "an event of an earlier id": (
         lambda lines: [*lines[:3], lines[1]],

@@ -223,7 +223,7 @@ def test_an_id_in_use_is_refused_and_its_conversation_stays_unchanged(client, st
     for taken in (other["id"], conversation):
         earlier = client.get(f"{API}/{taken}").get_json()
         refusal = fork(client, url, 409, id=taken)
-        assert refusal == {"detail": "A conversation of that id exists"}
+        assert refusal == {"detail": "A conversation with this id already exists"}
         assert client.get(f"{API}/{taken}").get_json() == earlier
 
         # The keys of the unfinished copy expire
@@ -330,11 +330,13 @@ def test_a_source_that_is_deleted_during_its_fork_is_not_found(
         if successor:
             post_events(*(said("new") for _ in range(successor)))
 
-    monkeypatch.setattr(store.forks, "_scripts", Meanwhile(store.forks._scripts, number, delete))
+    monkeypatch.setattr(
+        store.conversations.forks, "_scripts", Meanwhile(store.conversations.forks._scripts, number, delete)
+    )
 
     # Then there is no copy, neither half nor mixed, and the keys of the unfinished copy expire
     with pytest.raises(ConversationNotFound):
-        store.forks.fork(conversation, id=target)
+        store.conversations.forks.fork(conversation, id=target)
     assert client.get(f"{API}/{target}").status_code == 404
     assert all(0 < ttl <= 3600 for ttl in keys_of(store, target).values())
 
@@ -344,8 +346,12 @@ def test_events_that_are_appended_during_a_fork_are_not_in_it(
 ):
     before = [said("old") for _ in range(150)]
     post_events(*before)
-    monkeypatch.setattr(store.forks, "_scripts", Meanwhile(store.forks._scripts, 2, lambda: post_events(said("new"))))
+    monkeypatch.setattr(
+        store.conversations.forks,
+        "_scripts",
+        Meanwhile(store.conversations.forks._scripts, 2, lambda: post_events(said("new"))),
+    )
 
-    copy = store.forks.fork(conversation)
+    copy = store.conversations.forks.fork(conversation)
 
     assert log(client, f"{API}/{copy}") == before

@@ -7,9 +7,9 @@ import pytest
 from flask import g
 from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
-from access import Principal
 from app import create_app
-from config import Config
+from core.access import Principal
+from settings.config import Config
 from store.access import idempotency
 from store.sandboxes.sandboxes import Sandboxes
 from tests.conftest import action, message
@@ -290,6 +290,6 @@ def test_a_client_has_a_bounded_number_of_keys(redis_url, url):
 
 
 def test_a_request_without_the_header_asks_redis_for_nothing_more(app, client, url, monkeypatch):
-    monkeypatch.setattr(type(app.extensions["store"].idempotency), "begin", None)
+    monkeypatch.setattr(type(app.extensions["store"].access.idempotency), "begin", None)
 
     assert client.post(f"{url}/events", json=TEXT).status_code == 200

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
+from core.wire import EXECUTION_STATUSES
 from tests.conftest import action, observation, status
-from wire import EXECUTION_STATUSES
 
 API = "/api/conversations"
 WIRE = Path(__file__).parent.parent.parent / "docs" / "wire.md"

@@ -4,9 +4,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-import wire
+from core import wire
+from core.wire import EXECUTION_STATUSES
 from tests.conftest import action, message, status
-from wire import EXECUTION_STATUSES
 
 API = "/api/conversations"
 ORDERS = ("CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC")
@@ -20,9 +20,9 @@ def alone(monkeypatch):
 
 @pytest.fixture
 def one_instant(monkeypatch):
-    """A clock that stands still: all changes have the same microsecond, as on concurrent workers."""
+    """A stopped clock: all changes have the same microsecond, as on concurrent workers."""
     instant = wire.now()
-    monkeypatch.setattr("wire.now", lambda: instant)
+    monkeypatch.setattr("core.wire.now", lambda: instant)
 
 
 @pytest.fixture

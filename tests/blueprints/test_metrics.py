@@ -1,4 +1,4 @@
-"""What `/metrics` shows of one process over HTTP; `tests/boot/test_tallies.py` has what processes show together."""
+"""What `/metrics` shows of one process; `tests/telemetry/test_tallies.py` has what processes show together."""
 
 from uuid import uuid4
 
@@ -46,10 +46,10 @@ def test_buckets_grow_with_their_bounds_and_end_with_all(client):
 
 def test_targets_of_notifications_are_shown_together_without_their_names(client, store):
     forget_notifications(store)
-    store.targets.open({"0123456789ab": "https://a-name", "ba9876543210": "https://another"}, again=True)
-    store.targets.add(["0123456789ab", "ba9876543210"], [("msg_1", ["body", "body"])])
-    claimed = store.targets.claim("0123456789ab", "token", 60)
-    store.targets.close(claimed, "failed", "a reason", again_in=60)
+    store.notifications.targets.open({"0123456789ab": "https://a-name", "ba9876543210": "https://another"}, again=True)
+    store.notifications.targets.add(["0123456789ab", "ba9876543210"], [("msg_1", ["body", "body"])])
+    claimed = store.notifications.targets.claim("0123456789ab", "token", 60)
+    store.notifications.targets.close(claimed, "failed", "a reason", again_in=60)
 
     text = client.get("/metrics").text
 

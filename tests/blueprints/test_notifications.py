@@ -5,8 +5,8 @@ import json
 import pytest
 
 from app import create_app
-from config import Config
 from notifications.targets import targets_of
+from settings.config import Config
 from tests.conftest import SECRET_KEY
 from tests.notifications import SECRET, entry, forget_notifications, push, receiver
 from tests.servers import free_port
@@ -26,22 +26,36 @@ NOTHING = {
 }
 
 
-@pytest.fixture
-def hook():
+@pytest.fixture(scope="module")
+def listening():
     with receiver() as one:
         yield one
 
 
 @pytest.fixture
-def notified(redis_url, store, hook):
+def hook(listening):
+    """A webhook that has received nothing."""
+    for received in (listening.received, listening.taken, listening.ids):
+        received.clear()
+    return listening
+
+
+@pytest.fixture(scope="module")
+def served(redis_url, listening):
     """The app with two targets: a webhook that is there, and one that is not; and with their ids."""
-    forget_notifications(store)
-    settings = f"{hook.setting} http://127.0.0.1:{free_port()}/hush|{SECRET}"
+    settings = f"{listening.setting} http://127.0.0.1:{free_port()}/hush|{SECRET}"
     config = Config(
         redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, notify_webhooks=settings, notify_private=1
     )
-    app = create_app(config)
-    yield app.test_client(), app.extensions["store"], [target.id for target in targets_of(config)]
+    return create_app(config), [target.id for target in targets_of(config)]
+
+
+@pytest.fixture
+def notified(served, store, hook):
+    """A client of the app, whose targets have received nothing, its store, and the ids of its targets."""
+    forget_notifications(store)
+    app, ids = served
+    yield app.test_client(), app.extensions["store"], ids
     forget_notifications(store)
 
 
@@ -72,10 +86,12 @@ def test_the_targets_of_the_settings_are_listed_before_anything_happens(notified
 
 def test_a_stuck_target_is_shown_with_the_reason(notified):
     client, store, (here, gone) = notified
-    store.targets.open({here: "here", gone: "gone"}, again=True)
-    store.targets.add([here, gone], [("msg_1", ["{}"] * 2), ("msg_2", ["{}"] * 2)])
-    store.targets.close(store.targets.claim(here, "token", 60), "sent")
-    store.targets.close(store.targets.claim(gone, "token", 60), "failed", "it answered 503", again_in=600)
+    store.notifications.targets.open({here: "here", gone: "gone"}, again=True)
+    store.notifications.targets.add([here, gone], [("msg_1", ["{}"] * 2), ("msg_2", ["{}"] * 2)])
+    store.notifications.targets.close(store.notifications.targets.claim(here, "token", 60), "sent")
+    store.notifications.targets.close(
+        store.notifications.targets.claim(gone, "token", 60), "failed", "it answered 503", again_in=600
+    )
     first, second = listed(client)
 
     assert (first["queued"], first["sent"], first["last_failure"]) == (1, 1, None)
@@ -86,7 +102,7 @@ def test_a_stuck_target_is_shown_with_the_reason(notified):
 
 def test_a_target_of_another_host_is_shown_without_a_kind(notified):
     client, store, _ = notified
-    store.targets.open({"0123456789ab": "https://elsewhere"}, again=True)
+    store.notifications.targets.open({"0123456789ab": "https://elsewhere"}, again=True)
 
     assert listed(client)[-1] == {"id": "0123456789ab", "name": "https://elsewhere", "kind": None, **NOTHING}
 
@@ -130,14 +146,16 @@ def test_a_test_of_one_target_leaves_the_others_alone(notified, hook):
 
 def test_a_test_that_succeeds_makes_what_waits_due_at_once(notified):
     client, store, (here, _) = notified
-    store.targets.open({here: "here"}, again=True)
-    store.targets.add([here], [("msg_1", ["{}"])])
-    store.targets.close(store.targets.claim(here, "token", 60), "failed", "it answered 503", again_in=3600)
-    assert store.targets.claim(here, "token", 60) is None
+    store.notifications.targets.open({here: "here"}, again=True)
+    store.notifications.targets.add([here], [("msg_1", ["{}"])])
+    store.notifications.targets.close(
+        store.notifications.targets.claim(here, "token", 60), "failed", "it answered 503", again_in=3600
+    )
+    assert store.notifications.targets.claim(here, "token", 60) is None
 
     assert client.post("/api/v1/notifications/test", json={"target": here}).json[0]["delivered"]
 
-    assert store.targets.claim(here, "token", 60).id == "msg_1"
+    assert store.notifications.targets.claim(here, "token", 60).id == "msg_1"
 
 
 @pytest.mark.parametrize("body", [{"target": "unknown"}, {"target": 1}, {"target": ""}, {"target": "x" * 65}])
@@ -154,10 +172,10 @@ def test_a_test_of_an_unknown_target_is_refused_by_name(notified, hook, body):
 
 def test_nothing_in_redis_or_in_the_repr_of_the_app_shows_a_url_or_a_secret(notified, hook):
     client, store, ids = notified
-    store.targets.open(dict.fromkeys(ids, "name"), again=True)
-    store.targets.add(ids, [("msg_1", [json.dumps({"link": "https://agents.example.org/hush"})] * 2)])
+    store.notifications.targets.open(dict.fromkeys(ids, "name"), again=True)
+    store.notifications.targets.add(ids, [("msg_1", [json.dumps({"link": "https://agents.example.org/hush"})] * 2)])
     client.post("/api/v1/notifications/test")
-    redis = store.targets._redis
+    redis = store.notifications.targets._redis
     dumped = [
         repr(redis.hgetall(key) if b"queue" not in key else redis.xrange(key))
         for key in redis.scan_iter("{notify}*")

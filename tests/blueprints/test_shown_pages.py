@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-import wire
 from app import create_app
-from config import Config
-from store.conversations.conversation_pages import ConversationPages, Form
-from store.link.stamps import Stamp
+from core import wire
+from settings.config import Config
+from store.conversations.lists import ConversationPages, Form
+from store.link.attempts import Stamp
 from tests.conftest import SECRET_KEY, action, as_events, event, message, observation, status
 from tests.round_trips import counted
 
@@ -31,7 +31,7 @@ def forgetful(redis_url):
     """A client of another server on the same Redis, which keeps nothing of what it has shown."""
     app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
     store = app.extensions["store"]
-    store.conversation_pages._most = store.conversation_list._pages._most = 0
+    store.conversations.pages._most = store.conversations.summaries._pages._most = 0
     return app.test_client()
 
 
@@ -75,14 +75,14 @@ class World:
             self.append(one, observation(self.actions[one].pop(0)))
 
     def decide_one(self):
-        pending = self.store.confirmations.pending(self.detached)
+        pending = self.store.approvals.confirmations.pending(self.detached)
         if pending:
             decisions = [{"action_id": pending[0]["id"], "decision": self.random.choice(("approve", "reject"))}]
             path = f"/api/v1/conversation/{self.detached}/pending-actions/decisions"
             self.call("POST", path, {"decisions": decisions})
 
     def report(self, **members):
-        self.store.app_conversations.report(BOX, self.boxed, {"id": self.boxed, **members})
+        self.store.conversations.in_sandboxes.report(BOX, self.boxed, {"id": self.boxed, **members})
 
     def live_again(self):
         """Another life of the id, perhaps in the microsecond of the former."""
@@ -115,8 +115,8 @@ WRITES = {
     "report": lambda w: w.report(title="Said", tags={"b": "1"}, agent=AGENT, stats={"x": w.random.random()}),
     "told": lambda w: w.report(capabilities=["edit"], workspace={"working_dir": f"/{w.random.random()}"}),
     "agent's end": lambda w: w.store.conversations.interrupt(w.boxed, BOX, Stamp.now(), {"code": "c", "detail": "d"}),
-    "reopened": lambda w: w.store.confirmations.reopen(w.boxed, as_events(w.actions[w.boxed][:1])),
-    "dropped": lambda w: w.store.confirmations.drop(w.boxed, [one["id"] for one in w.actions[w.boxed][:1]]),
+    "reopened": lambda w: w.store.approvals.confirmations.reopen(w.boxed, as_events(w.actions[w.boxed][:1])),
+    "dropped": lambda w: w.store.approvals.confirmations.drop(w.boxed, [one["id"] for one in w.actions[w.boxed][:1]]),
 }
 
 
@@ -167,7 +167,7 @@ def test_after_every_one_of_many_writes_pages_are_what_redis_has(client, forgetf
 
 def test_another_life_of_an_id_in_the_same_microsecond_is_shown(client, forgetful, monkeypatch):
     instant = wire.now()
-    monkeypatch.setattr("wire.now", lambda: instant)
+    monkeypatch.setattr("core.wire.now", lambda: instant)
     world = World(client, Random(1))
     world.call("PATCH", f"{API}/{world.detached}", {"title": "Former"})
     assert_shown_right(client, forgetful)

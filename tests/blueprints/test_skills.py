@@ -2,7 +2,7 @@
 
 import pytest
 
-from store import Limits
+from core.bounds import Limits
 from tests.blueprints import API
 from tests.conftest import store_of
 from tests.sockets import socket
@@ -54,6 +54,7 @@ def test_an_agent_without_skills_is_returned_as_it_is(client, store, conversatio
     assert client.get(f"{API}/{conversation}").get_json()["agent"] == agent
 
 
+@pytest.mark.process("asks a real server")
 def test_the_full_state_of_a_socket_leaves_the_skills_out(server, backend, conversation):
     _, url_of_store = backend
     store_of(url_of_store, LIMITS).conversations.create(conversation, agent=AGENT)

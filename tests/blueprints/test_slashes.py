@@ -5,51 +5,43 @@ import socket
 import httpx
 import pytest
 
-from app import create_app
-from config import Config
+from tests.blueprints import away
 from tests.conftest import event
 
-KEY = "an-admin-key-of-the-settings"
+KEY = "a-key-for-tests-only"
 
 
-@pytest.fixture(scope="module")
-def keyed(redis_url):
-    """A client of an app that needs a key."""
-    return create_app(Config(redis_url=redis_url, redis_timeout=10, api_keys=(KEY,))).test_client()
+OPERATIONS = [
+    ("GET", "/alive"),
+    ("GET", "/server_info"),
+    ("GET", "/openapi.json"),
+    ("GET", "/docs"),
+    ("POST", "/api/conversations"),
+    ("GET", "/api/conversations/search"),
+    ("GET", "/api/conversations/ID"),
+    ("PATCH", "/api/conversations/ID"),
+    ("DELETE", "/api/conversations/ID"),
+    ("GET", "/api/conversations/not-an-id"),
+    ("POST", "/api/conversations/ID/run"),
+    ("GET", "/api/conversations/ID/events/count"),
+    ("GET", "/api/conversations/ID/events/search"),
+    ("POST", "/api/conversations/ID/events"),
+    ("POST", "/api/conversations/ID/events/respond_to_confirmation"),
+    ("GET", "/api/v1/app-conversations/search"),
+    ("POST", "/api/v1/sandboxes"),
+    ("POST", "/api/v1/webhooks/conversations"),
+]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/alive"),
-        ("GET", "/server_info"),
-        ("GET", "/openapi.json"),
-        ("GET", "/docs"),
-        ("POST", "/api/conversations"),
-        ("GET", "/api/conversations/search"),
-        ("GET", "/api/conversations/ID"),
-        ("PATCH", "/api/conversations/ID"),
-        ("DELETE", "/api/conversations/ID"),
-        ("GET", "/api/conversations/not-an-id"),
-        ("POST", "/api/conversations/ID/run"),
-        ("GET", "/api/conversations/ID/events/count"),
-        ("GET", "/api/conversations/ID/events/search"),
-        ("POST", "/api/conversations/ID/events"),
-        ("POST", "/api/conversations/ID/events/respond_to_confirmation"),
-        ("GET", "/api/v1/app-conversations/search"),
-        ("POST", "/api/v1/sandboxes"),
-        ("POST", "/api/v1/webhooks/conversations"),
-    ],
-)
-@pytest.mark.parametrize("slashes", ["/", "///"])
-def test_a_trailing_slash_leads_to_the_path_without(client, conversation, method, path, slashes):
-    path = path.replace("ID", conversation)
+def test_a_trailing_slash_leads_to_the_path_without(client, conversation):
+    for method, path in OPERATIONS:
+        path = path.replace("ID", conversation)
+        for slashes in ("/", "///"):
+            response = client.open(f"{path}{slashes}?a=b%20c&d=%2F", method=method)
 
-    response = client.open(f"{path}{slashes}?a=b%20c&d=%2F", method=method)
-
-    assert (response.status_code, response.headers["Location"]) == (307, f"{path}?a=b%20c&d=%2F")
-    assert response.get_data() == b""
-    assert response.headers["X-Request-Id"]
+            assert (response.status_code, response.headers["Location"]) == (307, f"{path}?a=b%20c&d=%2F"), method
+            assert response.get_data() == b""
+            assert response.headers["X-Request-Id"]
 
 
 def test_the_method_and_the_body_are_kept(client, conversation):
@@ -70,6 +62,7 @@ def test_a_path_that_nobody_serves_leads_nowhere(client, path):
     assert "Location" not in response.headers
 
 
+@pytest.mark.process("asks a real server")
 @pytest.mark.parametrize("path", ["/%2Falive/", "/%2F%2F%2Falive//", "//alive/"])
 def test_a_path_that_begins_with_slashes_never_leads_to_a_host(server, path):
     with socket.create_connection(("127.0.0.1", server.base_url.port), timeout=10) as connection:
@@ -91,7 +84,8 @@ def test_an_event_whose_id_ends_in_a_slash_is_returned(client, conversation):
     assert client.get(f"/api/conversations/{conversation}/events/count/").get_json() == one
 
 
-def test_the_guard_stands_before_what_leads_elsewhere(keyed, client):
+def test_the_guard_stands_before_what_leads_elsewhere(client):
+    keyed = away(api_keys=(KEY,)).test_client()
     elsewhere = {"Host": "evil.example", "Accept": "text/html"}
     for path in ("/", "/alive/", "/api/conversations/search/"):
         assert client.get(path, headers=elsewhere).status_code == 421
@@ -101,6 +95,7 @@ def test_the_guard_stands_before_what_leads_elsewhere(keyed, client):
     assert keyed.get("/", headers={"Accept": "text/html"}, follow_redirects=True).status_code == 200
 
 
+@pytest.mark.process("asks a real server")
 def test_a_real_client_follows_with_its_body(server, conversation):
     with httpx.Client(base_url=server.base_url, follow_redirects=True) as follower:
         response = follower.post("/api/conversations/", json={"conversation_id": conversation, "title": "T"})

@@ -64,57 +64,15 @@ def test_five_hundred_events_are_a_batch_and_one_more_is_not(client, url, events
     assert client.get(f"{events_url}/count").get_json() == 500
 
 
-@pytest.mark.parametrize("body", [[], {}, "text", 1, None, {"events": []}])
-def test_a_batch_is_an_array_of_events(client, url, body):
-    [fault] = refused(client, url, body)
-
-    assert fault["loc"] == ["body"]
-
-
-@pytest.mark.parametrize("member", ["id", "kind", "source", "timestamp"])
-def test_a_missing_member_of_an_event_is_named_and_nothing_is_kept(client, url, conversation, member):
+def test_faults_of_events_are_named_and_nothing_is_kept(client, url, conversation):
     lacking = event()
-    del lacking[member]
+    del lacking["kind"]
 
-    [fault] = refused(client, url, [event(), lacking, event()])
+    faults = refused(client, url, [event(), lacking, {**event(), "id": ""}])
 
-    assert fault == {"loc": ["body", 1, member], "msg": "Field required", "type": "missing"}
+    assert faults[0] == {"loc": ["body", 1, "kind"], "msg": "Field required", "type": "missing"}
+    assert (faults[1]["loc"], faults[1]["type"]) == (["body", 2, "id"], "string_too_short")
     assert client.get(f"/api/conversations/{conversation}").status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("member", "value", "type"),
-    [
-        *(
-            (member, value, "string_type")
-            for member in ("id", "kind", "source", "timestamp")
-            for value in (None, 1, {}, [])
-        ),
-        *((member, "", "string_too_short") for member in ("id", "kind", "source")),
-        *((member, "x" * 129, "string_too_long") for member in ("id", "kind", "source")),
-        *((member, "x" * 10_240, "string_too_long") for member in ("id", "kind", "source")),
-        *((member, "lone \ud800", "string_unicode") for member in ("id", "kind", "source")),
-        *(
-            ("timestamp", value, "datetime_parsing")
-            for value in ("", "yesterday", "1700000000", "-1", "2026-13-01", "2026-11-20T25:00", "-0001-01-01", "10:00")
-        ),
-        ("kind", "module.", "value_error"),
-    ],
-)
-def test_an_invalid_member_of_an_event_is_named(client, url, member, value, type):
-    [fault] = refused(client, url, [{**event(), member: value}])
-
-    assert (fault["loc"], fault["type"]) == (["body", 0, member], type)
-
-
-def test_every_fault_of_a_batch_is_named(client, url):
-    faults = refused(client, url, [1, event(), {**event(), "id": ""}, {}])
-
-    assert [fault["loc"] for fault in faults] == [
-        ["body", 0],
-        ["body", 2, "id"],
-        *(["body", 3, member] for member in ("id", "kind", "source", "timestamp")),
-    ]
 
 
 @pytest.mark.parametrize("name", ["a:b", "{x}", "*", "%3A", "ünï", "部署", "x" * 128, "a\x00b", "conv:{1}:log"])
@@ -203,18 +161,11 @@ def test_a_number_too_large_for_a_float_is_never_returned_as_infinity(client, ur
         assert b"Infinity" not in body
 
 
-def nested(levels: int) -> bytes:
-    deep = b"[" * levels + b"]" * levels
-    return b'[{"id":"a","kind":"X","source":"s","timestamp":"2026-11-20","deep":%b}]' % deep
+def test_a_body_of_too_many_levels_is_refused(client, url):
+    [fault] = refused(client, url, b"[" * 100_000 + b"]" * 100_000)
 
-
-def test_sixty_four_levels_are_kept_and_deeper_ones_refused(client, url):
-    assert client.post(url, data=nested(62), content_type="application/json").status_code == 200
-
-    for levels in (63, 1000, 100_000):
-        [fault] = refused(client, url, nested(levels))
-        assert fault["type"] == "json_invalid"
-        assert "64 levels" in fault["msg"]
+    assert fault["type"] == "json_invalid"
+    assert "64 levels" in fault["msg"]
 
 
 def test_a_body_of_ten_megabytes_is_413(client, url):
@@ -269,21 +220,8 @@ def test_the_names_of_an_event_are_counted_in_characters(client, url, events_url
     assert client.get(events_url, query_string={"event_ids": longest["id"]}).get_json() == [found]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[",
-        b'[{"a": NaN}]',
-        b"[-Infinity]",
-        b'["\xff"]',
-        b'["\xed\xa0\x80"]',
-        b"[] []",
-        b"[1" + b"0" * 5000 + b"]",
-    ],
-)
-def test_a_body_other_than_json_is_refused(client, url, conversation, body):
-    [fault] = refused(client, url, body)
+def test_a_body_other_than_json_is_refused(client, url, conversation):
+    [fault] = refused(client, url, b'["\xff"]')
 
     assert (fault["loc"], fault["type"]) == (["body"], "json_invalid")
     assert client.get(f"/api/conversations/{conversation}").status_code == 404
@@ -298,19 +236,14 @@ def test_an_invalid_event_after_valid_ones_refuses_the_whole_batch(client, url, 
     assert client.get(f"/api/conversations/{conversation}").status_code == 404
 
 
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
-)
-def test_a_batch_needs_the_json_content_type(client, url, content_type):
-    response = client.post(url, data=json.dumps([event()]), content_type=content_type)
-
-    assert response.status_code == 415
-    assert "application/json" in response.get_json()["detail"]
-
-
-@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/x+json"])
-def test_several_json_content_types_are_accepted(client, url, content_type):
-    assert client.post(url, data=json.dumps([event()]), content_type=content_type).status_code == 200
+def test_a_batch_needs_a_json_content_type(client, url):
+    for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None):
+        response = client.post(url, data=json.dumps([event()]), content_type=content_type)
+        assert response.status_code == 415, content_type
+        assert "application/json" in response.get_json()["detail"]
+    for content_type in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/x+json"):
+        response = client.post(url, data=json.dumps([event()]), content_type=content_type)
+        assert response.status_code == 200, content_type
 
 
 def test_brackets_in_text_are_no_nesting(client, url, events_url):

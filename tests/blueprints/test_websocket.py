@@ -11,20 +11,12 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from blueprints.websocket import MOST_FRAGMENTS
-from tests.servers import TIMEOUT, agent_server, fakeredis_server, redis_server, wait_until
+from blueprints.sockets import MOST_FRAGMENTS
+from tests.servers import TIMEOUT, agent_server, store_server, wait_until
+
+pytestmark = pytest.mark.process("opens sockets to a real server")
 
 TEXT, CONTINUATION, CLOSE, PING, PONG = 0x1, 0x0, 0x8, 0x9, 0xA
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("websocket")
-    with (
-        fakeredis_server(folder) as (url, _),
-        agent_server(folder / "log", REDIS_URL=url, WEB_CONCURRENCY="1") as (client, _),
-    ):
-        yield client
 
 
 @pytest.fixture
@@ -147,13 +139,23 @@ def test_the_last_of_many_pings_gets_a_pong(server, conversation):
             pass
 
 
+@pytest.fixture(scope="module")
+def lone_worker(backend):
+    """A server of one worker."""
+    folder, url = backend
+    with agent_server(folder / "lone", REDIS_URL=url, WEB_CONCURRENCY="1") as (client, _):
+        client.timeout = TIMEOUT
+        yield client
+
+
+@pytest.mark.faults("floods a server of its own")
 @pytest.mark.parametrize(
     "flood",
     [frame(PING, b"x") * 1000, frame(PONG) * 1000, (frame(TEXT, final=False) + frame(CONTINUATION)) * 500],
     ids=["pings", "pongs", "empty messages"],
 )
-def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(server, conversation, flood):
-    with open_socket(server, conversation) as opened:
+def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(lone_worker, conversation, flood):
+    with open_socket(lone_worker, conversation) as opened:
         opened.head()
         finished = Event()
 
@@ -172,7 +174,7 @@ def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(server, co
             thread.start()
         try:
             for _ in range(3):
-                assert server.get(f"/api/conversations/{conversation}").status_code == 200
+                assert lone_worker.get(f"/api/conversations/{conversation}").status_code == 200
         finally:
             finished.set()
             threads[0].join()
@@ -180,8 +182,9 @@ def test_a_client_that_sends_without_end_does_not_monopolize_a_worker(server, co
             threads[1].join()
 
 
+@pytest.mark.faults("stops the store of a server of its own")
 def test_a_handshake_during_a_stall_of_redis_is_refused_before_the_upgrade(tmp_path):
-    with redis_server(tmp_path) as (url, redis), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+    with store_server(tmp_path) as (url, redis), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
         created = client.post("/api/conversations", json={}).json()["id"]
         redis.send_signal(signal.SIGSTOP)
 

@@ -5,14 +5,16 @@ import signal
 import pytest
 
 from tests.conftest import event
-from tests.servers import TIMEOUT, agent_server, redis_server, wait_until
+from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 from tests.sockets import socket
 from tests.test_live import workers
+
+pytestmark = pytest.mark.process("starts a server for each test, and ends it")
 
 
 @pytest.fixture
 def store(tmp_path):
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         yield url
 
 

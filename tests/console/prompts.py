@@ -29,12 +29,12 @@ def steady(browser: Browser, action: dict) -> WebElement:
         """,
         prompt,
     )
-    wait_until(lambda: prompt.find_elements("css selector", "[data-steady]"), "a prompt that stands still")
+    wait_until(lambda: prompt.find_elements("css selector", "[data-steady]"), "a prompt that is still")
     return prompt
 
 
 def press(browser: Browser, action: dict, button: str) -> None:
-    """Press a button of a prompt once it stands still."""
+    """Press a button of a prompt once it is still."""
     browser.find(button, steady(browser, action)).click()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.console import Browser
+from tests.console import Browser, end_browsers
 from tests.servers import supervised_server, wait_until
 
 FOLDER = Path(__file__).parent.parent.parent / "docs"
@@ -92,6 +92,7 @@ def main() -> None:
             _take(browser, f"conversations/{identity}", "pending-*", "console-conversation.png")
         finally:
             browser.close()
+            end_browsers()
 
 
 if __name__ == "__main__":

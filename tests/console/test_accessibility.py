@@ -6,6 +6,8 @@ from tests.console import Browser
 from tests.console.furnished import Furnished, show
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def browser(request, furnished: Furnished):

@@ -1,8 +1,12 @@
 """Notifications of the browser: asked for by the person, about what came while the page was not seen."""
 
+import pytest
+
 from tests.conftest import action
 from tests.console.prompts import pending
 from tests.servers import wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 
 def test_a_hidden_page_announces_what_waits_if_the_person_wants_it(browser, waits):

@@ -7,12 +7,13 @@ import pytest
 from redis import Redis
 from selenium.webdriver.support.select import Select
 
-from audit import main as audit_program
-from store.approval_keys import audit_key
-from store.keys import ConversationKeys
+from admin.audit import main as audit_program
+from store.keys import ConversationKeys, audit_key
 from tests.audits import KEY, chain, keep
 from tests.console import Browser
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 #: a name of this machine that a browser does not trust without https
 PLAIN = "agents.test"
@@ -23,7 +24,7 @@ def store(tmp_path_factory):
     """A client of a server without a supervisor, and its Redis."""
     folder = tmp_path_factory.mktemp("audit")
     with (
-        redis_server(folder) as (url, _),
+        store_server(folder) as (url, _),
         Redis.from_url(url) as redis,
         agent_server(folder / "log", REDIS_URL=url, ALLOWED_HOSTS=PLAIN) as (client, _),
     ):
@@ -127,7 +128,7 @@ def test_where_a_browser_computes_no_hashes_the_page_names_the_command(store):
     try:
         plain.open(f"audit?conversation_id={conversation}")
         url = f"http://{PLAIN}:{port}/api/v1/conversation/{conversation}/audit"
-        plain.says(f"python -m audit verify '{url}'", "verify-command")
+        plain.says(f"python -m admin audit verify '{url}'", "verify-command")
         assert plain.all("verify") == []
     finally:
         plain.close()

@@ -2,22 +2,24 @@
 
 import pytest
 
-from config import Config
-from objects import open_objects
-from tests.cold import archiving
+from settings.config import Config
+from store.objects import open_objects
+from tests.cold import cold_store
 from tests.console.logs import conversation, message
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 
 @pytest.fixture
 def store(folder):
-    """The server's store and its archive."""
-    place = open_objects(Config(redis_url="redis://unused", archive_url=f"file://{folder}/archive"))
-    return archiving(f"unix://{folder}/redis.sock", place)
+    """The server's store and its cold storage."""
+    place = open_objects(Config(redis_url="redis://unused", cold_url=f"file://{folder}/cold"))
+    return cold_store(f"unix://{folder}/redis.sock", place)
 
 
 def test_a_cold_conversation_opens_and_takes_a_message(browser, server, store):
     identity = conversation(server, message("asked", 0, "Where were we?"), message("told", 1, "At rest.", "agent"))
-    assert store.cold.freeze(identity)
+    assert store.conversations.cold.freeze(identity)
 
     browser.open(f"conversations/{identity}")
     browser.says("Where were we?", "event-asked")

@@ -10,6 +10,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 AT = "2026-11-20T20:37:22.528416"
 
 
@@ -169,7 +171,7 @@ def test_a_search_finds_what_was_said_and_leads_to_it(browser, server):
 
     browser.open("conversations")
     browser.find("search-in").find_element("css selector", "[value=messages]").click()
-    browser.says("Search everything that was said")
+    browser.says("Search all messages")
     browser.find("search").send_keys(mark.upper())
     browser.says(f"Is the gate <b>{mark}</b> open?", "message-list")
     assert browser.find("message-list").find_element("tag name", "mark").text == mark
@@ -233,3 +235,22 @@ def _cost_of_a_change(browser: Browser, server: httpx.Client, identity: str) -> 
     shown = (time.monotonic() - began) * 1000
     busy = browser.script("return window.busy")
     return f"{shown:.0f} ms to show; tasks over 50 ms: {[round(one) for one in busy]}"
+
+
+def test_a_small_desktop_window_shows_twelve_rows_and_how_many_there_are(browsers, fresh):
+    for number in range(60):
+        identity = _create(fresh, f"Number {number}")
+    browser = browsers(base_url=str(fresh.base_url).rstrip("/"))
+    browser.command("Emulation.setDeviceMetricsOverride", width=1280, height=720, deviceScaleFactor=1, mobile=False)
+
+    browser.open(f"conversations/{identity}")  # whose style sheet is loaded then
+    browser.find("composer")
+    browser.go("conversations")
+    browser.says("60 conversations")
+    rows = browser.script(
+        """
+        const boxes = [...document.querySelectorAll(".row.conversation")].map((row) => row.getBoundingClientRect());
+        return boxes.filter(({top, bottom}) => top >= 0 && bottom <= innerHeight).length;
+        """
+    )
+    assert rows >= 12

@@ -2,7 +2,11 @@
 
 import base64
 
+import pytest
+
 from tests.console.logs import action, conversation, event, message, observation, post, time
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 PIXEL = base64.b64encode(
     b'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect width="40" height="40" fill="red"/></svg>'
@@ -95,6 +99,21 @@ def test_hostile_texts_are_shown_never_run_and_break_no_layout(browser, server):
     assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
     timeline = browser.find("timeline")
     assert browser.script("return arguments[0].scrollWidth <= arguments[0].clientWidth", timeline)
+
+
+def test_an_error_is_headed_by_a_word_and_not_by_the_name_of_a_class(browser, server):
+    detail = "The quota at the model's endpoint is used up: insufficient_quota"
+    events = [
+        event("ConversationErrorEvent", "quota", code="LLMRateLimitError", detail=detail),
+        event("ConversationErrorEvent", "bare", 1, detail="It broke"),
+    ]
+    browser.open(f"conversations/{conversation(server, *events)}")
+
+    browser.says(detail, "event-quota")
+    assert "LLMRateLimitError" not in browser.text("event-quota")
+    head, bare = (browser.find(f"event-{name}").find_element("class name", "label") for name in ("quota", "bare"))
+    assert (head.text, bare.text) == ("Error", "Error")
+    assert head.find_element("css selector", "[title]").get_attribute("title") == "LLMRateLimitError"
 
 
 def test_what_an_agent_is_writing_is_shown_until_it_is_said(browser, server):

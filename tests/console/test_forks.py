@@ -7,6 +7,8 @@ from tests.console import Browser
 from tests.console.logs import action, conversation, message, observation
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 EVENTS = [
     message("asks", 0, text="First question"),
     action("acts", 1, command="make test"),

@@ -1,8 +1,12 @@
 """Texts that mean harm, in every field that a person or an agent fills: shown, never run, and the layout holds."""
 
+import pytest
+
 from tests.console import Browser
 from tests.console.furnished import HTML, Furnished, show
 from tests.servers import wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 #: how the page shows what would not show as itself
 SHOWN = "\\u{202e}gnp.exe\\u{202c}"

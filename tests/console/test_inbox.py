@@ -9,6 +9,8 @@ from tests.conftest import action
 from tests.console.prompts import choose, click_here, hold, known, pending, press, rest_on, steady
 from tests.servers import supervised_server, wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -134,6 +136,38 @@ def test_a_prompt_that_has_just_moved_takes_no_press(inbox, waits):
     decided(inbox, one)
 
 
+def test_a_prompt_that_the_person_scrolls_to_takes_a_press_at_once(inbox, waits):
+    shown = [action(f"make {number}\n" * 12) for number in range(4)]
+    waiting = waits(*shown)
+    button = inbox.find("approve", steady(inbox, shown[0]))
+    inbox.find("approve", pending(inbox, shown[3]))
+
+    inbox.driver.execute_async_script(
+        """
+        const [button, done] = arguments;
+        scrollBy(0, 40);
+        requestAnimationFrame(() => requestAnimationFrame(() => done(button.click())));
+        """,
+        button,
+    )
+
+    decided(inbox, shown[0])
+    assert shown[0]["id"] not in waiting.pending
+
+
+def test_a_reason_of_two_lines_is_told_whole(inbox, waits):
+    one = action("make")
+    waiting = waits(one)
+
+    press(inbox, one, "reject")
+    inbox.find("reason").send_keys("Not now", Keys.SHIFT, Keys.ENTER, Keys.NULL, "Ask the others first")
+    steady(inbox, one)
+    inbox.press(Keys.ENTER)
+
+    decided(inbox, one)
+    assert [entry["reason"] for entry in waiting.entries] == ["Not now\nAsk the others first"]
+
+
 def test_a_key_that_is_held_down_decides_nothing(inbox, waits):
     one = action("make")
     waiting = waits(one)
@@ -157,13 +191,23 @@ def test_several_are_decided_at_once_in_one_request_for_each_conversation(inbox,
     assert "3 chosen" in bar.text
     inbox.find("reject-chosen").click()
     inbox.find("reason-for-all").send_keys("All wrong")
-    wait_until(lambda: bar.find_elements("css selector", "form[data-steady]"), "a form that stands still")
+    wait_until(lambda: bar.find_elements("css selector", "form[data-steady]"), "a form that is still")
     inbox.find("reject-all").click()
 
     for one in actions:
         inbox.gone(f"pending-{one['id']}")
     assert [len(entry["action_ids"]) for entry in first.entries + second.entries] in ([2, 1], [1, 1, 1])
     assert {entry["reason"] for entry in first.entries + second.entries} == {"All wrong"}
+
+
+#: holds what the page decides on its way to the server, until `release` is called
+HOLD_DECISIONS = """
+const send = window.fetch;
+window.fetch = async (...sent) => {
+  if (String(sent[0]).endsWith("/decisions")) await new Promise((release) => { window.release = release; });
+  return send(...sent);
+};
+"""
 
 
 def test_of_two_persons_who_decide_at_once_one_reads_that_the_other_was_faster(browsers, waits):
@@ -175,10 +219,12 @@ def test_of_two_persons_who_decide_at_once_one_reads_that_the_other_was_faster(b
         browser.find("inbox")
     buttons = [browser.find("approve", steady(browser, one)) for browser in pair]
     for browser, button in zip(pair, buttons, strict=True):
-        browser.script("window.press = arguments[0]", button)
+        browser.script(HOLD_DECISIONS)
+        button.click()
+        browser.wait(lambda browser=browser: browser.script("return Boolean(window.release)"), "a decision under way")
 
     with ThreadPoolExecutor(2) as hands:
-        list(hands.map(lambda browser: browser.script("window.press.click()"), pair))
+        list(hands.map(lambda browser: browser.script("window.release()"), pair))
 
     winner, loser = sorted(pair, key=lambda browser: "by you" not in decided(browser, one))
     assert len(waiting.entries) == 1

@@ -6,6 +6,8 @@ from selenium.webdriver.support.select import Select
 
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 
 @pytest.fixture
 def keys(server):
@@ -15,10 +17,16 @@ def keys(server):
         server.delete(f"/api/v1/keys/{one['id']}")
 
 
+def opened_dialog(browser):
+    """The dialog that makes a key, as soon as it is drawn."""
+    browser.find("make-key").click()
+    browser.wait(lambda: browser.driver.find_elements("css selector", "dialog[open]"), "the dialog")
+    return browser.driver.find_element("css selector", "dialog[open]")
+
+
 def make(browser, name: str, *scopes: str, expiry: str = "Never") -> str:
     """Make a key in the view; the key as it is shown."""
-    browser.find("make-key").click()
-    dialog = browser.driver.find_element("css selector", "dialog[open]")
+    dialog = opened_dialog(browser)
     dialog.find_element("name", "name").send_keys(name)
     for scope in ("read", "write", "approve", "admin"):
         box = dialog.find_element("name", scope)
@@ -71,13 +79,12 @@ def test_a_key_has_the_expiry_that_was_chosen(browser, keys):
 
     [made] = keys()
     assert made["expires_at"] is not None
-    browser.says("in 29 days", f"key-{made['id']}")
+    browser.says("in 30 days", f"key-{made['id']}")
 
 
 def test_a_name_that_the_server_refuses_is_told_in_words_and_stays(browser, keys):
     browser.open("keys")
-    browser.find("make-key").click()
-    dialog = browser.driver.find_element("css selector", "dialog[open]")
+    dialog = opened_dialog(browser)
     dialog.find_element("name", "name").send_keys("two​names")
     dialog.find_element("css selector", "[type=submit]").click()
 

@@ -1,11 +1,15 @@
-"""The newcomer's way: open the page, start an agent, approve what it proposes, see what came of it."""
+"""The newcomer's way: open the page, start an agent, approve what it proposes, see the result."""
 
 import platform
+import re
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.console import Browser
 from tests.servers import wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 TASK = "run: uname -a"
 
@@ -26,22 +30,38 @@ def _is_decided(browser: Browser) -> bool:
     return not browser.all("pending-*") or bool(browser.all("decided-*"))
 
 
-def test_a_newcomer_starts_an_agent_approves_and_sees_the_observation(browser, server):
-    browser.driver.get(str(server.base_url))
-    browser.find("connection")
-    browser.driver.find_element("css selector", 'nav a[href="#/start"]').click()
-    browser.find("start")
-    browser.driver.find_element("name", "message").send_keys(TASK)
-    browser.find("start").click()
+@pytest.fixture(scope="module")
+def approved(server):
+    """The page of a newcomer who has started an agent and approved what it proposed; the text of that prompt."""
+    browser = Browser(str(server.base_url).rstrip("/"))
+    try:
+        browser.driver.get(str(server.base_url))
+        browser.find("connection")
+        browser.driver.find_element("css selector", 'nav a[href="#/start"]').click()
+        browser.find("start")
+        browser.driver.find_element("name", "message").send_keys(TASK)
+        browser.find("start").click()
 
-    browser.find("timeline")
-    prompt = browser.find("pending-*")
-    assert "uname -a" in prompt.text
-    approve = browser.find("approve", prompt)
-    _press_until(browser, approve.click, lambda: _is_decided(browser), "the decision")
+        browser.find("timeline")
+        prompt = browser.find("pending-*")
+        proposed = prompt.text
+        _press_until(browser, browser.find("approve", prompt).click, lambda: _is_decided(browser), "the decision")
+        yield browser, proposed
+    finally:
+        browser.close()
+
+
+def test_a_newcomer_starts_an_agent_approves_and_sees_the_observation(approved):
+    browser, proposed = approved
+
+    assert "uname -a" in proposed
     browser.says(platform.release(), "timeline")
+    assert browser.errors() == []
+    [decision] = browser.bodies("/pending-actions/decisions")[0]["decisions"]
+    assert re.fullmatch("[0-9a-f]{64}", decision["digest"])  # bound to what the page showed
 
 
+@pytest.mark.browser("takes the same way a second time")
 def test_a_newcomer_does_it_by_the_keyboard_alone(browser, server):
     browser.driver.get(str(server.base_url))
     browser.find("connection")

@@ -2,8 +2,12 @@
 
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.console import Browser
 from tests.console.furnished import Furnished, show
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 #: collects what the content security policy has refused
 LISTEN = """

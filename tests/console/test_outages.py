@@ -14,9 +14,11 @@ import pytest
 from tests.approvals import Conversation
 from tests.conftest import action, message
 from tests.console import Browser
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
 
-#: seconds for which the store stands still
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
+#: seconds for which the store is stopped
 STOPPED = 5
 
 
@@ -40,7 +42,7 @@ class House(NamedTuple):
 def house(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outages")
     with (
-        redis_server(folder) as (url, redis),
+        store_server(folder) as (url, redis),
         agent_server(folder / "log", REDIS_URL=url) as (client, master),
     ):
         yield House(client, master, redis)
@@ -157,7 +159,7 @@ def test_a_page_without_a_network_says_so_and_catches_up_when_it_is_back(house, 
 
 
 def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         with agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
             port = str(client.base_url.port)
             browser = Browser(str(client.base_url).rstrip("/"))
@@ -176,7 +178,7 @@ def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
 
 def test_a_store_that_was_killed_comes_back_with_all_that_was_kept(tmp_path):
     with contextlib.ExitStack() as stack:
-        with redis_server(tmp_path, "", "--appendfsync", "always") as (url, redis):
+        with store_server(tmp_path, "", "--appendfsync", "always") as (url, redis):
             client, _ = stack.enter_context(agent_server(tmp_path / "log", REDIS_URL=url))
             browser = Browser(str(client.base_url).rstrip("/"))
             stack.callback(browser.close)
@@ -188,7 +190,7 @@ def test_a_store_that_was_killed_comes_back_with_all_that_was_kept(tmp_path):
             redis.kill()
             redis.wait()
         becomes(browser, "lost")
-        stack.enter_context(redis_server(tmp_path))
+        stack.enter_context(store_server(tmp_path))
 
         wait_until(lambda: waits.appends(other) is None, "the store")
         browser.find(f"pending-{other['id']}")

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from core.visible import is_seen
 from tests.conftest import action, event
 from tests.console.prompts import pending, press, rest_on, steady
 from tests.servers import wait_until
-from visible import is_seen
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 AXE = (Path(__file__).parent / "axe-core" / "axe.min.js").read_text()
 

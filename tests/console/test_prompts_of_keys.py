@@ -5,11 +5,13 @@ from uuid import uuid4
 
 import pytest
 
-from store import Limits
+from core.bounds import Limits
 from tests.approvals import ADMIN, ALWAYS, Conversation, shown
 from tests.conftest import action, status, store_of
 from tests.console.prompts import pending, press, steady
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +19,7 @@ def house(tmp_path_factory):
     """A server that needs a key, and its store."""
     folder = tmp_path_factory.mktemp("house")
     settings = {"SESSION_API_KEY": ADMIN, "DATA_DIR": str(folder)}
-    with redis_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url, **settings) as (server, _):
+    with store_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url, **settings) as (server, _):
         server.headers["X-Session-API-Key"] = ADMIN
         store = store_of(url, Limits(most=9, pause_idlest=False, host_seconds=3600, start_seconds=3600))
         yield SimpleNamespace(server=server, store=store, url=str(server.base_url).rstrip("/"))

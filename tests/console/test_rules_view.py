@@ -5,6 +5,8 @@ import pytest
 from tests.conftest import action
 from tests.console.prompts import pending, press, steady
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 
 @pytest.fixture
 def inbox(browser):

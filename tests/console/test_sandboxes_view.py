@@ -7,6 +7,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 
 from tests.servers import supervised_server, wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 KEY = "a-key-of-an-admin-for-tests"
 
 
@@ -46,7 +48,7 @@ def test_a_sandbox_comes_live_is_paused_resumed_read_and_deleted(browser, server
     browser.says("Running", row)
 
     browser.find("logs", browser.find(row)).click()
-    browser.says("/alive", "log")
+    browser.says("serving on", "log")
     browser.press("\ue00c")
     browser.gone("log")
 

@@ -8,6 +8,8 @@ from tests.console import Browser
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 KEY = "an-admin-key-for-tests-only"
 
 #: every view, and the elements of those that change something
@@ -78,7 +80,7 @@ def test_a_key_is_asked_for_until_it_is_right_and_kept_for_the_tab_alone(opened)
     assert opened.violations() == []
     for wrong in ("a-wrong-key-for-tests", "a-wrong-key-for-tests", "schlüssel"):
         enter(opened, wrong)
-        opened.says("no key" if wrong == "schlüssel" else "does not know this key", "key-dialog")
+        opened.says("not a key" if wrong == "schlüssel" else "does not know this key", "key-dialog")
         assert stored(opened) == (None, None)
     enter(opened, KEY)
     opened.gone("key-dialog")

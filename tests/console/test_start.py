@@ -7,6 +7,8 @@ import pytest
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
 
+pytestmark = pytest.mark.browser("shows the console in a browser")
+
 BROKEN = """
 [[spec]]
 id = "broken"
@@ -86,11 +88,25 @@ def test_a_start_that_fails_shows_the_last_lines_of_the_log_and_keeps_what_was_t
     browser.says("The start failed", "start-state")
     assert browser.find("start-state").get_attribute("data-state") == "ERROR"
     browser.says("the model is missing")
+    assert "Its files are kept" not in browser.driver.find_element("tag name", "main").text  # they went with it
     assert _typed(browser, "message") == "a long message"
 
     browser.driver.refresh()
     browser.find("start")
     assert _typed(browser, "message") == "a long message"
+
+
+def test_a_page_that_is_loaded_again_at_once_goes_on_with_its_one_start(browser, server):
+    browser.open("start")
+    _type(browser, "message", "run: echo once")
+    _type(browser, "title", "Started once")
+    browser.find("start")
+    browser.script("document.querySelector('[data-testid=start]').click(); location.reload()")
+
+    wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
+    browser.says("Started once")
+    found = server.get("/api/v1/app-conversations/search", params={"title__contains": "Started once"}).json()["items"]
+    assert len(found) == 1
 
 
 def test_a_server_that_is_away_keeps_what_was_typed_and_is_tried_again(browsers, server):

@@ -4,7 +4,9 @@ import signal
 
 import pytest
 
-from tests.servers import redis_server, supervised_server, wait_until
+from tests.servers import store_server, supervised_server, wait_until
+
+pytestmark = pytest.mark.browser("shows the console in a browser")
 
 SECRET = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 
@@ -14,7 +16,7 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
 
     browser.says("Ready", "health")
     browser.says("Live: changes show at once", "health")
-    browser.says("redis", "store")
+    browser.says("valkey", "store")
     kept = {"fsync": "When it is on the disk", "none": "When the store has it"}
     browser.says(kept[server.get("/server_info").json()["store"]["durability"]], "store")
     [host] = server.get("/server_info").json()["isolation"]
@@ -24,12 +26,23 @@ def test_the_status_names_health_store_hosts_releases_and_notifications(browser,
     browser.says("No target is set", "notifications")
 
 
+def test_a_server_without_a_conversation_names_none_that_changed_and_shows_no_backtick(browsers, tmp_path):
+    with supervised_server(tmp_path) as (client, _):
+        browser = browsers(base_url=str(client.base_url).rstrip("/"))
+        browser.open("status")
+
+        browser.says("None changed since then", "health")
+        browser.script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        browser.says("Isolation", "hosts")
+        assert "`" not in browser.script("return document.querySelector('main').innerText")
+
+
 @pytest.fixture
 def notifying(tmp_path):
     """A server with a target that takes nothing, and one that is not reached; its store's process."""
     target = f"http://127.0.0.1:9/hook|{SECRET}"  # nothing listens on the port of the discard protocol
     with (
-        redis_server(tmp_path) as (url, store),
+        store_server(tmp_path) as (url, store),
         supervised_server(tmp_path, REDIS_URL=url, NOTIFY_WEBHOOKS=target, NOTIFY_PRIVATE="1") as (client, _),
     ):
         yield client, store

@@ -26,7 +26,7 @@ class Upstream(ThreadingHTTPServer):
         self.headers: list[tuple[str, str]] = []  #: of every response, beside its length
         self.status = 200
         self.arrived, self.ended, self.go_on = threading.Event(), threading.Event(), threading.Event()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:

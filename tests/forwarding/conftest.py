@@ -14,8 +14,8 @@ def upstream():
 
 @pytest.fixture
 def sandbox(store, upstream):
-    """A sandbox that runs, with that agent server and keys of its own."""
-    with running_sandbox(store, upstream.url) as sandbox:
+    """A sandbox that runs, with that agent server and keys of its own, which a caller without a key has started."""
+    with running_sandbox(store, upstream.url, owner="anyone") as sandbox:
         store.sandboxes.begin(sandbox.id, "scripted", "supervisor", "process")
         store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING", agent_url=upstream.url)
         yield store.sandboxes.get(sandbox.id)

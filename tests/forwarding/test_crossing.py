@@ -1,14 +1,15 @@
 """What crosses between a client and a sandbox: hostile paths, queries and headers, most of them made by hypothesis."""
 
+import json
 import string
 from urllib.parse import parse_qsl, unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.crossing import PATH, head_of, headers_of, query_of
-from agents.link import AgentUnreachable
+from agents.client import AgentUnreachable
+from agents.forwarding import PATH, Folder, head_of, headers_of, query_of
 
 PARTS = st.sampled_from(
     [
@@ -38,6 +39,7 @@ PATHS = st.one_of(
 )
 
 
+@settings(max_examples=50)
 @given(PATHS)
 def test_no_path_that_is_taken_leaves_its_service_however_often_it_is_decoded(path):
     if not PATH.fullmatch(path):
@@ -112,6 +114,18 @@ def test_no_header_of_a_sandbox_gives_a_browser_a_cookie_a_permission_or_a_page(
     assert not any({"\r", "\n", "\0"} & set(value) for _, value in headers)
 
 
+def test_a_length_beside_a_transfer_coding_does_not_frame_the_response():
+    _, headers = head_of(200, [(b"Content-Length", b"5"), (b"Transfer-Encoding", b"chunked")])
+    assert "Content-Length" not in dict(headers)
+
+
+def test_a_204_has_no_length():
+    for sent in (b"0", b"5"):
+        _, headers = head_of(204, [(b"Content-Length", sent), (b"ETag", b'"a"')])
+        assert dict(headers).keys() & {"Content-Length", "Etag"} == {"Etag"}
+    assert dict(head_of(304, [(b"Content-Length", b"5")]).headers)["Content-Length"] == "5"
+
+
 def test_json_is_shown_and_anything_else_is_saved():
     _, shown = head_of(200, [(b"Content-Type", b"application/json; charset=utf-8")])
     assert "Content-Disposition" not in dict(shown)
@@ -141,3 +155,46 @@ def test_a_query_crosses_without_keys_and_with_its_paths_mapped(pairs):
 
 def test_a_path_that_is_no_utf_8_crosses_as_it_came():
     assert query_of(b"path=%FF%2Fa&path=", str) == "path=%FF%2Fa&path="
+
+
+@pytest.mark.parametrize(
+    ("path", "is_in"),
+    [
+        ("/tmp/ws", True),
+        ("/tmp/ws/a", True),
+        ("/work/project", True),
+        ("/work/project/a/../b/", True),
+        ("/tmp/ws/..", False),
+        ("/work/project/../other", False),
+        ("/work/projects", False),
+        ("/work", False),
+        ("/", False),
+        ("/etc", False),
+        ("project", False),
+        ("", False),
+    ],
+)
+def test_a_path_is_in_the_folder_that_was_asked_for_and_in_the_sandboxs(path, is_in):
+    assert Folder("/tmp/ws", "/work/project").has(path) == is_in
+
+
+def test_a_path_in_the_folder_that_was_asked_for_is_one_in_the_sandboxs_and_others_stay():
+    folder = Folder("/tmp/ws", "/work/project")
+    real = {
+        "/tmp/ws": "/work/project",
+        "/tmp/ws/": "/work/project/",
+        "/tmp/ws/a b/ü": "/work/project/a b/ü",
+        "/tmp/wsx": "/tmp/wsx",
+        "/etc/passwd": "/etc/passwd",
+        "ws": "ws",
+        "": "",
+    }
+
+    assert {asked: folder.mapped(asked) for asked in real} == real
+    bodies = {asked: folder.mapped_json(json.dumps({"cwd": asked}).encode(), is_command=True) for asked in real}
+    assert {asked: json.loads(body)["cwd"] for asked, body in bodies.items()} == real
+
+
+def test_nothing_is_in_a_folder_that_is_not_known():
+    assert not Folder().has("/")
+    assert not Folder("/tmp/ws").has("/tmp/ws")

@@ -29,32 +29,32 @@ def scoped(conversation: str, rest: str) -> str:
 # refusals come first
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [
-        "bash/../events",
-        "bash/%2e%2e/run",
-        "bash/%2E%2E%2Frun",
-        "bash/%252e%252e/run",
-        "bash/a/../../run",
-        "bash//run",
-        "bash/a//b",
-        "bash/a%2F%2Fb",
-        "bash/..%5c..%5crun",
-        "bash/.",
-        "bash/a%00b",
-        "bash/a%0d%0ab",
-        "bash/a%3Fb",
-        "bash/" + "a/" * 9 + "a",
-        "bash/" + "a" * 200,
-        "file/.git/config",
-        "settings/secrets",
-        "workspace/index.html",
-    ],
-)
-def test_a_path_that_would_leave_its_service_is_404_and_reaches_no_sandbox(client, upstream: Upstream, linked, rest):
-    assert client.get(scoped(linked, rest)).status_code in (404, 405)
-    assert client.get(f"/api/{rest}").status_code in (404, 405)
+OUTSIDE = [
+    "bash/../events",
+    "bash/%2e%2e/run",
+    "bash/%2E%2E%2Frun",
+    "bash/%252e%252e/run",
+    "bash/a/../../run",
+    "bash//run",
+    "bash/a//b",
+    "bash/a%2F%2Fb",
+    "bash/..%5c..%5crun",
+    "bash/.",
+    "bash/a%00b",
+    "bash/a%0d%0ab",
+    "bash/a%3Fb",
+    "bash/" + "a/" * 9 + "a",
+    "bash/" + "a" * 200,
+    "file/.git/config",
+    "settings/secrets",
+    "workspace/index.html",
+]
+
+
+def test_a_path_that_would_leave_its_service_is_404_and_reaches_no_sandbox(client, upstream: Upstream, linked):
+    paths = [path for rest in OUTSIDE for path in (scoped(linked, rest), f"/api/{rest}")]
+
+    assert [path for path in paths if client.get(path).status_code not in (404, 405)] == []
     assert upstream.requests == []
 
 
@@ -221,32 +221,18 @@ def test_a_command_without_a_folder_runs_in_that_of_its_conversation(client, ups
     assert sent[2] == "["
 
 
-@pytest.mark.parametrize(
-    ("asked", "real"),
-    [
-        ("/tmp/ws", "/work/project"),
-        ("/tmp/ws/", "/work/project/"),
-        ("/tmp/ws/a b/ü", "/work/project/a b/ü"),
-        ("/tmp/wsx", "/tmp/wsx"),
-        ("/etc/passwd", "/etc/passwd"),
-        ("ws", "ws"),
-        ("", ""),
-    ],
-)
 @pytest.mark.parametrize("place", ["conversation", "cid", "session key"])
-def test_a_path_in_the_folder_that_was_asked_for_means_the_sandboxs_folder(
-    client, upstream, sandbox, linked, asked, real, place
-):
+def test_a_path_in_the_folder_that_was_asked_for_means_the_sandboxs_folder(client, upstream, sandbox, linked, place):
     base = scoped(linked, "") if place == "conversation" else "/api/"
     named = {"cid": linked} if place == "cid" else {}
     shown = {"X-Session-API-Key": sandbox.session_api_key} if place == "session key" else {}
 
-    client.get(f"{base}git/changes", query_string={"path": asked, **named}, headers=shown)
-    body = {"command": "ls", "cwd": asked}
+    client.get(f"{base}git/changes", query_string={"path": "/tmp/ws/a b/ü", **named}, headers=shown)
+    body = {"command": "ls", "cwd": "/tmp/ws/a b/ü"}
     client.post(f"{base}bash/start_bash_command", json=body, query_string=named, headers=shown)
 
-    assert upstream.requests[0]["query"]["path"] == real
-    assert json.loads(upstream.requests[1]["body"]) == {"command": "ls", "cwd": real}
+    assert upstream.requests[0]["query"]["path"] == "/work/project/a b/ü"
+    assert json.loads(upstream.requests[1]["body"]) == {"command": "ls", "cwd": "/work/project/a b/ü"}
 
 
 def test_conversations_of_one_sandbox_that_asked_for_different_folders_map_no_path(
@@ -286,12 +272,12 @@ def test_a_cid_that_is_no_id_is_422_and_an_unknown_one_404(client):
     assert client.get("/api/bash/echo", query_string={"cid": str(uuid4())}).status_code == 404
 
 
-def test_a_call_that_names_no_sandbox_is_409_and_says_what_to_give(client, store, sandbox, upstream):
-    with running_sandbox(store, upstream.url):
+def test_a_call_that_names_none_of_several_sandboxes_is_409_and_says_what_to_give(client, store, sandbox, upstream):
+    with running_sandbox(store, upstream.url, owner="anyone"):
         response = client.get("/api/file/home")
 
     assert response.status_code == 409
-    assert "wo sandboxes run" in response.get_json()["detail"]
+    assert "Several sandboxes" in response.get_json()["detail"]
     assert "?cid=ID" in response.get_json()["detail"]
     assert upstream.requests == []
 

@@ -10,11 +10,13 @@ import httpx
 import psutil
 import pytest
 
-from store import Limits
+from core.bounds import Limits
 from tests.agents import running_sandbox
 from tests.conftest import SECRET_KEY, store_of
 from tests.forwarding import upstream_agent
-from tests.servers import TIMEOUT, agent_server, redis_server
+from tests.servers import TIMEOUT, agent_server, store_server
+
+pytestmark = pytest.mark.process("a whole server, 100 MiB through it, and clients that hang")
 
 MIB = 1 << 20
 SIZE = 100 * MIB
@@ -33,12 +35,12 @@ def whole(tmp_path_factory):
     """A client of a server with one worker, its master process, its store, and the one sandbox that runs."""
     folder = tmp_path_factory.mktemp("forwarding")
     with ExitStack() as stack:
-        url, _ = stack.enter_context(redis_server(folder))
+        url, _ = stack.enter_context(store_server(folder))
         settings = {"REDIS_URL": url, "SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "1", "SECRET_KEY": SECRET_KEY}
         client, master = stack.enter_context(agent_server(folder / "log", **settings))
         store = store_of(url, Limits(10, False, 3600, 3600))
         agent = stack.enter_context(upstream_agent())
-        sandbox = stack.enter_context(running_sandbox(store, agent.url))
+        sandbox = stack.enter_context(running_sandbox(store, agent.url, owner="settings-1"))
         store.sandboxes.begin(sandbox.id, "scripted", "supervisor", "process")
         store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING", agent_url=agent.url)
         store.conversations.create(CONVERSATION, sandbox_id=sandbox.id, app={})
@@ -197,7 +199,12 @@ def test_the_session_key_of_a_sandbox_opens_its_bash_files_and_git_and_nothing_e
     assert client.get("/api/bash/echo").status_code == 401
 
 
-def test_a_call_without_a_name_goes_to_the_only_sandbox_that_runs(client, upstream):
+def test_a_call_without_a_name_goes_to_the_sandbox_of_its_key_and_never_to_that_of_another(client, upstream):
+    made = {"name": "another", "scopes": ["admin"]}
+    another = client.post("/api/v1/keys", json=made, headers=SHOWN).json()["key"]
+
+    assert client.get("/api/file/home", headers={"X-Session-API-Key": another}).status_code == 409
+    assert upstream.requests == []
     assert client.get("/api/file/home", headers=SHOWN).status_code == 200
     assert upstream.requests[0]["path"] == "/api/file/home"
 
@@ -207,6 +214,7 @@ def test_a_key_that_may_not_approve_reads_git_and_nothing_else(client, upstream)
     writer = {"X-Session-API-Key": client.post("/api/v1/keys", json=made, headers=SHOWN).json()["key"]}
 
     assert client.get(f"{PATH}/git/changes", headers=writer).status_code == 200
+    assert client.get(f"{PATH}/git/changes", params={"path": "/etc"}, headers=writer).status_code == 403
     for method, path in (("GET", "bash/echo"), ("POST", "file/upload"), ("GET", "vscode/url")):
         assert client.request(method, f"{PATH}/{path}", headers=writer).status_code == 403
     assert len(upstream.requests) == 1

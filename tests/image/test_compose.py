@@ -12,6 +12,8 @@ from tests.image import NO_KEEPALIVE, answered
 from tests.servers import PROJECT, free_port, program, wait_until
 from tests.v1 import Api
 
+pytestmark = pytest.mark.docker("builds the image and starts containers of it")
+
 #: Redis' own image, which no registry gives here: the server's image has a redis-server as well
 REDIS = """FROM {image}
 WORKDIR /data

@@ -1,32 +1,38 @@
 """The image has every file that the server needs. No engine is asked."""
 
 import ast
+import functools
 from pathlib import Path
 
 from docker.utils.build import exclude_paths
 
-from specs import BUNDLED
+from settings.specs import BUNDLED
 from tests.servers import PROJECT
 
 #: modules that are started by name: by gunicorn, the health check, the documentation, or `python -m` in the project
 STARTED = {
     "app",
-    "config",
+    "settings.config",
+    "admin.audit",
+    "admin.conversations",
+    "admin.keys",
+    "admin.migrate",
     "gunicorn.conf",
     "supervisor",
-    "agents.reference",
+    "reference_agent",
     "runtimes.launch",
-    "tracing",
-    "objects.s3",
+    "blueprints.tracing",
+    "store.objects.s3",
 }
 
 #: files that are read without being imported
 DATA = [BUNDLED, PROJECT / "requirements.txt", *(PROJECT / "store/scripts").glob("*.lua")]
 DATA += (PROJECT / "store/log/dictionaries").glob("*.zdict")
 DATA += [path for path in (PROJECT / "blueprints/pages").iterdir() if path.is_file()]
-DATA += [path for folder in ("assets", "console") for path in (PROJECT / folder).rglob("*") if path.is_file()]
+DATA += [path for path in (PROJECT / "console").rglob("*") if path.is_file()]
 
 
+@functools.cache
 def admitted() -> set[Path]:
     """The files that .dockerignore lets into a build, as Docker's own library reads it."""
     patterns = [line for line in (PROJECT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
@@ -57,6 +63,7 @@ def mentioned(file: Path) -> set[str]:
     return names
 
 
+@functools.cache
 def needed() -> set[Path]:
     """Every file of the project that the started modules reach."""
     files: set[Path] = set()
@@ -76,11 +83,11 @@ def test_the_walk_reaches_modules_that_are_started_by_name_and_imported_modules(
     assert names >= {
         "store/link/fake.py",
         "store/keys.py",
-        "boot/lifeline.py",
-        "agents/reference/conversation.py",
-        "wire.py",
+        "boot/keeper.py",
+        "reference_agent/conversation.py",
+        "core/wire.py",
     }
-    assert names >= {"gunicorn.conf.py", "specs.toml", "runtimes/launch.py", "store/scripts/append_events.lua"}
+    assert names >= {"gunicorn.conf.py", "settings/specs.toml", "runtimes/launch.py", "store/scripts/append_events.lua"}
     assert not {name for name in names if name.startswith("tests/")}
 
 
@@ -98,6 +105,5 @@ def test_dockerignore_admits_no_tests_no_history_and_no_data():
 def test_the_dockerfile_copies_the_admitted_files_and_names_no_other():
     copies = [line.split()[1:] for line in (PROJECT / "Dockerfile").read_text().splitlines() if line[:5] == "COPY "]
 
-    extras = (f"requirements-{extra}.txt" for extra in ("kubernetes", "otel", "s3"))
-    requirements = ["requirements.txt", *extras, "/"]
-    assert [words for words in copies if not words[0].startswith("--from=")] == [requirements, [".", "."]]
+    requirements = [["requirements.txt", "/"], ["requirements", "/requirements"]]
+    assert [words for words in copies if not words[0].startswith("--from=")] == [*requirements, [".", "."]]

@@ -15,6 +15,8 @@ from tests.servers import PROJECT, free_port, wait_until
 from tests.spans import Receiver
 from tests.v1 import Api
 
+pytestmark = pytest.mark.docker("builds the image and starts containers of it")
+
 __all__ = ["cluster_of_module"]
 
 KEY = uuid4().hex

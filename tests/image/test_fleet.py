@@ -13,6 +13,8 @@ from tests.image.test_compose import REDIS
 from tests.servers import PROJECT, free_port, program, wait_until
 from tests.v1 import Api
 
+pytestmark = pytest.mark.docker("builds the image and starts containers of it")
+
 FLEET = PROJECT / "deploy" / "fleet" / "compose.yaml"
 KEY = "a-key-for-tests-only"
 

@@ -15,6 +15,8 @@ from tests.servers import wait_until
 from tests.test_readme import check_the_sandbox_lines
 from tests.v1 import Api
 
+pytestmark = pytest.mark.docker("builds the image and starts containers of it")
+
 
 @dataclass
 class Server:
@@ -56,13 +58,21 @@ def volume(engine):
     volume.remove()
 
 
+def test_the_image_adds_at_most_150_mb_to_its_base(engine, image):
+    layers = engine.client.images.get(image).history()  # the newest first
+    own = next(number for number, layer in enumerate(layers, 1) if "install -d -o agent" in layer["CreatedBy"])
+
+    sizes = {layer["CreatedBy"][:80]: layer["Size"] for layer in layers[:own]}
+    assert 0 < sum(sizes.values()) <= 150e6, sizes
+
+
 def test_every_process_of_the_image_runs_as_its_own_user(server):
     server.api.running_sandbox()
 
     processes = server.container.top(ps_args="-eo pid,uid,args")["Processes"]
 
     commands = " ".join(command for *_, command in processes)
-    assert all(name in commands for name in ("gunicorn", "redis-server", "supervisor", "agents.reference"))
+    assert all(name in commands for name in ("gunicorn", "redis-server", "supervisor", "reference_agent"))
     assert {uid for _, uid, _ in processes} == {"10001"}
     server.api.clean()
 

@@ -2,7 +2,7 @@
 
     .venv-openhands/bin/python tests/interop/client.py SCENARIO URL KEY [WORD…]
 
-Prints one JSON object per line as it goes: `step` says what was done, the other members what came of it. LLM_BASE_URL
+Prints one JSON object per line as it goes: `step` says what was done, the other members its result. LLM_BASE_URL
 names the scripted model.
 """
 

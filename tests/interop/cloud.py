@@ -63,9 +63,7 @@ def main() -> int:
         if shutil.which(words[0]) is None:
             print(f"{words[0]} is not on the PATH: see {Path(__file__).name}", file=sys.stderr)
             return 2
-    scripted = model.serve()
-    url = f"http://127.0.0.1:{scripted.server_address[1]}/v1"
-    with tempfile.TemporaryDirectory(prefix="interop-") as name:
+    with model.served(model.Model) as url, tempfile.TemporaryDirectory(prefix="interop-") as name:
         folder = Path(name)
         text = SPEC.format(
             command=json.dumps([shutil.which(agent[0]), *agent[1:], "--host", "127.0.0.1", "--port", "{AGENT_SERVER}"]),
@@ -84,7 +82,6 @@ def main() -> int:
             wait_until(lambda: not api.call("GET", "/v1/sandboxes/search")["items"], "the deletion by the client")
             if ended.returncode == 0:
                 ask_about_the_folder(api, f"/tmp/{folder.name}-conversations")
-    scripted.shutdown()
     return ended.returncode
 
 

@@ -43,7 +43,7 @@ def without_usage(events: list[Event]) -> list[Event]:
 
 
 def matches(event: Event, query: dict[str, str]) -> bool:
-    """Whether an event that is no message passes the filters."""
+    """Whether an event that is not a message passes the filters."""
     time = datetime.fromisoformat(event["timestamp"])
     return (
         query.get("kind") in (None, event["kind"])

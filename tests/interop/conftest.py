@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from examples.openhands_agent import VENV
+from docs.examples.openhands_agent import VENV
 from tests.interop import model
 from tests.interop.sides import alone, ours
 
@@ -21,9 +21,8 @@ def openhands():
 @pytest.fixture(scope="session")
 def scripted():
     """The URL of the scripted model."""
-    server = model.serve()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
+    with model.served(model.Model) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

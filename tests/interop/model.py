@@ -5,20 +5,26 @@ A user's `run: CMD` becomes a call of the tool `terminal`; the result of a tool 
     python -m tests.interop.model ADDRESS PORT
 """
 
+import contextlib
 import json
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
 
 
-def serve() -> ThreadingHTTPServer:
-    """A model on a free port of loopback, which ends by `shutdown`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+@contextlib.contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a model on a free port of loopback; it ends with the block."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        finally:
+            server.shutdown()
 
 
 class Model(BaseHTTPRequestHandler):

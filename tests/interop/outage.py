@@ -14,10 +14,9 @@ import shlex
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,7 +25,8 @@ import httpx
 import psutil
 from redis import Redis
 
-from tests.servers import free_port, redis_server, supervised_server, wait_until
+from tests.interop.model import served
+from tests.servers import free_port, store_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.processes import in_sandboxes, kill_all, supervisor_of
 from tests.v1.test_kept_work import every_event
@@ -51,7 +51,7 @@ tools = []
 
 [spec.conversation.agent.llm]
 model = "openai/scripted"
-base_url = "http://127.0.0.1:{model}/v1"
+base_url = "{model}"
 api_key = "none"
 usage_id = "agent"
 """
@@ -111,15 +111,13 @@ def main() -> int:
     if program is None:
         print(f"{words[0]} is not on the PATH: name what starts the agent server in INTEROP_COMMAND", file=sys.stderr)
         return 2
-    model = ThreadingHTTPServer(("127.0.0.1", 0), Thinker)
-    threading.Thread(target=model.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory(prefix="interop-") as name:
+    with served(Thinker) as model, tempfile.TemporaryDirectory(prefix="interop-") as name:
         folder = Path(name)
         text = SPEC.format(
             command=json.dumps([program, *words[1:], "--host", "127.0.0.1", "--port", "{AGENT_SERVER}"]),
             path=os.environ["PATH"],
             conversations=f"/tmp/{folder.name}-conversations",
-            model=model.server_address[1],
+            model=model,
         )
         (folder / "specs.toml").write_text(text)
         settings = {
@@ -132,14 +130,13 @@ def main() -> int:
             come_back(folder, settings, conversation)
         finally:
             kill_all(in_sandboxes(folder))
-    model.shutdown()
     return 0
 
 
 def be_away(folder: Path, settings: dict[str, str], seconds: float) -> str:
     """Start a run that lasts for much of the outage, then kill the server and Redis. Returns the conversation's id."""
     with (
-        redis_server(folder) as (url, redis),
+        store_server(folder) as (url, redis),
         supervised_server(folder, REDIS_URL=url, STOP_SANDBOXES="0", **settings) as (client, master),
     ):
         api = Api(client)
@@ -166,7 +163,7 @@ def servers(pid: int) -> list[psutil.Process]:
 def come_back(folder: Path, settings: dict[str, str], conversation: str) -> None:
     """Compare after the outage, and after a run whose webhooks were refused."""
     with (
-        redis_server(folder) as (url, _),
+        store_server(folder) as (url, _),
         supervised_server(folder, REDIS_URL=url, **settings) as (client, _),
         Redis.from_url(url) as redis,
     ):

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import psutil
 
-from examples.openhands_agent import SPECS, VENV
-from tests.servers import PROJECT, agent_server, free_port, redis_server, running, supervised_server, wait_until
+from docs.examples.openhands_agent import SPECS, VENV
+from tests.servers import PROJECT, agent_server, free_port, running, store_server, supervised_server, wait_until
 
 #: an admin key of both
 KEY = "a-key-for-tests-only"
@@ -149,7 +149,7 @@ def ours(folder: Path, model: str, spec: str = "", **settings: str) -> Iterator[
         **settings,
     }
     with (
-        redis_server(folder) as (store, _),
+        store_server(folder) as (store, _),
         supervised_server(folder, **settings, REDIS_URL=store) as (client, process),
     ):
         yield Side(str(client.base_url).rstrip("/"), folder, model, process, store)

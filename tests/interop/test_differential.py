@@ -2,13 +2,14 @@
 
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from tests.interop.comparison import compare_with_agent, counts, without_usage
 
 
 class Talk:
-    """What came of the talk at one side."""
+    """The outcome of the talk at one side."""
 
     def __init__(self, side) -> None:
         self.side = side
@@ -102,9 +103,8 @@ def test_the_same_requests_are_refused_with_the_same_status(theirs, ours, method
 
 
 def test_a_wrong_key_is_refused_with_the_same_status(theirs, ours):
-    statuses = [
-        talk.side.http.get(f"/api/conversations/{talk.id}", headers={"X-Session-API-Key": "wrong"}).status_code
-        for talk in (theirs, ours)
-    ]
+    def status(talk: Talk) -> int:
+        url = f"{talk.side.url}/api/conversations/{talk.id}"
+        return httpx.get(url, headers={"X-Session-API-Key": "wrong"}).status_code
 
-    assert statuses == [401, 401]
+    assert [status(theirs), status(ours)] == [401, 401]

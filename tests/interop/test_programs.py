@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from examples.openhands_agent import VENV
+from docs.examples.openhands_agent import VENV
 from tests.servers import PROJECT
 
 #: seconds that this server and Redis are away

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from standardwebhooks import Webhook
 
-from store.approval_keys import OUTBOXES
+from store.keys import OUTBOXES
 
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 
@@ -105,7 +105,7 @@ def receiver(port: int = 0, context: ssl.SSLContext | None = None) -> Iterator[R
 
 def forget_notifications(store) -> None:
     """Empty all queues and outboxes; nothing is pushed until a supervisor says that it has targets."""
-    redis = store.targets._redis
+    redis = store.notifications.targets._redis
     for pattern in ("{notify}*", "*:outbox*"):
         for key in redis.scan_iter(pattern):
             redis.delete(key)
@@ -114,7 +114,7 @@ def forget_notifications(store) -> None:
 def push(store, outbox: str, *entries: dict) -> None:
     """Push entries as a script does."""
     for entry in entries:
-        store.outboxes._redis.rpush(OUTBOXES[outbox], json.dumps(entry))
+        store.notifications.outboxes._redis.rpush(OUTBOXES[outbox], json.dumps(entry))
 
 
 def entry(number: int, kind: str = "action.decided", **members) -> dict:

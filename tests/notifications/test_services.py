@@ -6,9 +6,8 @@ import threading
 import apprise
 import pytest
 
-from notifications.failures import NotDelivered
-from notifications.services import Services
-from notifications.targets import Target
+from notifications.sending import Services
+from notifications.targets import NotDelivered, Target
 from tests.notifications import receiver
 from tests.servers import free_port, wait_until
 

@@ -13,10 +13,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-import wire
-from notifications.failures import NotDelivered, TargetGone
-from notifications.targets import Target
-from notifications.webhooks import Webhooks
+from core import wire
+from notifications.sending import Webhooks
+from notifications.targets import NotDelivered, Target, TargetGone
 from tests.notifications import SECRET, receiver
 from tests.servers import free_port
 

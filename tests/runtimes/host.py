@@ -19,13 +19,16 @@ from uuid import uuid4
 import pytest
 
 import runtimes.starts
-from runtimes import Handle, Launch
+from runtimes import Handle, Launch, cgroup
 from runtimes.isolation.abilities import abilities
 from runtimes.process import ProcessRuntime
 from tests.servers import PROJECT, program, wait_until
 
 #: in everything that a sandbox must not read
 PLANTED = "planted-secret"
+
+#: what the webhooks of a sandbox bear, whatever it sends
+HOOK_KEY = "the-hook-key-of-the-sandbox"
 
 METADATA = "169.254.169.254"
 
@@ -40,15 +43,25 @@ def lacking(what: str) -> NoReturn:
     pytest.fail(what) if os.environ.get("CI") else pytest.skip(what)
 
 
-def require(kind: str, monkeypatch) -> None:
-    """Have sandboxes of isolation "auto" get that kind. Skips where it is not there, fails in CI."""
+def require_cgroup() -> None:
+    """Skip the test where no cgroup v2 may be made below this process's; in CI that fails for root, who could."""
+    if not (cgroup.own() and os.access(cgroup.own(), os.W_OK)):
+        lacks = "no cgroup v2 here below which another may be made"
+        lacking(lacks) if os.geteuid() == 0 else pytest.skip(lacks)
+
+
+def require(kind: str, monkeypatch, *, users: bool = False) -> None:
+    """Have sandboxes of isolation "auto" get that kind. Skips where it is not there, fails in CI.
+
+    users: whether each gets a user of its own under Landlock.
+    """
     real = abilities()
     if kind == "bubblewrap":
         program("bwrap")
         lacks = real.bubblewrap
     else:
         lacks = "" if real.landlock else "this kernel has no Landlock"
-        forced = replace(real, bubblewrap="this test does without", users=False)
+        forced = replace(real, bubblewrap="this test does without", users=users)
         monkeypatch.setattr(runtimes.starts, "abilities", lambda: forced)
     if lacks:
         lacking(lacks)
@@ -187,7 +200,7 @@ def tried(runtime: ProcessRuntime, launch: Launch, tries: list[tuple]) -> tuple[
 
 def a_launch(name: str = "box", **options) -> Launch:
     command = (sys.executable, "-u", str(INSIDE))
-    options = {"isolation": "auto", "network": "none", "readable": (str(INSIDE),), **options}
+    options = {"isolation": "auto", "network": "none", "readable": (str(INSIDE),), "hook_key": HOOK_KEY, **options}
     return Launch(name, command, options.pop("env", {}), ".", **options)
 
 

@@ -1,4 +1,4 @@
-"""A program that a sandbox runs: it tries what TRIES in its environment says, prints what came of it, and serves."""
+"""A program that a sandbox runs: it tries what TRIES in its environment says, prints the results, and serves."""
 
 import ctypes
 import http.client
@@ -51,6 +51,72 @@ def unix(path: str) -> str:
         client.settimeout(5)
         client.connect(path.replace("@", "\0", 1) if path.startswith("@") else path)
         return client.recv(100).decode()
+
+
+def datagram(path: str) -> str:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, other:
+        one.sendto(b"planted", path)
+        return "sent"
+
+
+def pair() -> str:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(b"bytes")
+        return other.recv(10).decode()
+
+
+def watch(path: str) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.inotify_add_watch(libc.inotify_init(), path.encode(), 0x100) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "watched"
+
+
+def change_mode(path: str, mode: int) -> str:
+    Path(path).touch()
+    Path(path).chmod(mode)
+    return oct(Path(path).stat().st_mode & 0o7777)
+
+
+def make(path: str, mode: int, flags: int = os.O_CREAT | os.O_EXCL) -> str:
+    os.close(os.open(path, flags | os.O_WRONLY, mode))
+    return "made"
+
+
+def make_node(path: str, mode: int) -> str:
+    os.mknod(path, 0o100000 | mode)
+    return "made"
+
+
+def user() -> str:
+    return f"{os.getuid()} {os.getgid()} {os.getgroups()}"
+
+
+def size(path: str) -> str:
+    return str(Path(path).stat().st_size)
+
+
+def set_mode(path: str, mode: int) -> str:
+    Path(path).chmod(mode)
+    return "set"
+
+
+def set_time(path: str) -> str:
+    os.utime(path)
+    return "set"
+
+
+def set_priority(pid: int) -> str:
+    os.setpriority(os.PRIO_PROCESS, pid, 19)
+    return "set"
+
+
+def attribute(path: str) -> str:
+    Path(path).touch()
+    os.setxattr(path, "user.planted", b"1")
+    return "set"
 
 
 def bind(host: str, port: int) -> str:

@@ -11,6 +11,8 @@ from runtimes import State
 from tests.runtimes.test_process import python, runtime
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.process("pauses and resumes a sandbox a hundred times")
+
 __all__ = ["runtime"]
 
 CYCLES = 100

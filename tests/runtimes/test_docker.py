@@ -12,6 +12,8 @@ from runtimes.docker import DockerRuntime
 from tests.engine import ran
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.docker("starts containers")
+
 
 @pytest.fixture
 def runtime(host):
@@ -267,25 +269,6 @@ def test_what_a_container_uses_is_measured(runtime, launch):
     )
     runtime.stop(handle)
     assert runtime.usage(launch.sandbox_id) == Usage(None, None)
-
-
-def test_a_start_without_an_engine_reports_that(monkeypatch, tmp_path):
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    runtime = DockerRuntime("host-a")
-    with pytest.raises(RuntimeFailure, match="no engine answers"):
-        runtime.start(Launch("box", ("true",), {}, ".", image="any"))
-    assert runtime.known() == []
-    assert runtime.disk_bytes("box") is None
-    assert runtime.usage("box") == Usage(None, None)
-    for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(Launch("box", ("true",), {}, ".")))):
-        with pytest.raises(RuntimeFailure, match="no engine answers"):
-            call()
-
-
-def test_a_start_without_the_package_names_the_package_to_install(monkeypatch):
-    monkeypatch.setattr("runtimes.docker.engine.docker", None)
-    with pytest.raises(RuntimeFailure, match=r"requirements-docker\.txt"):
-        DockerRuntime("host-a").start(Launch("box", ("true",), {}, ".", image="any"))
 
 
 def test_a_handle_is_json(runtime, launch):

@@ -9,10 +9,13 @@ from dataclasses import replace
 import pytest
 
 from runtimes import RuntimeFailure
-from runtimes.docker import DockerRuntime, settings
+from runtimes.docker import DockerRuntime
+from runtimes.docker.engine import volume
 from tests.engine import ran
 
-#: makes a file, a link of each kind, a fifo, a socket, a folder without rights, and a name that is no UTF-8
+pytestmark = pytest.mark.docker("starts containers")
+
+#: makes a file, a link of each kind, a fifo, a socket, a folder without rights, and a name that is not UTF-8
 MAKES_FILES = r"""
 cd /workspace && mkdir -p d/e .hidden && echo one > d/f && ln d/f d/hard && ln -s /etc/passwd out && ln -s d/f in
 mkfifo fifo && echo "$(printf 'n%.0s' $(seq 200))" > "$(printf 'n%.0s' $(seq 200))" && : > "$(printf 'bad\377name')"
@@ -104,7 +107,7 @@ def archive(files: dict[str, bytes], **attributes) -> bytes:
     [
         ([archive({"../out": b"x"})], "lies outside of the folder"),
         ([archive({"a": b"x" * 5000})[:3000]], "ends too early"),
-        ([b"no archive" * 100], "is no tar archive"),
+        ([b"no archive" * 100], "is not a tar archive"),
         ([archive({"a": b"x" * (3 << 20)})], "more than 2097152 bytes"),
     ],
 )
@@ -172,7 +175,7 @@ def test_a_link_of_an_archive_leads_nowhere_outside_of_the_sandbox(runtime, engi
 
 def test_a_full_disk_is_a_failure_in_words_and_leaves_nothing(runtime, engine, launch, monkeypatch):
     def small(*words, **options):
-        mount = settings.volume(*words, **options)
+        mount = volume(*words, **options)
         mount["VolumeOptions"]["DriverConfig"] = {
             "Name": "local",
             "Options": {"type": "tmpfs", "device": "tmpfs", "o": "size=1m"},

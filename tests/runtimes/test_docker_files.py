@@ -8,8 +8,11 @@ from docker.types import Mount
 
 from runtimes import Launch, RuntimeFailure, State
 from runtimes.docker import DockerRuntime
+from runtimes.docker.files import CARRIER
 from tests.engine import ran
 from tests.servers import wait_until
+
+pytestmark = pytest.mark.docker("starts containers")
 
 #: writes a file when it is asked to end, and only then ends
 ENDS_GRACEFULLY = """
@@ -218,6 +221,17 @@ def test_two_sandboxes_do_not_see_each_others_files(runtime, engine, launch, oth
     assert ran(two, "ls -A") == ""
     runtime.remove(other.sandbox_id)
     assert ran(one, "cat note") == "mine\n"
+
+
+def test_a_sparse_file_does_not_make_an_archive_endless(runtime, engine, launch):
+    ran(engine.container_of(runtime.start(launch)), "echo kept > a-note && truncate -s 1T holes")
+
+    with pytest.raises(RuntimeFailure, match=r"holes takes the files beyond 20000000 bytes"):
+        for _ in runtime.pack(replace(launch, disk_bytes=10_000_000)):
+            pass
+    with pytest.raises(RuntimeFailure, match=r"holes takes the files beyond 68719476736 bytes"):
+        list(runtime.names(launch, "."))
+    assert [one.name for one in engine.client.containers.list(all=True, filters={"label": CARRIER})] == []
 
 
 def test_the_size_of_the_files_is_measured_and_the_measurement_used_again(host, engine, launch):

@@ -14,8 +14,10 @@ import pytest
 
 from runtimes import RuntimeFailure
 from runtimes.docker import DockerRuntime
-from runtimes.docker.settings import METADATA, NETWORK
+from runtimes.docker.engine import METADATA, NETWORK
 from tests.servers import running, wait_until
+
+pytestmark = pytest.mark.docker("starts containers")
 
 #: prints the data or the error of one connection, which has a source address or is bound to a device, if named
 CONNECT = """
@@ -56,6 +58,11 @@ def started(runtime, engine, launch):
     return lambda **changes: engine.container_of(runtime.start(replace(launch, **changes)))
 
 
+def greets(address: tuple[str, str]) -> bool:
+    with socket.create_connection(address, 1) as client:
+        return client.recv(5) == b"hello"
+
+
 @contextlib.contextmanager
 def listener(address: str):
     """The port of a program of this machine that greets every client of the address."""
@@ -64,7 +71,8 @@ def listener(address: str):
         def greet():
             with contextlib.suppress(OSError):
                 while True:
-                    server.accept()[0].sendall(b"hello")
+                    with server.accept()[0] as client:
+                        client.sendall(b"hello")
 
         threading.Thread(target=greet, daemon=True).start()
         yield server.getsockname()[1]
@@ -194,7 +202,7 @@ def router():
 def test_a_sandbox_reaches_no_link_local_address_that_its_host_routes(started, router, engine, image):
     address, sandbox = ("169.254.7.7", "8000"), started()
     with running(["ip", "netns", "exec", router, sys.executable, "-c", GREETS]):
-        wait_until(lambda: socket.create_connection(address, 1).recv(5) == b"hello", "the other machine")
+        wait_until(lambda: greets(address), "the other machine")
         elsewhere = engine.client.containers.run(image, ["python", "-c", CONNECT, *address], remove=True)
         assert b"got hello" in elsewhere  # a container of the engine's own network reaches it
 
@@ -212,7 +220,7 @@ def test_a_sandbox_reaches_the_host_as_host_docker_internal(started):
 def network(engine, monkeypatch):
     """The runtime's network has this name, which nothing on the engine has had."""
     name = f"net-{uuid4().hex[:8]}"
-    monkeypatch.setattr("runtimes.docker.settings.NETWORK", name)
+    monkeypatch.setattr("runtimes.docker.engine.NETWORK", name)
     yield name
     for found in engine.client.networks.list(names=[name]):
         for container in engine.client.containers.list(all=True, filters={"network": name}):

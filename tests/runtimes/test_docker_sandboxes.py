@@ -10,6 +10,8 @@ from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
 
+pytestmark = pytest.mark.docker("starts containers and whole servers")
+
 SPEC = """
 [[spec]]
 id = "{id}"
@@ -17,7 +19,7 @@ created_at = 2026-11-21T00:00:00Z
 runtime = "docker"
 image = "{image}"
 working_dir = "/workspace"
-command = ["python", "-m", "agents.reference", "--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
+command = ["python", "-m", "reference_agent", "--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
 initial_env = {{ PYTHONPATH = "/app" }}
 restarts = {restarts}
 limits = {{ memory_mb = 300, cpus = 0.75, processes = 99 }}

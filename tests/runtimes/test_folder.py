@@ -1,15 +1,19 @@
 """A sandbox's folder can always be removed with any content, and no file outside of it changes."""
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from runtimes import RuntimeFailure
-from runtimes.folder import lock, locked, remove
+from runtimes import PartlyMeasured, RuntimeFailure
+from runtimes.folder import lock, locked, make_below, opened_below, remove, used
+from tests.servers import PROJECT
 
 
 @pytest.fixture
@@ -50,6 +54,117 @@ def test_a_folder_that_became_a_symlink_is_not_followed(folder, outside):
     assert (outside / "file").exists()
 
 
+@pytest.fixture
+def swapped(monkeypatch, outside):
+    """Have a directory replaced by a symlink to `outside` as soon as the folder that has it was listed."""
+
+    def swap(directory):
+        real, inner = os.scandir, directory.stat().st_ino
+
+        def scandir(listed):
+            with real(listed) as scanned:
+                entries = list(scanned)
+            at = Path(f"/proc/self/fd/{listed}") if isinstance(listed, int) else Path(listed)
+            if any(entry.inode() == inner for entry in entries) and not (at / "aside").exists():
+                (at / directory.name).rename(at / "aside")
+                (at / directory.name).symlink_to(outside)
+            return contextlib.nullcontext(entries)
+
+        monkeypatch.setattr(os, "scandir", scandir)
+
+    return swap
+
+
+def test_a_directory_that_becomes_a_symlink_during_the_removal_is_not_followed(folder, outside, swapped):
+    (folder / "work" / "inner").mkdir()
+    swapped(folder / "work" / "inner")
+
+    with contextlib.suppress(OSError):  # what was moved aside is not removed
+        remove(folder)
+
+    assert outside.stat().st_mode & 0o777 == 0o750
+    assert (outside / "file").exists()
+
+
+def test_a_directory_that_becomes_a_symlink_while_it_is_measured_is_not_followed(folder, outside, swapped):
+    (outside / "file").write_bytes(bytes(1 << 20))
+    (folder / "work" / "inner").mkdir()
+    swapped(folder / "work" / "inner")
+
+    with pytest.raises(PartlyMeasured) as measured:
+        used(folder)
+    assert measured.value.least < 1 << 20
+
+
+def test_a_directory_that_is_moved_while_it_is_measured_makes_the_measure_a_partial_one(folder, monkeypatch):
+    for name in ("one", "two"):
+        (folder / "work" / name / "inner").mkdir(parents=True)
+        (folder / "work" / name / "inner" / "file").write_bytes(bytes(1 << 20))
+    real, moved = os.scandir, []
+
+    def scandir(listed):
+        at = Path(os.readlink(f"/proc/self/fd/{listed}"))  # noqa: PTH115 - of an open directory
+        if at.name == "inner" and not moved:
+            moved.append(at.rename(folder / "elsewhere"))
+        return real(listed)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PartlyMeasured) as measured:
+        used(folder)
+    assert measured.value.least >= 1 << 20
+
+
+HIDES = """
+import os, sys
+from pathlib import Path
+from runtimes.folder import used
+if os.geteuid() == 0:
+    os.chown(sys.argv[1], 54321, 54321)
+    os.setresuid(54321, 54321, 54321)
+hidden = Path(sys.argv[1]) / "hidden"
+(hidden / "inner").mkdir(parents=True)
+(hidden / "inner" / "file").write_bytes(bytes(1 << 20))
+(hidden / "inner").chmod(0o400)
+hidden.chmod(0)
+print(used(Path(sys.argv[1])) >= 1 << 20, oct(hidden.stat().st_mode))
+hidden.chmod(0o700)
+print(oct((hidden / "inner").stat().st_mode))
+"""
+
+
+@pytest.mark.process("starts a program")
+def test_a_directory_that_was_made_unreadable_is_measured_and_keeps_its_mode():
+    with tempfile.TemporaryDirectory() as name:
+        done = subprocess.run(
+            [sys.executable, "-c", HIDES, name], cwd=PROJECT, capture_output=True, text=True, check=True
+        )
+        Path(name, "hidden", "inner").chmod(0o700)
+    assert done.stdout.split() == ["True", "0o40000", "0o40400"]
+
+
+def test_a_directory_is_made_below_a_folder_and_never_through_a_symlink(folder, outside):
+    make_below(folder / "work", ("deep", "er"), os.geteuid())
+    make_below(folder / "work", ("deep", "er"), os.geteuid())
+    (folder / "work" / "link").symlink_to(outside)
+
+    assert (folder / "work" / "deep" / "er").is_dir()
+    with pytest.raises(NotADirectoryError):
+        make_below(folder / "work", ("link", "made"), os.geteuid())
+    assert not (outside / "made").exists()
+
+
+def test_a_directory_below_a_folder_is_never_opened_through_a_symlink(folder, outside):
+    (folder / "work" / "deep" / "er").mkdir(parents=True)
+    (folder / "work" / "link").symlink_to(outside.parent)
+
+    place = opened_below(folder / "work", folder / "work" / "deep" / "er")
+    assert os.path.samestat(os.fstat(place), (folder / "work" / "deep" / "er").stat())
+    os.close(place)
+    for path in ("link", "link/outside"):
+        with pytest.raises(NotADirectoryError):
+            opened_below(folder / "work", folder / "work" / path)
+
+
 def test_an_unreadable_directory_is_removed(folder):
     inner = folder / "work" / "outer" / "inner"
     inner.mkdir(parents=True)
@@ -62,11 +177,14 @@ def test_an_unreadable_directory_is_removed(folder):
     assert not folder.exists()
 
 
-def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_removed(folder):
+@pytest.mark.process("makes and removes thousands of nested folders")
+def test_directories_that_are_nested_deeper_than_a_path_can_be_long_are_measured_and_removed(folder):
     # As a sandbox makes them: level by level, each from inside the previous one.
-    script = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    nest = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    script = f"{nest}\nopen('f', 'wb').write(bytes(1 << 20))"
     subprocess.run([sys.executable, "-c", script], cwd=folder / "work", check=True)
 
+    assert used(folder) > 1 << 20
     remove(folder)
 
     assert not folder.exists()
@@ -77,6 +195,7 @@ def test_the_removal_of_a_missing_folder_succeeds(folder):
     remove(folder)
 
 
+@pytest.mark.process("starts a program")
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("chattr"), reason="only root may make a file immutable")
 def test_a_path_that_cannot_be_removed_is_named_in_the_error(folder):
     fixed = folder / "work" / "fixed"

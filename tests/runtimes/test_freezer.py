@@ -14,6 +14,8 @@ from runtimes.tree import _CHILDREN
 from tests.runtimes.test_process import marked
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.process("starts sandboxes")
+
 
 @pytest.fixture
 def runtime(tmp_path):
@@ -43,6 +45,7 @@ def opened(runtime, handle, monkeypatch) -> int:
     return number
 
 
+@pytest.mark.process("starts many processes, and counts what a poll reads of them")
 @pytest.mark.skipif(not _CHILDREN.exists(), reason="this kernel does not list the children of a thread")
 def test_a_poll_of_a_paused_sandbox_reads_a_constant_part_of_proc(runtime, monkeypatch):
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & sleep 60 & wait"), {}, "."))
@@ -59,6 +62,7 @@ def test_a_poll_of_a_paused_sandbox_reads_a_constant_part_of_proc(runtime, monke
             other.wait()
 
 
+@pytest.mark.process("starts many processes, and counts what a poll reads of them")
 def test_a_poll_of_a_paused_sandbox_lists_no_processes_of_the_system(runtime, monkeypatch):
     if not _CHILDREN.exists():
         pytest.skip("this kernel does not list the children of a thread")

@@ -1,5 +1,7 @@
 """What a sandbox reaches from inside, in each isolation: its own, the webhooks, the internet; nothing of the host."""
 
+import errno
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +12,11 @@ import pytest
 
 import runtimes.starts
 from runtimes import RuntimeFailure, State
-from runtimes.isolation import Abilities
+from runtimes.isolation import Abilities, kernel
 from runtimes.isolation.abilities import abilities
 from tests.runtimes.host import (
     FAR,
+    HOOK_KEY,
     METADATA,
     NEAR,
     PLANTED,
@@ -30,8 +33,10 @@ from tests.runtimes.host import (
 )
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.process("starts sandboxes")
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+
+@pytest.fixture(params=[pytest.param("bubblewrap", marks=pytest.mark.process("the same in bubblewrap")), "landlock"])
 def kind(request, monkeypatch):
     require(request.param, monkeypatch)
     return request.param
@@ -63,12 +68,15 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
     other, _ = tried(runtime, a_launch("other"), [("write", "write", "mine")])
     theirs = Path(other["folder"]) / "work" / "mine"
     theirs.write_text(PLANTED)
+    (data / "archive").mkdir()
     abstract = f"\0{PLANTED}-{uuid4().hex}"
     with (
         secret_process() as pid,
         greeting(socket.AF_UNIX, str(data / "redis.sock")),
         greeting(socket.AF_UNIX, abstract),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
     ):
+        datagrams.bind(str(data / "datagrams"))
         tries = [
             ("the server's environment", "read", f"/proc/{pid}/environ"),
             ("the launcher's environment", "read", f"/proc/{other['pid']}/environ"),
@@ -83,6 +91,9 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
             ("a program's place", "write", "/usr/bin/planted"),
             ("the store's socket", "unix", str(data / "redis.sock")),
             ("an abstract socket", "unix", "@" + abstract[1:]),
+            ("a datagram socket", "datagram", str(data / "datagrams")),
+            ("names of another sandbox's files", "watch", str(theirs.parent)),
+            ("names of the server's files", "watch", str(data / "archive")),
             ("the API on loopback", "connect", "127.0.0.1", server.port),
             ("the API by another name", "connect", "localhost", server.port),
             ("the API by MPTCP", "multipath", "127.0.0.1", server.port),
@@ -103,6 +114,68 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
     assert server.requests == []
 
 
+def test_no_file_gets_the_bits_set_uid_and_set_gid(kind, runtime):
+    tries = [
+        ("chmod", "change_mode", "a", 0o4755),
+        ("chmod of the group", "change_mode", "a", 0o2755),
+        ("open", "make", "b", 0o4755),
+        ("a file without a name", "make", ".", 0o4755, os.O_TMPFILE),
+        ("mknod", "make_node", "c", 0o4755),
+        ("openat2", "call", 437, -100, 0, 0, 24),
+        ("an ordinary mode", "change_mode", "d", 0o1755),
+        ("an ordinary file", "make", "e", 0o755),
+    ]
+    handle, outcomes = tried(runtime, a_launch(), tries)
+
+    reached = {name for name, outcome in outcomes.items() if outcome.startswith("reached")}
+    assert reached == {"an ordinary mode", "an ordinary file"}
+    assert not [path for path in (Path(handle["folder"]) / "work").iterdir() if path.stat().st_mode & 0o6000]
+
+
+def test_under_landlock_no_attribute_is_set_and_connected_pairs_of_sockets_work(runtime, monkeypatch):
+    require("landlock", monkeypatch)
+    _, outcomes = tried(runtime, a_launch(), [("an attribute", "attribute", "a"), ("a pair", "pair")])
+
+    assert outcomes["an attribute"].startswith("refused")
+    assert outcomes["a pair"] == "reached: bytes"
+
+
+def test_under_landlock_calls_that_are_newer_than_libseccomp_are_refused_too(runtime, monkeypatch):
+    require("landlock", monkeypatch)
+    tries = [
+        ("setxattrat", "call", 463, -100, 0, 0, 0, 0, 0),
+        ("removexattrat", "call", 466, -100, 0, 0, 0),
+        ("file_setattr", "call", 469, -100, 0, 0, 0, 0),
+        ("open_tree_attr", "call", 467, -100, 0, 0, 0, 0),
+        ("mount_setattr", "call", 442, -100, 0, 0, 0, 0),
+        ("quotactl_fd", "call", 443, -1, 0, 0, 0),
+        ("fchmodat2, set-uid", "call", 452, -100, 0, 0o4755, 0),
+        ("fchmodat2, set-gid", "call", 452, -100, 0, 0o2755, 0),
+        ("fchmodat2", "call", 452, -100, 0, 0o755, 0),
+    ]
+    _, outcomes = tried(runtime, a_launch(), tries)
+
+    refused = {name for name, outcome in outcomes.items() if f"[Errno {errno.EPERM}]" in outcome}
+    assert refused == {name for name, *_ in tries} - {"fchmodat2"}  # which the kernel refuses itself: no path
+
+
+@pytest.mark.skipif(not kernel.HAS_SECCOMP, reason="libseccomp is not installed")
+def test_a_release_of_libseccomp_that_knows_no_call_of_the_last_years_makes_the_same_filter(monkeypatch):
+    made = kernel.filter_program(shared=True, datagrams=False)
+
+    class Older:
+        def __getattr__(self, name):
+            return getattr(library, name)
+
+        def seccomp_syscall_resolve_name(self, name):
+            number = library.seccomp_syscall_resolve_name(name)
+            return -1 if number >= 424 else number
+
+    library = kernel._SECCOMP
+    monkeypatch.setattr(kernel, "_SECCOMP", Older())
+    assert kernel.filter_program(shared=True, datagrams=False) == made
+
+
 def test_the_sandboxs_own_files_agent_port_and_webhooks_are_reached(kind, runtime, server):
     tries = [
         ("its folder", "write", "mine"),
@@ -119,11 +192,12 @@ def test_the_sandboxs_own_files_agent_port_and_webhooks_are_reached(kind, runtim
     assert "403" in outcomes["a read of the API"]
     [(method, path, headers, body)] = server.requests
     assert (method, path, body) == ("POST", "/api/v1/webhooks/events/abc", b"[]")
-    assert headers["Authorization"] == "Bearer planted-hook-key"
+    assert headers["Authorization"] == f"Bearer {HOOK_KEY}"  # and not what the sandbox sent
     assert httpx.get(f"http://127.0.0.1:{handle['ports']['AGENT_SERVER']}").text == "the agent"
     assert (Path(handle["folder"]) / "work" / "mine").read_text() == "written by the sandbox"
 
 
+@pytest.mark.process("makes networks, and waits for what they must not reach")
 def test_the_internet_is_reached_where_the_spec_allows_it_and_the_host_and_metadata_services_are_not(kind, runtime):
     if kind == "bubblewrap" and abilities().pasta:
         lacking(abilities().pasta)
@@ -180,6 +254,7 @@ def test_a_sandbox_that_requires_isolation_does_not_start_without_bubblewrap(run
     assert runtime.known() == []
 
 
+@pytest.mark.process("starts a sandbox in bubblewrap")
 def test_without_pasta_a_sandbox_has_no_internet_and_says_so(runtime, monkeypatch):
     require("bubblewrap", monkeypatch)
     without = Abilities("", "pasta is not installed", 0, True, abilities().users)
@@ -225,6 +300,7 @@ def test_a_program_that_the_sandbox_does_not_see_is_named_with_the_remedy(kind, 
         runtime.start(replace(launch, command=launch.command[2:], readable=()))
 
 
+@pytest.mark.process("starts a sandbox twice")
 def test_a_confined_sandbox_pauses_resumes_stops_and_starts_again_with_its_files(kind, runtime):
     handle, _ = tried(runtime, a_launch(), [("write", "write", "mine")])
     url = f"http://127.0.0.1:{handle['ports']['AGENT_SERVER']}"

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from runtimes.isolation import relay
+from runtimes.isolation import hooks
 from runtimes.isolation.hooks import Hooks
-from tests.runtimes.host import PLANTED, api
+from tests.runtimes.host import HOOK_KEY, PLANTED, api
 from tests.servers import free_port, wait_until
 
 
@@ -18,10 +18,10 @@ def server():
         yield server
 
 
-def way_out(base_url: str) -> int:
+def way_out(base_url: str, head_seconds: float = 20.0) -> int:
     """The port of a way out, which ends with the test's process."""
     listener = socket.create_server(("127.0.0.1", 0))
-    relay.serve(listener, Hooks(base_url).carry, 4)
+    hooks.serve(listener, Hooks(base_url, HOOK_KEY, head_seconds).carry, 4)
     return listener.getsockname()[1]
 
 
@@ -45,10 +45,9 @@ def request(line: str, *headers: str, body: bytes = b"[]") -> bytes:
 HOOK = "POST /api/v1/webhooks/events/abc HTTP/1.1"
 
 
-def test_a_webhook_passes_with_its_key_and_without_what_a_proxy_would_say(server):
+def test_a_webhook_passes_without_what_a_proxy_would_say(server):
     text = request(
         HOOK,
-        "Authorization: Bearer key",
         "Content-Length: 2",
         "X-Forwarded-For: 10.0.0.1",
         "Forwarded: for=10.0.0.1",
@@ -61,11 +60,40 @@ def test_a_webhook_passes_with_its_key_and_without_what_a_proxy_would_say(server
     [(method, path, headers, body)] = server.requests
     assert (method, path, body) == ("POST", "/api/v1/webhooks/events/abc", b"[]")
     assert headers == {
-        "Authorization": "Bearer key",
+        "Authorization": f"Bearer {HOOK_KEY}",
         "Host": f"127.0.0.1:{server.port}",
         "Connection": "close",
         "Content-Length": "2",
     }
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [(), ("Authorization: Bearer another",), ("X-Session-API-Key: another", "authorization: Basic b", "Cookie: a=b")],
+)
+def test_a_webhook_bears_the_key_of_its_own_sandbox_whatever_was_sent(server, sent):
+    exchange(way_out(server.hooks), request(HOOK, "Content-Length: 2", *sent))
+
+    [(_, _, headers, _)] = server.requests
+    assert {**headers, "Host": ""} == {
+        "Authorization": f"Bearer {HOOK_KEY}",
+        "Host": "",
+        "Connection": "close",
+        "Content-Length": "2",
+    }
+
+
+def test_a_field_costs_time_in_proportion_to_its_length(server):
+    # A check that is cubic in the blanks would take days for these, and be killed by the runner's timeout.
+    text = request(HOOK, "Content-Length: 2", "A: " + " " * 60_000 + "\x01")
+
+    assert exchange(way_out(server.hooks), text).split()[1] == b"411"
+
+
+def test_a_head_that_comes_too_slowly_is_refused(server):
+    port = way_out(server.hooks, head_seconds=0.05)
+
+    assert exchange(port, b"POST /").split()[1] == b"408"
 
 
 def test_a_large_body_passes_in_pieces(server):
@@ -80,51 +108,57 @@ def test_the_begin_of_a_body_that_comes_with_its_head_does_not_count_as_head(ser
     text = request(HOOK, body=b"x" * 100_000)
     client, accepted = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # each piece is read alone
     with client, accepted:
-        for piece in (text[:50], text[50 : 50 + relay.PIECE], text[50 + relay.PIECE :]):
+        for piece in (text[:50], text[50 : 50 + hooks.PIECE], text[50 + hooks.PIECE :]):
             client.sendall(piece)
-        Hooks(server.hooks).carry(accepted)
+        Hooks(server.hooks, HOOK_KEY).carry(accepted)
 
     [(_, _, _, body)] = server.requests
     assert body == b"x" * 100_000
 
 
-@pytest.mark.parametrize(
-    ("text", "status"),
-    [
-        (request("GET /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
-        (request("DELETE /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
-        (request("post /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
-        (request("POST /api/v1/sandboxes HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooksx/a HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks/../sandboxes HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks/%2e%2e/sandboxes HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks/.%2e/sandboxes HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks/..%2fsandboxes HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks/..\\sandboxes HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks//sandboxes HTTP/1.1"), b"403"),
-        (request("POST http://127.0.0.1/api/v1/webhooks/a HTTP/1.1"), b"403"),
-        (request("POST  /api/v1/webhooks/a HTTP/1.1"), b"403"),
-        (request("POST /api/v1/webhooks/a HTTP/2.0"), b"403"),
-        (request("POST /api/v1/webhooks/a"), b"403"),
-        (request(HOOK, "Content-Length: 2", "Content-Length: 2"), b"411"),
-        (request(HOOK, "Content-Length: +2"), b"411"),
-        (request(HOOK, "Content-Length: 2, 2"), b"411"),
-        (request(HOOK, "Content-Length: 99999999999"), b"411"),
-        (request(HOOK, "Transfer-Encoding: chunked", "Content-Length: 2"), b"411"),
-        (request(HOOK, "Transfer-Encoding: chunked"), b"411"),
-        (request(HOOK, "X-Other: 1"), b"411"),
-        (request(HOOK, "Content-Length: 2", " folded: 1"), b"411"),
-        (request(HOOK, "Content-Length : 2"), b"411"),
-        (request(HOOK, "Content-Length: 2", "A: b\nTransfer-Encoding: chunked"), b"411"),
-        (request(HOOK, "Content-Length: 2", "A: b\x00"), b"411"),
-        (b"A" * 70_000, b"400"),
-    ],
-)
-def test_what_is_no_webhook_is_refused_and_never_reaches_the_server(server, text, status):
-    response = exchange(way_out(server.hooks), text)
-    assert response.split()[1] == status
-    assert b'"detail"' in response
+REFUSED = [
+    (request("GET /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
+    (request("DELETE /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
+    (request("post /api/v1/webhooks/events/abc HTTP/1.1"), b"403"),
+    (request("POST /api/v1/sandboxes HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooksx/a HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks/../sandboxes HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks/%2e%2e/sandboxes HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks/.%2e/sandboxes HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks/..%2fsandboxes HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks/..\\sandboxes HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks//sandboxes HTTP/1.1"), b"403"),
+    (request("POST http://127.0.0.1/api/v1/webhooks/a HTTP/1.1"), b"403"),
+    (request("POST  /api/v1/webhooks/a HTTP/1.1"), b"403"),
+    (request("POST /api/v1/webhooks/a HTTP/2.0"), b"403"),
+    (request("POST /api/v1/webhooks/a"), b"403"),
+    (request(HOOK, "Content-Length: 2", "Content-Length: 2"), b"411"),
+    (request(HOOK, "Content-Length: +2"), b"411"),
+    (request(HOOK, "Content-Length: 2, 2"), b"411"),
+    (request(HOOK, "Content-Length: 99999999999"), b"411"),
+    (request(HOOK, "Transfer-Encoding: chunked", "Content-Length: 2"), b"411"),
+    (request(HOOK, "Transfer-Encoding: chunked"), b"411"),
+    (request(HOOK, "X-Other: 1"), b"411"),
+    (request(HOOK, "Content-Length: 2", " folded: 1"), b"411"),
+    (request(HOOK, "Content-Length : 2"), b"411"),
+    (request(HOOK, "Content-Length: 2", "A: b\nTransfer-Encoding: chunked"), b"411"),
+    (request(HOOK, "Content-Length: 2", "A: b\x00"), b"411"),
+    (b"A" * 65_536, b"400"),  # refused at once: nothing more comes
+    (b"A" * 70_000, b"400"),
+]
+
+
+def test_what_is_no_webhook_is_refused_and_never_reaches_the_server(server):
+    port = way_out(server.hooks)
+
+    wrong = []
+    for text, status in REFUSED:
+        response = exchange(port, text)
+        if response.split()[1:2] != [status] or b'"detail"' not in response:
+            wrong.append((text[:200], response))
+
+    assert wrong == []
     assert server.requests == []
 
 
@@ -156,6 +190,48 @@ def test_silent_clients_delay_nobody_but_those_beyond_the_bound(server):
         assert exchange(port, request(HOOK)).endswith(PLANTED.encode())
 
 
+def test_a_flood_of_connections_is_accepted_at_a_bounded_pace():
+    accepted, waits, may_go_on = [], [], threading.Semaphore(0)
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        may_go_on.acquire()
+
+    def carry(client: socket.socket) -> None:
+        accepted.append(client.recv(1))
+
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    hooks.serve(listener, carry, 4, hooks.Pace(50, 10, clock=lambda: 0.0, wait=wait))
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            client = stack.enter_context(socket.create_connection(listener.getsockname(), 10))
+            client.sendall(b"x")
+        wait_until(lambda: waits, "the first wait")
+        wait_until(lambda: len(accepted) == 10, "the burst")
+        for number in range(11, 14):
+            may_go_on.release()
+            wait_until(lambda n=number: len(accepted) == n and len(waits) == n - 9, "the next one")
+        assert waits == pytest.approx([0.02, 0.04, 0.06, 0.08])
+
+
+def test_a_pace_gives_its_burst_again_after_a_rest():
+    now, waited = [0.0], []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        now[0] += seconds
+
+    pace = hooks.Pace(50, 10, clock=lambda: now[0], wait=wait)
+    for _ in range(1010):
+        pace.keep()
+    assert sum(waited) == pytest.approx(1000 / 50)
+    now[0] += 60
+    waited.clear()
+    for _ in range(10):
+        pace.keep()
+    assert waited == []
+
+
 @contextlib.contextmanager
 def carried(serve):
     """A port that leads to a listener whose connections `serve` gets, each in a thread."""
@@ -163,7 +239,7 @@ def carried(serve):
 
     def carry(client: socket.socket) -> None:
         with socket.create_connection(target.getsockname()) as agent:
-            relay.join(client, agent)
+            hooks.join(client, agent)
 
     def accept() -> None:
         with contextlib.suppress(OSError):
@@ -172,7 +248,7 @@ def carried(serve):
 
     threading.Thread(target=accept, daemon=True).start()
     front = socket.create_server(("127.0.0.1", 0))
-    relay.serve(front, carry, 8)
+    hooks.serve(front, carry, 8)
     yield front.getsockname()[1]
     target.close()
 
@@ -230,6 +306,6 @@ def test_an_agent_that_is_not_there_ends_the_connection():
             pass
 
     front = socket.create_server(("127.0.0.1", 0))
-    relay.serve(front, carry, 8)
+    hooks.serve(front, carry, 8)
     with socket.create_connection(front.getsockname(), 10) as client:
         wait_until(lambda: client.recv(10) == b"", "the end")

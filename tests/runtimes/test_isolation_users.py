@@ -2,24 +2,40 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from runtimes import Launch
-from runtimes.isolation.users import USERS, hand_over, held_user
-from tests.runtimes.host import PLANTED, a_launch, require, runtime_in, tried
+import runtimes.starts
+from runtimes import Launch, RuntimeFailure, State
+from runtimes.isolation import Abilities
+from runtimes.isolation.users import USERS, hand_over, held_user, processes_of
+from runtimes.process import ProcessRuntime
+from tests.runtimes.host import PLANTED, a_launch, require, runtime_in, secret_process, tried
 from tests.servers import wait_until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sandboxes users of their own")
+pytestmark = [
+    pytest.mark.process("starts sandboxes"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give sandboxes users of their own"),
+]
+
+
+@pytest.fixture(params=[pytest.param("bubblewrap", marks=pytest.mark.process("the same in bubblewrap")), "landlock"])
+def runtime(request, tmp_path, monkeypatch):
+    """A runtime whose sandboxes have users of their own, whatever isolates them."""
+    require(request.param, monkeypatch, users=True)
+    with runtime_in(tmp_path) as runtime:
+        yield runtime
 
 
 @pytest.fixture
-def runtime(tmp_path, monkeypatch):
-    require("bubblewrap", monkeypatch)
-    with runtime_in(tmp_path) as runtime:
+def landlocked(tmp_path, monkeypatch):
+    """A runtime in the folder `data` whose sandboxes Landlock confines."""
+    require("landlock", monkeypatch, users=True)
+    with runtime_in(tmp_path / "data") as runtime:
         yield runtime
 
 
@@ -40,8 +56,8 @@ def test_two_sandboxes_have_two_users_and_keep_them(runtime):
 
 
 def test_a_user_that_another_sandbox_of_the_host_has_is_not_taken(tmp_path):
-    work = tmp_path / "work"
-    work.mkdir()
+    work = tmp_path / "box" / "work"
+    work.mkdir(parents=True)
     first, hold = held_user(work)
     os.chown(work, first, first)
     with hold:
@@ -52,6 +68,18 @@ def test_a_user_that_another_sandbox_of_the_host_has_is_not_taken(tmp_path):
 
     assert second != first
     assert third == first
+
+
+def test_a_sandbox_that_is_removed_meanwhile_does_not_fail_the_search_for_a_user(tmp_path):
+    for name in ("box", "removed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "box" / "work").mkdir()
+    (tmp_path / "removed" / "work").symlink_to("/gone")  # listed, and gone when it is looked at
+
+    user, hold = held_user(tmp_path / "box" / "work")
+    hold.close()
+
+    assert user in USERS
 
 
 def test_a_kept_folder_of_an_older_release_is_handed_over_whole(runtime, tmp_path):
@@ -117,7 +145,7 @@ def test_no_secret_is_on_a_command_line_or_in_a_file_that_others_read(runtime, t
     assert outcomes["its key"] == f"reached: {PLANTED}"
     launcher = psutil.Process(handle["pid"])
     family = [launcher, *launcher.children(recursive=True)]
-    assert len(family) >= 4
+    assert len(family) >= 2
     for process in family:
         assert PLANTED not in " ".join(process.cmdline())
     for process in [each for each in family if each.name() in ("bwrap", "pasta")]:
@@ -125,7 +153,7 @@ def test_no_secret_is_on_a_command_line_or_in_a_file_that_others_read(runtime, t
     assert PLANTED not in (tmp_path / "sandboxes" / "host" / "box" / "handle.json").read_text()
     assert PLANTED not in json.dumps(handle)
     owned = [path for path in tmp_path.rglob("*") if path.lstat().st_mode & 0o077 and not path.is_symlink()]
-    assert [path for path in owned if path.name != "sandboxes"] == []
+    assert [path for path in owned if path.name not in ("sandboxes", "project")] == []
 
 
 def test_the_processes_of_a_sandbox_are_limited_by_its_user(runtime):
@@ -137,6 +165,7 @@ def test_the_processes_of_a_sandbox_are_limited_by_its_user(runtime):
     assert handle["limits"]["processes"] in ("its user", "cgroup")
 
 
+@pytest.mark.process("starts a sandbox in bubblewrap")
 def test_a_sandbox_has_512_processes_unless_its_spec_lifts_the_limit(runtime):
     limit = "import resource, json; print(json.dumps(['limit', str(resource.getrlimit(resource.RLIMIT_NPROC)[0])]))"
     for name, options, said in (("a", {}, "512"), ("b", {"processes": 0}, None)):
@@ -144,3 +173,115 @@ def test_a_sandbox_has_512_processes_unless_its_spec_lifts_the_limit(runtime):
         handle = runtime.start(launch)
         wait_until(lambda: "limit" in runtime.logs(handle, 10), "its limit")  # noqa: B023 - it is called in this round
         assert (f'"{said}"' in runtime.logs(handle, 10)) == (said is not None)
+
+
+def test_the_kernel_keeps_a_users_sandbox_from_processes_files_and_modes_of_root(landlocked, tmp_path):
+    root = tmp_path / "root's"
+    root.write_text(PLANTED)
+    with secret_process() as pid:
+        tries = [
+            ("who", "user"),
+            ("a mode", "set_mode", str(root), 0o777),
+            ("a time", "set_time", str(root)),
+            ("a priority", "set_priority", pid),
+            ("a signal", "kill", pid),
+        ]
+        handle, outcomes = tried(landlocked, a_launch(), tries)
+
+    user = owner_of(handle)
+    assert outcomes["who"] == f"reached: {user} {user} []"
+    assert {name for name, outcome in outcomes.items() if outcome.startswith("reached")} == {"who"}
+    said = handle["isolation"]
+    assert not [sentence for sentence in said["reaches"] if "server's user" in sentence]
+    assert not [sentence for sentence in said["lacks"] if "user of its own" in sentence]
+
+
+def test_a_folder_that_the_user_cannot_enter_shows_nothing_but_what_the_sandbox_needs(landlocked, tmp_path):
+    (tmp_path / "data" / "beside").write_text(PLANTED)
+    given = tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o755)
+    (given / "file").write_text("for all")
+    (given / "file").chmod(0o644)
+    launch = a_launch(readable=(*a_launch().readable, str(given)))
+    work = tmp_path / "data" / "sandboxes" / "host" / "box" / "work"
+    tries = [
+        ("a file beside", "size", str(tmp_path / "data" / "beside")),
+        ("what its spec names", "read", str(given / "file")),
+        ("its own by its path", "write", str(work / "mine")),
+        ("its temporary files", "write", str(work.parent / "tmp" / "mine")),
+    ]
+    _, outcomes = tried(landlocked, launch, tries)
+
+    assert "No such file" in outcomes.pop("a file beside")
+    assert [outcome for outcome in outcomes.values() if outcome.startswith("refused")] == []
+    assert (work / "mine").read_text() == "written by the sandbox"
+
+
+def test_what_other_users_may_not_read_is_named_and_its_sandbox_runs_as_the_servers_user(landlocked, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o700)
+    handle, outcomes = tried(
+        landlocked,
+        a_launch(readable=(*a_launch().readable, str(closed))),
+        [("who", "user"), ("read", "entries", str(closed))],
+    )
+
+    assert outcomes["who"].startswith("reached: 0 0")
+    assert outcomes["read"].startswith("reached")
+    assert f"A user of its own: other users may not read {closed}." in handle["isolation"]["lacks"]
+    assert any("server's user" in sentence for sentence in handle["isolation"]["reaches"])
+
+
+def test_without_a_range_of_users_sandboxes_run_as_the_servers_and_say_so(tmp_path, monkeypatch):
+    require("landlock", monkeypatch, users=True)
+    runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.5, users=range(0))
+    try:
+        handle, outcomes = tried(runtime, a_launch(), [("who", "user")])
+    finally:
+        runtime.stop(runtime.known()[0])
+
+    assert outcomes["who"].startswith("reached: 0 0")
+    assert "A user of its own: SANDBOX_USERS is none." in handle["isolation"]["lacks"]
+
+
+def test_without_any_isolation_a_sandbox_still_has_a_user_of_its_own(tmp_path, monkeypatch):
+    nothing = Abilities("no bwrap here", "", 0, False, users=True)
+    monkeypatch.setattr(runtimes.starts, "abilities", lambda: nothing)
+    with runtime_in(tmp_path) as runtime:
+        tries = [("who", "user"), ("its own", "write", "mine"), ("the server's", "read", str(tmp_path / "key"))]
+        (tmp_path / "key").write_text(PLANTED)
+        handle, outcomes = tried(runtime, a_launch(), tries)
+
+    assert outcomes["who"] == f"reached: {owner_of(handle)} {owner_of(handle)} []"
+    assert outcomes["its own"].startswith("reached")
+    assert outcomes["the server's"].startswith("refused")
+    assert handle["isolation"]["kind"] == "none"
+
+
+def test_a_user_of_a_sandbox_that_rests_is_nobody_elses(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name / "work").mkdir(parents=True)
+    os.chown(tmp_path / "one" / "work", 100_000, 100_000)
+
+    for _ in range(3):
+        user, hold = held_user(tmp_path / "two" / "work", range(100_000, 100_002))
+        hold.close()
+        assert user == 100_001
+    os.chown(tmp_path / "two" / "work", 100_001, 100_001)
+    (tmp_path / "three" / "work").mkdir(parents=True)
+    with pytest.raises(RuntimeFailure, match="SANDBOX_USERS 100000-100001"):
+        held_user(tmp_path / "three" / "work", range(100_000, 100_002))
+
+
+def test_a_launcher_that_was_killed_leaves_nothing_of_its_sandboxs_user(runtime, tmp_path):
+    handle, _ = tried(runtime, a_launch(), [])
+    user = owner_of(handle)
+    os.kill(handle["pid"], signal.SIGKILL)
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the launcher")
+
+    runtime.remove("box")
+
+    assert processes_of(user) == []
+    assert not Path(handle["folder"]).exists()

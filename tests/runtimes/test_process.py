@@ -1,9 +1,11 @@
 """Sandboxes as real processes: frozen whole, started once, ended whole, and ignorant of the server."""
 
+import errno
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,10 +18,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+import runtimes.starts
 from runtimes import Launch, RuntimeFailure, State, Usage, cgroup
-from runtimes.process import ProcessRuntime
+from runtimes.process import ProcessRuntime, are_used
 from runtimes.tree import MARK
 from tests.servers import PROJECT, wait_until
+
+pytestmark = pytest.mark.process("starts sandboxes")
 
 #: a family: a child in a session of its own and a grandchild whose parent has gone, each printing every 50 ms
 FAMILY = r"""
@@ -33,7 +38,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         tell("grandchild")
     if os.fork() == 0:
-        while True:          # forks without end, as a build does
+        while True:          # forks all the time, as a build does
             if os.fork() == 0:
                 os.write(1, b"brief\n")
                 os._exit(0)
@@ -47,12 +52,15 @@ tell("parent")
 #: where sandboxes get a cgroup
 PARENT = {"signals": None, "cgroup": "own"}
 
+#: each way to freeze a sandbox
+WAYS = ["signals", pytest.param("cgroup", marks=pytest.mark.process("the same, frozen by the kernel"))]
+
 
 def python(text: str, **options) -> Launch:
     return Launch("box", (sys.executable, "-u", "-c", text), options.pop("env", {}), ".", **options)
 
 
-@pytest.fixture(params=["signals", "cgroup"])
+@pytest.fixture(params=WAYS)
 def runtime(request, tmp_path):
     """A runtime whose sandboxes end with the test, however that ends; each way to freeze them."""
     if request.param == "cgroup" and not (cgroup.own() and os.access(cgroup.own(), os.W_OK)):
@@ -89,6 +97,7 @@ def all_print(runtime, handle, after: int) -> bool:
     return {line.split()[0] for line in printed(runtime, handle)[after:]} == {"parent", "grandchild", "brief"}
 
 
+@pytest.mark.process("pauses and resumes many times, and waits in between")
 def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
     handle = runtime.start(python(FAMILY))
     wait_until(partial(all_print, runtime, handle, 0), "the family")
@@ -105,6 +114,7 @@ def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
         wait_until(partial(all_print, runtime, handle, len(before)), "the resumed processes")
 
 
+@pytest.mark.process("pauses and resumes many times, and waits in between")
 def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: printed(runtime, handle), "it")
@@ -159,6 +169,7 @@ time.sleep(60)
     assert runtime.observe(handle).state is State.RUNNING
 
 
+@pytest.mark.process("starts eight at once")
 def test_concurrent_starts_of_one_id_start_one_sandbox(runtime, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         handles = list(pool.map(lambda _: runtime.start(python(FAMILY)), range(8)))
@@ -225,11 +236,14 @@ def test_a_killed_launcher_takes_its_sandbox_with_it(runtime, tmp_path):
 
     wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
     assert runtime.observe(handle).detail == "it was killed from outside"
-    runtime.stop(handle)
+    with pytest.raises(RuntimeFailure, match="nothing shows that all of its processes have ended"):
+        runtime.stop(handle)
     assert not marked(tmp_path)
+    for mark in Path(handle["folder"]).glob("unended.*"):
+        mark.unlink()
 
 
-@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("paused", [False, pytest.param(True, marks=pytest.mark.process("the same of a paused one"))])
 def test_stop_ends_every_process_and_keeps_the_files(runtime, tmp_path, paused):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: printed(runtime, handle), "it")
@@ -247,7 +261,13 @@ def test_stop_ends_every_process_and_keeps_the_files(runtime, tmp_path, paused):
     assert printed(runtime, handle)
 
 
-@pytest.mark.parametrize("before", ["running", "paused", "stopped"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "running",
+        *(pytest.param(one, marks=pytest.mark.process("the same from there")) for one in ("paused", "stopped")),
+    ],
+)
 def test_remove_ends_every_process_and_removes_the_folder(runtime, tmp_path, before):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: printed(runtime, handle), "it")
@@ -262,6 +282,7 @@ def test_remove_ends_every_process_and_removes_the_folder(runtime, tmp_path, bef
     assert runtime.known() == []
 
 
+@pytest.mark.process("starts a sandbox twice")
 def test_a_later_start_ends_the_processes_of_the_earlier_one_and_finds_its_files(runtime, tmp_path):
     first = runtime.start(python("open('mine', 'w').write('kept')\n" + FAMILY))
     wait_until(lambda: printed(runtime, first), "it")
@@ -301,6 +322,7 @@ def test_the_bytes_of_a_sandbox_are_those_of_its_files(runtime):
     assert runtime.disk_bytes("box") == 0
 
 
+@pytest.mark.faults("waits for the grace of a stop")
 def test_a_process_that_ignores_sigterm_is_killed(runtime, tmp_path):
     handle = runtime.start(python("import signal,time\nsignal.signal(15, signal.SIG_IGN)\nprint(1)\ntime.sleep(60)"))
     wait_until(lambda: printed(runtime, handle), "it")
@@ -334,6 +356,7 @@ def test_no_open_file_of_the_server_reaches_a_sandbox(runtime, tmp_path):
     assert len(json.loads(printed(runtime, handle)[0].replace("'", '"'))) == 4  # three, and the folder itself
 
 
+@pytest.mark.process("starts four sandboxes")
 def test_each_sandbox_has_ports_of_its_own(runtime):
     ports = {"AGENT_SERVER": 8000, "VSCODE": 8001}
     handles = [runtime.start(Launch(f"box{n}", ("/bin/sleep", "60"), {}, ".", ports=ports)) for n in range(4)]
@@ -343,6 +366,7 @@ def test_each_sandbox_has_ports_of_its_own(runtime):
     assert len(set(given)) == 8
 
 
+@pytest.mark.process("prints a hundred thousand lines")
 def test_the_log_is_bounded(tmp_path):
     runtime = ProcessRuntime(tmp_path / "sandboxes", log_bytes=10_000, grace=0.5)
     handle = runtime.start(python("for n in range(100_000): print(n)\nprint('end')\nimport time; time.sleep(60)"))
@@ -361,6 +385,7 @@ def test_the_log_is_bounded(tmp_path):
     [
         (Launch("box", ("/no/such/program",), {}, "."), "/no/such/program"),
         (Launch("box", ("/bin/true",), {}, "../elsewhere"), "outside of its folder"),
+        (Launch("box", ("/bin/true",), {}, "a/../../elsewhere"), "outside of its folder"),
         (Launch("../box", ("/bin/true",), {}, "."), "cannot name"),
     ],
 )
@@ -372,6 +397,38 @@ def test_a_sandbox_that_cannot_start_reports_the_reason_and_leaves_nothing(runti
     assert not (tmp_path / "sandboxes" / "box").exists()
 
 
+def test_a_working_directory_that_became_a_symlink_before_the_command_runs_is_not_entered(
+    runtime, tmp_path, monkeypatch
+):
+    (tmp_path / "outside").mkdir()
+    real = runtimes.starts._give
+
+    def give(launch, folder, working_dir, confinement):
+        real(launch, folder, working_dir, confinement)
+        working_dir.rename(working_dir.with_name("aside"))
+        working_dir.symlink_to(tmp_path / "outside")
+
+    monkeypatch.setattr(runtimes.starts, "_give", give)
+    with pytest.raises(RuntimeFailure, match="cannot be run: Not a directory"):
+        runtime.start(Launch("box", ("/usr/bin/touch", "made"), {}, "project"))
+
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_no_file_gets_larger_than_all_files_of_the_sandbox_may_be(runtime):
+    text = """
+try:
+    open("f", "wb").truncate(1 << 30)
+except OSError as error:
+    print(error.errno)
+"""
+    handle = runtime.start(python(text, disk_bytes=1 << 20))
+    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+
+    assert printed(runtime, handle) == [str(errno.EFBIG)]
+
+
+@pytest.mark.faults("fills 200 MiB of memory")
 def test_memory_is_limited(runtime):
     handle = runtime.start(
         python("print('begins', flush=True)\nb = bytearray(400 << 20)\nprint('has it')", memory_bytes=200 << 20)
@@ -382,6 +439,7 @@ def test_memory_is_limited(runtime):
     assert handle["limits"]["memory_bytes"] in ("each process", "cgroup")
 
 
+@pytest.mark.faults("kills five supervisors at five moments of a start")
 def test_a_supervisor_that_dies_during_a_start_leaves_one_sandbox_at_most(tmp_path):
     script = (
         "from pathlib import Path; from runtimes import Launch; from runtimes.process import *;"
@@ -410,6 +468,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.process("uses processor time until it is measured")
 def test_what_the_processes_use_is_measured(runtime):
     handle = runtime.start(python(BUSY))
     wait_until(lambda: runtime.logs(handle, 1), "the sandbox's first line")
@@ -423,8 +482,53 @@ def test_what_the_processes_use_is_measured(runtime):
     assert runtime.usage("nobody") == Usage(None, None)
 
 
+@pytest.mark.process("uses processor time until it is measured")
 def test_the_processor_time_of_a_process_that_has_ended_counts(runtime):
     handle = runtime.start(python(ENDING_CHILD))
     wait_until(lambda: runtime.logs(handle, 1), "the end of the child")
 
     assert runtime.usage("box").cpu_seconds >= 0.3  # the kernel drops up to two ticks of the child's 0.32
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def test_a_port_that_only_listens_is_not_used(listener):
+    assert not are_used([listener.getsockname()[1]])
+    assert not are_used([])
+
+
+def test_a_port_is_used_while_a_connection_to_it_stands(listener):
+    with socket.create_connection(listener.getsockname()):
+        assert are_used([listener.getsockname()[1]])
+
+
+@pytest.mark.parametrize("first", ["client", "server"])
+def test_a_port_was_used_whoever_ended_the_connection_first(listener, first):
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    sides = {"client": client, "server": server}
+
+    ending, other = sides.pop(first), next(iter(sides.values()))
+    ending.close()
+    assert other.recv(1) == b""
+    other.close()
+
+    assert are_used([listener.getsockname()[1]])
+
+
+def test_a_port_with_connections_of_ipv6_is_used():
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener, socket.create_connection(listener.getsockname()[:2]):
+        assert are_used([listener.getsockname()[1]])
+
+
+def test_connections_to_other_ports_do_not_count(listener):
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_connection(listener.getsockname()):
+        assert not are_used([other.getsockname()[1]])

@@ -1,34 +1,87 @@
 """An empty store of sandboxes, an empty index of pending actions, and counters of round trips to Redis."""
 
 import contextlib
+import functools
+import json
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 from redis.exceptions import ResponseError
 
-from store import Limits
+from core.bounds import Limits
 from store.approvals.inbox import Filter
+from store.keys import ListingKeys
+from store.link.signals import MAYBE_MISSED
+from tests.backends import DEFAULT
 from tests.conftest import as_events, store_of
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 WAITING = "waiting_for_confirmation"
 
 
+@pytest.fixture(scope="session")
+def store(app):
+    """The store that the tests of a process share. It has its version, lest a server takes its data for old ones."""
+    app.extensions["store"].data_version.ensure()
+    return app.extensions["store"]
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A listing of this test's own: the other one has every test's conversations."""
+    monkeypatch.setattr(ListingKeys, "root", f"conversations:{{{uuid4()}}}")
+
+
+def poll(stream) -> None:
+    """Have a stream read without a signal, as it does every two seconds."""
+    stream._follower.feed.receive(MAYBE_MISSED)
+
+
+@pytest.fixture
+def examples(request):
+    """How many of so many examples a backend gets: fewer than the default one, and a script takes fakeredis long."""
+    backend = request.node.callspec.params["redis_url"]
+    part = {DEFAULT: 1, "fakeredis": 15}.get(backend, 4)
+    return lambda most: -(-most // part)
+
+
+def keys(redis, pattern: str) -> list[bytes]:
+    """The keys of a pattern, in few round trips."""
+    return list(redis.scan_iter(pattern, count=10_000))
+
+
+def forget(redis, pattern: str) -> None:
+    """Delete the keys of a pattern, which are of one slot."""
+    if found := keys(redis, pattern):
+        redis.delete(*found)
+
+
 @pytest.fixture
 def sandboxes(redis_url):
     """A store with no sandbox and one living host "h", on which three may run."""
-    return fresh_sandboxes(redis_url)
+    fresh = fresh_sandboxes(redis_url)
+    yield fresh
+    forget(fresh._redis, "{sandboxes}*")
+
+
+#: the store of a URL and limits, which tests share: to open one costs more than most tests
+of_limits = functools.cache(store_of)
 
 
 def fresh_sandboxes(
-    url: str, *, pause_idlest: bool = False, most: int = 3, host_seconds: float = 60, start_seconds: float = 120
+    url: str,
+    *,
+    pause_idlest: bool = False,
+    most: int = 3,
+    host_seconds: float = 60,
+    start_seconds: float = 120,
+    **bounds,
 ):
-    limits = Limits(most=most, pause_idlest=pause_idlest, host_seconds=host_seconds, start_seconds=start_seconds)
-    store = store_of(url, limits)
+    limits = Limits(most, pause_idlest, host_seconds, start_seconds, **bounds)
+    store = of_limits(url, limits)
     redis = store.sandboxes._redis
-    for key in redis.scan_iter("{sandboxes}*"):
-        redis.delete(key)
+    forget(redis, "{sandboxes}*")
     assert store.sandboxes.beat("h", "supervisor")
     return store.sandboxes
 
@@ -63,8 +116,46 @@ def in_status(sandboxes, status: str):
 
 
 def silent_for(sandboxes, seconds: float, host: str = "h"):
-    """Set the last heartbeat of a host to so many seconds ago, by Redis' clock."""
-    sandboxes._redis.zincrby("{sandboxes}:hosts", -round(seconds * 1e6), host)
+    """Have a host be silent for so many seconds, by Redis' clock, in which somebody looked."""
+    redis = sandboxes._redis
+    beat = redis.zincrby("{sandboxes}:hosts", -round(seconds * 1e6), host)
+    redis.hset("{sandboxes}:silent", host, f"{beat:.0f} {beat + 2e6:.0f}")
+
+
+def stepped(redis, seconds: float) -> None:
+    """Have the clock of Redis make a step after all that it has: forward, or back where seconds are negative."""
+    step = round(seconds * 1e6)
+    for key in (
+        "{sandboxes}:hosts",
+        "{sandboxes}:unclaimed",
+        "{starts}:due",
+        "{starts}:queues",
+        "{sandboxes}:deliveries",
+    ):
+        for member in redis.zrange(key, 0, -1):
+            redis.zincrby(key, -step, member)
+    for key in ("{sandboxes}:present", "{starts}:present"):
+        if known := redis.get(key):
+            redis.set(key, " ".join(str(int(at) - step) for at in known.split()))
+    for host, known in redis.hgetall("{sandboxes}:silent").items():
+        redis.hset("{sandboxes}:silent", host, " ".join(str(int(at) - step) for at in known.split()))
+    for key in redis.scan_iter("{sandboxes}:box:*", count=10_000):
+        for name in ("active_at", "changed_at", "created_at", "starting_at", "window_ends"):
+            if known := redis.hget(key, name):
+                redis.hset(key, name, int(known) - step)
+    for key in redis.scan_iter("once:*:key:*", count=10_000):
+        if lease := redis.hget(key, "lease"):
+            redis.hset(key, "lease", int(lease) - step)
+    for pattern in ("{sandboxes}:agent:*", "rate:*", "{cold}:turn:*"):  # Redis ends a key by the time of day
+        for key in redis.scan_iter(pattern, count=10_000):
+            redis.pexpire(key, redis.pttl(key) - round(seconds * 1000))
+
+
+def present_for(redis, root: str, seconds: float) -> None:
+    """Have supervisors be there for so many seconds without a gap."""
+    at, micro = redis.time()
+    now = at * 1_000_000 + micro
+    redis.set(f"{root}:present", f"{now - round(seconds * 1e6)} {now}")
 
 
 @contextlib.contextmanager
@@ -99,9 +190,8 @@ def hashes_read(redis) -> int | None:
 @pytest.fixture
 def index(store):
     """A client of the store, whose index of approvals is empty."""
-    client = store.inbox._redis
-    for key in client.scan_iter("{approvals}*"):
-        client.delete(key)
+    client = store.approvals.inbox._redis
+    forget(client, "{approvals}*")
     return client
 
 
@@ -118,9 +208,16 @@ def begin(store, index):
     return do
 
 
+def expire(store, conversation: str, one: dict) -> None:
+    """Have the deadline of a pending action be over."""
+    redis, key = store.approvals.inbox._redis, f"conv:{{{conversation}}}:pending"
+    record = json.loads(redis.hget(key, one["id"]))
+    redis.hset(key, one["id"], json.dumps({**record, "expires": "1"}))
+
+
 def shown(store, **filters) -> list[str]:
     """Ids of the actions of the inbox, the oldest first."""
-    items, following = store.inbox.page(Filter(**filters), descending=False, limit=1000, start=None)
+    items, following = store.approvals.inbox.page(Filter(**filters), descending=False, limit=1000, start=None)
     assert following is None
     return [one.action_id for one in items]
 
@@ -138,14 +235,12 @@ def told(index, conversation: str = "") -> list[tuple[str, str]]:
 @pytest.fixture
 def killed(store):
     """Calls within the block end as if their worker were killed before it settled the index."""
-    settle = store.inbox.settle
 
     class Killed:
         def __enter__(self):
-            self.listing = store.conversations._listing
-            self.listing.on_approvals = lambda _: None
+            store.approvals.rule_decisions.settle = lambda _: None
 
         def __exit__(self, *_):
-            self.listing.on_approvals = settle
+            del store.approvals.rule_decisions.settle
 
     return Killed()

@@ -1,16 +1,18 @@
 """The bounds of one conversation: no batch and no decision exceeds its share of Redis."""
 
 import json
+import random
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from redis import Redis
 
-from store import Limits
-from store.errors import ReasonTooLong, TooManyKinds, TooManyPending
+from core.bounds import Limits
+from store.errors import ConversationNotFound, LogTooLong, ReasonTooLong, TooManyKinds, TooManyPending
 from store.keys import ConversationKeys
 from tests.conftest import BOUNDS, action, as_events, event, observation, status, store_of
-from tests.servers import redis_server
+from tests.servers import store_server
 
 ALWAYS, NEVER = {"kind": "AlwaysConfirm"}, {"kind": "NeverConfirm"}
 LIMITS = Limits(most=1, pause_idlest=False, host_seconds=3600, start_seconds=3600)
@@ -39,7 +41,7 @@ def ids(events: list[dict]) -> list[str]:
 
 
 def pending_ids(store, conversation) -> list[str]:
-    return ids(store.confirmations.pending(conversation))
+    return ids(store.approvals.confirmations.pending(conversation))
 
 
 # the cost of an append, in commands that Redis ran
@@ -48,7 +50,7 @@ def pending_ids(store, conversation) -> list[str]:
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
     """A store of its own, and a function that counts the commands that Redis ran, by name, while it calls another."""
-    with redis_server(tmp_path_factory.mktemp("redis")) as (url, _), Redis.from_url(url) as redis:
+    with store_server(tmp_path_factory.mktemp("redis")) as (url, _), Redis.from_url(url) as redis:
 
         def count(call) -> dict[str, int]:
             redis.config_resetstat()
@@ -63,11 +65,11 @@ def counted(tmp_path_factory):
 @pytest.mark.parametrize(
     "batch",
     [
-        pytest.param(lambda: thoughts(500), id="lone thoughts"),
-        pytest.param(lambda: [one | {"tool_call_id": "the same"} for one in thoughts(500)], id="one tool call"),
-        pytest.param(lambda: [one | {"llm_response_id": ""} for one in thoughts(500)], id="no response"),
+        pytest.param(lambda: thoughts(300), id="lone thoughts"),
+        pytest.param(lambda: [one | {"tool_call_id": "the same"} for one in thoughts(300)], id="one tool call"),
+        pytest.param(lambda: [one | {"llm_response_id": ""} for one in thoughts(300)], id="no response"),
         pytest.param(
-            lambda: [event("AgentErrorEvent", "agent", tool_call_id="the same") for _ in range(500)], id="errors"
+            lambda: [event("AgentErrorEvent", "agent", tool_call_id="the same") for _ in range(300)], id="errors"
         ),
     ],
 )
@@ -110,7 +112,7 @@ def test_a_long_log_costs_no_more_commands_than_a_short_one(counted, conversatio
     store.events.append(conversation, as_events([final]))
     find(store, conversation)  # loads the script
     short = count(lambda: find(store, conversation))
-    for _ in range(12):
+    for _ in range(5):
         store.events.append(conversation, as_events([action() for _ in range(500)]))
 
     assert count(lambda: find(store, conversation)) == short
@@ -146,7 +148,7 @@ def test_a_refused_batch_is_accepted_after_the_pending_actions_are_decided(store
     with pytest.raises(TooManyPending):
         append(more)
 
-    assert store.confirmations.decide(conversation, accept=True, reason="")
+    assert store.approvals.confirmations.decide(conversation, accept=True, reason="")
     append(more)
 
     assert pending_ids(store, conversation) == [more["id"]]
@@ -183,7 +185,7 @@ def test_a_pending_action_forgets_the_oldest_action_that_was_never_pending(store
 
 
 def test_a_policy_that_holds_nothing_forgets_the_oldest_whatever_the_status(store, conversation, append):
-    store.confirmations.set_policy(conversation, NEVER)
+    store.approvals.confirmations.set_policy(conversation, NEVER)
     actions = [action() for _ in range(3 * 400)]
 
     for start in range(0, len(actions), 400):
@@ -223,9 +225,9 @@ def test_an_error_closes_all_open_actions_of_its_tool_call(store, conversation, 
 
 def test_a_thought_is_pending_beside_an_action_of_the_same_response_from_an_earlier_batch(store, conversation, append):
     [thought], companion = thoughts(1), action(llm_response_id="r")
-    store.confirmations.set_policy(conversation, NEVER)
+    store.approvals.confirmations.set_policy(conversation, NEVER)
     append(companion)
-    store.confirmations.set_policy(conversation, ALWAYS)
+    store.approvals.confirmations.set_policy(conversation, ALWAYS)
 
     append(thought | {"llm_response_id": "r"})
 
@@ -235,28 +237,28 @@ def test_a_thought_is_pending_beside_an_action_of_the_same_response_from_an_earl
 ODD = ["\x00", 'quote " and \\', "😀 é", "line\nbreak", "%s {conv} ]]", "/", "\x7f"]
 
 
-@pytest.mark.parametrize("name", [*ODD, "lone \ud800 surrogate"])
-def test_a_rejection_names_its_action_whatever_the_names_hold(store, conversation, append, name):
-    held = action(tool_name=name, tool_call_id=name, llm_response_id=name)
-    append(held)
+def test_a_rejection_names_its_action_whatever_the_names_hold(store, conversation, append):
+    names = [*ODD, "lone \ud800 surrogate"]
+    held = [action(tool_name=name, tool_call_id=name, llm_response_id=name) for name in names]
+    append(*held)
 
-    assert store.confirmations.decide(conversation, accept=False, reason=ODD[2])
+    assert store.approvals.confirmations.decide(conversation, accept=False, reason=ODD[2])
 
-    [rejection] = [json.loads(raw) for raw in store.events.search(conversation, kind="UserRejectObservation")[0]]
-    assert rejection["action_id"] == held["id"]
-    assert (rejection["tool_name"], rejection["tool_call_id"]) == (name, name)
-    assert rejection["rejection_reason"] == ODD[2]
+    rejections = [json.loads(raw) for raw in store.events.search(conversation, kind="UserRejectObservation")[0]]
+    assert sorted(ids(held)) == sorted(one["action_id"] for one in rejections)
+    assert sorted((one["tool_name"], one["tool_call_id"]) for one in rejections) == sorted(
+        zip(names, names, strict=True)
+    )
+    assert {one["rejection_reason"] for one in rejections} == {ODD[2]}
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_an_action_of_any_id_is_closed_by_its_observation(store, conversation, append, name):
-    held, other = action(), action()
-    held["id"] = f"{name}{uuid4()}"
-    append(held, other)
+def test_an_action_of_any_id_is_closed_by_its_observation(store, conversation, append):
+    held = [action(id=f"{name}{uuid4()}") for name in ODD]
+    append(*held)
 
-    append(observation(held))
-
-    assert pending_ids(store, conversation) == [other["id"]]
+    for number, one in enumerate(held, 1):
+        append(observation(one))
+        assert pending_ids(store, conversation) == ids(held[number:])
 
 
 def test_pending_actions_of_many_megabytes_are_all_listed_in_log_order(store, conversation, append):
@@ -273,7 +275,7 @@ def test_pending_actions_of_many_megabytes_are_all_listed_in_log_order(store, co
 def test_a_rejection_of_the_most_pending_actions_writes_less_than_two_megabytes(store, conversation, append):
     append(*(action() for _ in range(MOST)))
 
-    assert store.confirmations.decide(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
+    assert store.approvals.confirmations.decide(conversation, accept=False, reason="r" * BOUNDS.reason_bytes)
 
     written = 0
     page_id = None
@@ -291,9 +293,59 @@ def test_a_reason_that_is_too_long_is_refused_and_decides_nothing(store, convers
     append(held)
 
     with pytest.raises(ReasonTooLong, match="MAX_REASON_BYTES"):
-        store.confirmations.decide(conversation, accept=False, reason=reason)
+        store.approvals.confirmations.decide(conversation, accept=False, reason=reason)
 
     assert pending_ids(store, conversation) == [held["id"]]
+
+
+# bytes
+
+
+@pytest.fixture
+def small(redis_url, conversation):
+    """A store whose conversations may have 4096 bytes, and one of them."""
+    small = store_of(redis_url, LIMITS, bounds=replace(BOUNDS, log_bytes=4096))
+    small.conversations.create(conversation)
+    return small
+
+
+def noise(size: int) -> str:
+    """Text that does not get shorter by packing."""
+    return random.Random(size).randbytes(size).hex()
+
+
+def test_a_log_takes_no_event_and_no_message_beyond_its_bytes(small, conversation):
+    small.events.append(conversation, as_events([event("Kind", text=noise(500))]))
+
+    with pytest.raises(LogTooLong, match=r"4096 bytes .*MAX_CONVERSATION_BYTES"):
+        small.events.append(conversation, as_events([event("Kind", text="short"), event("Kind", text=noise(4000))]))
+    with pytest.raises(LogTooLong):
+        small.events.send(conversation, content=[{"type": "text", "text": noise(4000)}], run=False)
+
+    assert small.events.count(conversation) == 1
+    small.events.send(conversation, content=[{"type": "text", "text": "short"}], run=False)
+    assert small.events.count(conversation) == 2
+
+
+def test_a_copy_counts_the_bytes_of_its_log(small, conversation):
+    small.events.append(conversation, as_events([event("Kind", text=noise(2000))]))
+    copy = small.conversations.forks.fork(conversation)
+
+    with pytest.raises(LogTooLong):
+        small.events.append(copy, as_events([event("Kind", text=noise(2001))]))
+
+
+def test_an_import_that_is_too_long_leaves_nothing(small, conversation):
+    head = small.conversations.get(conversation)
+    small.conversations.delete(conversation)
+
+    with pytest.raises(LogTooLong):
+        small.conversations.exports.load(
+            conversation, head, as_events([event("Kind", text=noise(size)) for size in (2000, 2001)])
+        )
+
+    with pytest.raises(ConversationNotFound):
+        small.conversations.get(conversation)
 
 
 # kinds and sources
@@ -323,6 +375,6 @@ def test_events_of_the_server_take_no_room_among_the_pairs(store, conversation, 
 def test_a_copy_of_a_conversation_has_all_its_pairs(store, conversation, append):
     append(*(event(f"Kind{number}", "user") for number in range(BOUNDS.event_kinds - 1)), action())
 
-    copy = store.forks.fork(conversation)
+    copy = store.conversations.forks.fork(conversation)
 
     assert store.events.count(copy) == store.events.count(conversation)

@@ -51,7 +51,7 @@ class Machine(RuleBasedStateMachine):
     @rule(target=claims, number=st.integers(0, 3))
     def a_worker_opens(self, number):
         conversation, box = list(self.conversations.items())[number]
-        claim = self.store.deliveries.open(conversation, box, LEASE)
+        claim = self.store.approvals.deliveries.open(conversation, box, LEASE)
         assert claim.has_lease == (self.held[box] is None)
         if claim.has_lease:
             self._take(claim)
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         if claim.delivery_id not in self.opened or claim.token in self.ended:
             return
         holder = self.held[claim.sandbox_id]
-        again = self.store.deliveries.reopen(claim)
+        again = self.store.approvals.deliveries.reopen(claim)
         assert again.has_lease == (holder is None or holder.token == claim.token)
         if again.has_lease:
             self._take(claim)
@@ -75,7 +75,9 @@ class Machine(RuleBasedStateMachine):
             return
         conversation = claim.conversation_id
         before = self.outstanding[conversation]
-        delivery = self.store.deliveries.decide(claim, "approve" if accept else "reject", actor=SERVER, reason="")[1]
+        delivery = self.store.approvals.deliveries.decide(
+            claim, "approve" if accept else "reject", actor=SERVER, reason=""
+        )[1]
         if before == claim.delivery_id:
             assert claim.is_of(delivery)
         elif self.pending[conversation]:
@@ -93,7 +95,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=claims)
     def a_supervisor_claims(self):
-        claim = self.store.deliveries.claim(LEASE)
+        claim = self.store.approvals.deliveries.claim(LEASE)
         if claim is None:
             return multiple()
         assert self.held[claim.sandbox_id] is None
@@ -103,7 +105,7 @@ class Machine(RuleBasedStateMachine):
     @rule(claim=claims)
     def a_driver_renews(self, claim):
         holder = self.held[claim.sandbox_id]
-        if not self.store.deliveries.renew(claim):
+        if not self.store.approvals.deliveries.renew(claim):
             assert holder is None or holder.token != claim.token or claim.entry not in self._entries()
         else:
             assert holder.token == claim.token
@@ -111,9 +113,9 @@ class Machine(RuleBasedStateMachine):
     @rule(claim=claims, again=st.booleans())
     def a_driver_settles_and_closes(self, claim, again):
         # A late or repeated call as well: it touches its own delivery and lease alone.
-        delivery = self.store.deliveries.get(claim.conversation_id)
+        delivery = self.store.approvals.deliveries.get(claim.conversation_id)
         if delivery and claim.is_of(delivery) and not again:
-            self.store.deliveries.settle(claim.conversation_id, delivery)
+            self.store.approvals.deliveries.settle(claim.conversation_id, delivery)
             self.outstanding[claim.conversation_id] = None
         self._close(claim, 0 if again else None)
 
@@ -123,7 +125,7 @@ class Machine(RuleBasedStateMachine):
             self._close(claim, None)
 
     def _close(self, claim, again_in):
-        self.store.deliveries.close(claim, again_in=again_in)
+        self.store.approvals.deliveries.close(claim, again_in=again_in)
         self.ended.add(claim.token)
         self.opened.pop(claim.delivery_id, None)
         holder = self.held[claim.sandbox_id]
@@ -162,7 +164,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_last_decision_is_outstanding(self):
         for conversation, delivery_id in self.outstanding.items():
-            delivery = self.store.deliveries.get(conversation)
+            delivery = self.store.approvals.deliveries.get(conversation)
             assert (delivery.id if delivery else None) == delivery_id
 
     @invariant()
@@ -179,12 +181,11 @@ class Machine(RuleBasedStateMachine):
             self._redis.delete(lease_key(box))
 
 
-def test_deliveries_agree_with_a_plain_model(store):
+def test_deliveries_agree_with_a_plain_model(store, examples):
     with running_sandbox(store, "http://127.0.0.1:9") as one, running_sandbox(store, "http://127.0.0.1:9") as other:
         store.events._redis.delete(DUE)  # the deliveries of other tests
         machine = type("OfThisStore", (Machine,), {"store": store, "boxes": (one.id, other.id)})
-        checks = list(HealthCheck)
-        run_state_machine_as_test(
-            machine,
-            settings=settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=checks),
+        of_machine = settings(
+            max_examples=examples(8), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         )
+        run_state_machine_as_test(machine, settings=of_machine)

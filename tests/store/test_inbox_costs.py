@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
-from store import Limits
+from core.bounds import Limits
 from store.approvals.audit import Actor
 from store.approvals.inbox import MOST_CHUNKS, Filter, TooManyToCount
 from store.bounds import PAGE_BYTES
 from tests.conftest import action, as_events, store_of
-from tests.round_trips import counted
-from tests.servers import redis_server
+from tests.round_trips import asks_by_request_alone, counted
+from tests.servers import store_server
 from tests.store.conftest import ALWAYS
 
 LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
@@ -24,6 +24,7 @@ class World:
 
     def __init__(self, url: str, entries: int) -> None:
         self.store, self.redis = store_of(url, LIMITS), Redis.from_url(url)
+        asks_by_request_alone(self.store)
         self.conversations = [self.begin(number) for number in range(5)]
         self._plant(entries)
         self.conversations += [self.begin(number) for number in range(5, 10)]
@@ -61,17 +62,17 @@ class World:
 def worlds(tmp_path_factory):
     """The small store and the large one."""
     small, large = tmp_path_factory.mktemp("small"), tmp_path_factory.mktemp("large")
-    with redis_server(small) as (one, _), redis_server(large) as (other, _):
+    with store_server(small) as (one, _), store_server(large) as (other, _):
         yield World(one, 0), World(other, LARGE)
 
 
 def page(world: World, *, descending: bool = False, limit: int = 5, **filters):
-    return world.store.inbox.page(Filter(**filters), descending=descending, limit=limit, start=None)
+    return world.store.approvals.inbox.page(Filter(**filters), descending=descending, limit=limit, start=None)
 
 
 def decide_and_wait_again(world: World) -> None:
     conversation = world.conversations[0]
-    world.store.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
+    world.store.approvals.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
     world.store.events.append(conversation, as_events([action()]))
 
 
@@ -81,10 +82,12 @@ def decide_and_wait_again(world: World) -> None:
         pytest.param(page, id="the oldest"),
         pytest.param(lambda world: page(world, descending=True), id="the newest"),
         pytest.param(lambda world: page(world, conversation_id=world.conversations[3]), id="of a conversation"),
-        pytest.param(lambda world: world.store.inbox.count(Filter()), id="a count"),
-        pytest.param(lambda world: world.store.inbox.count(Filter(since=1, until=2)), id="a count of a time"),
-        pytest.param(lambda world: world.store.inbox.settle(world.conversations[9]), id="a settlement"),
-        pytest.param(lambda world: world.store.approval_checks.due(), id="what is due"),
+        pytest.param(lambda world: world.store.approvals.inbox.count(Filter()), id="a count"),
+        pytest.param(lambda world: world.store.approvals.inbox.count(Filter(since=1, until=2)), id="a count of a time"),
+        pytest.param(
+            lambda world: world.store.approvals.rule_decisions.settle(world.conversations[9]), id="a settlement"
+        ),
+        pytest.param(lambda world: world.store.approvals.checks.due(), id="what is due"),
     ],
 )
 def test_an_operation_costs_the_same_however_many_actions_wait(worlds, act):
@@ -113,35 +116,38 @@ def test_pages_of_a_tool_end_after_the_whole_index(worlds):
     _, large = worlds
     pages, start = 0, None
     while pages == 0 or start is not None:
-        _, start = large.store.inbox.page(Filter(tool="none"), descending=False, limit=5, start=start)
+        _, start = large.store.approvals.inbox.page(Filter(tool="none"), descending=False, limit=5, start=start)
         pages += 1
     assert LARGE / (MOST_CHUNKS * 1000) <= pages <= 2 + LARGE / (MOST_CHUNKS * 1000)
 
 
-def test_a_count_by_text_reads_a_bounded_number_and_says_which(tmp_path, monkeypatch):
-    monkeypatch.setattr("store.approvals.inbox.MOST_COUNTED", 100)
-    with redis_server(tmp_path) as (url, _):
-        world = World(url, 0)
-        assert world.store.inbox.count(Filter(text="LS")) == 10
-        for number in range(100, 191):
-            world.begin(number)
-        with pytest.raises(TooManyToCount, match="100 pending actions at most"):
-            world.store.inbox.count(Filter(text="ls"))
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A small store for tests that change what waits."""
+    with store_server(tmp_path_factory.mktemp("own")) as (url, _):
+        yield World(url, 0)
 
 
-@pytest.mark.parametrize("filters", [{}, {"text": "x"}])
-def test_a_page_ends_at_a_bound_of_bytes_and_the_next_goes_on(tmp_path, filters):
-    with redis_server(tmp_path) as (url, _):
-        world = World(url, 0)
-        for conversation in world.conversations:
-            long = action("x" * 1_000_000)
-            world.store.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
-            world.store.events.append(conversation, as_events([long]))
+def test_a_page_ends_at_a_bound_of_bytes_and_the_next_goes_on(own):
+    for conversation in own.conversations:
+        own.store.approvals.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
+        own.store.events.append(conversation, as_events([action("x" * 1_000_000)]))
 
+    for filters in ({}, {"text": "x"}):
         pages, start = [], None
         while not pages or start is not None:
-            found, start = world.store.inbox.page(Filter(**filters), descending=False, limit=100, start=start)
+            found, start = own.store.approvals.inbox.page(Filter(**filters), descending=False, limit=100, start=start)
             pages.append(len(found))
         assert pages == [4, 4, 2]
-        assert PAGE_BYTES >= 4_000_000
-        assert world.store.inbox.count(Filter(text="XXX")) == 10
+    assert PAGE_BYTES >= 4_000_000
+    assert own.store.approvals.inbox.count(Filter(text="XXX")) == 10
+
+
+def test_a_count_by_text_reads_a_bounded_number_and_says_which(worlds, monkeypatch):
+    small, _ = worlds  # ten actions wait
+    monkeypatch.setattr("store.approvals.inbox._READ", 2)
+    monkeypatch.setattr("store.approvals.inbox.MOST_COUNTED", 10)
+    assert small.store.approvals.inbox.count(Filter(text="LS")) == 10
+    monkeypatch.setattr("store.approvals.inbox.MOST_COUNTED", 8)
+    with pytest.raises(TooManyToCount, match="8 pending actions at most"):
+        small.store.approvals.inbox.count(Filter(text="ls"))

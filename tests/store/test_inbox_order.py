@@ -23,7 +23,7 @@ def walk(store, limit: int, *, descending: bool = False, **filters):
     """The ids of all pages, one list for each."""
     start = None
     while True:
-        page, start = store.inbox.page(Filter(**filters), descending=descending, limit=limit, start=start)
+        page, start = store.approvals.inbox.page(Filter(**filters), descending=descending, limit=limit, start=start)
         yield [item.action_id for item in page]
         if start is None:
             return
@@ -33,33 +33,32 @@ def walked(*args, **options) -> list[str]:
     return list(itertools.chain(*walk(*args, **options)))
 
 
-@pytest.mark.parametrize("limit", [1, 3, 100])
-@pytest.mark.parametrize("descending", [False, True])
-def test_pages_of_any_size_have_a_batch_in_the_order_of_its_log(store, begin, limit, descending):
+def test_pages_of_any_size_have_a_batch_in_the_order_of_its_log(store, begin):
     begin(*batch("first-"))
     middle = begin(*batch("middle-"))
     begin(*batch("last-"))
-    order = -1 if descending else 1
-    whole = [f"{prefix}{name}" for prefix in ("first-", "middle-", "last-") for name in NAMES][::order]
+    whole = [f"{prefix}{name}" for prefix in ("first-", "middle-", "last-") for name in NAMES]
 
-    assert walked(store, limit, descending=descending) == whole
-    assert walked(store, limit, descending=descending, tool="terminal") == whole
-    assert walked(store, limit, descending=descending, conversation_id=middle) == [
-        one for one in whole if one.startswith("middle-")
-    ]
+    for limit, descending in ((1, False), (3, True), (100, False), (100, True)):
+        expected = whole[::-1] if descending else whole
+        assert walked(store, limit, descending=descending) == expected
+        assert walked(store, limit, descending=descending, tool="terminal") == expected
+        assert walked(store, limit, descending=descending, conversation_id=middle) == [
+            one for one in expected if one.startswith("middle-")
+        ]
 
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_a_page_goes_on_where_the_cursor_was_when_its_action_was_decided_meanwhile(store, begin, descending):
     conversation = begin(*batch())
     names = NAMES[::-1] if descending else NAMES
-    page, start = store.inbox.page(Filter(), descending=descending, limit=3, start=None)
+    page, start = store.approvals.inbox.page(Filter(), descending=descending, limit=3, start=None)
     assert [item.action_id for item in page] == names[:3]
 
     # The cursor names the fourth action; it and one that was shown are decided before the next page.
-    store.confirmations.decide_each(conversation, [Decision(names[n], "reject", "no") for n in (1, 3)], ALICE)
+    store.approvals.confirmations.decide_each(conversation, [Decision(names[n], "reject", "no") for n in (1, 3)], ALICE)
 
-    page, start = store.inbox.page(Filter(), descending=descending, limit=100, start=start)
+    page, start = store.approvals.inbox.page(Filter(), descending=descending, limit=100, start=start)
     assert ([item.action_id for item in page], start) == (names[4:], None)
 
 

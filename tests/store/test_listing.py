@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-import wire
+from core import wire
+from core.wire import micros, utc_time
 from store import listing as module
 from store.errors import ConversationNotFound, IllegalMove
 from tests.conftest import as_events, status
-from wire import micros, utc_time
 
 ORDERS = [(by, descending) for by in ("created", "updated", "title") for descending in (False, True)]
 BOX = "box"
@@ -84,7 +84,7 @@ def machine(store, monkeypatch):
             super().__init__()
             self.now = wire.now()
             monkeypatch.setattr(module.ListingKeys, "root", f"conversations:{{{uuid4()}}}")
-            monkeypatch.setattr("wire.now", lambda: self.now)
+            monkeypatch.setattr("core.wire.now", lambda: self.now)
             self.ids = [str(uuid4()) for _ in range(3)]
             self.lived, self.standing, self.late, self.complete = set(), {}, [], True
 
@@ -199,20 +199,17 @@ def machine(store, monkeypatch):
     return Listed
 
 
-def test_the_listing_agrees_with_the_model(request, store, monkeypatch):
-    examples = 8 if "fakeredis" in request.node.name else 100  # a script takes fakeredis a hundred times as long
+def test_the_listing_agrees_with_the_model(store, monkeypatch, examples):
     run_state_machine_as_test(
         machine(store, monkeypatch),
         settings=settings(
-            max_examples=examples, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(12), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
 
 @pytest.fixture
-def listing(store, monkeypatch):
-    """A listing of this test's own: the other one has every test's conversations."""
-    monkeypatch.setattr(module.ListingKeys, "root", f"conversations:{{{uuid4()}}}")
+def listing(store, alone):
     return store.conversations._listing
 
 

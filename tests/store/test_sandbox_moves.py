@@ -1,5 +1,6 @@
 """The state machine of sandboxes: requests and reports by status, and indexes that agree."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 
 from schemas.sandboxes import STATUSES
 from store.errors import SandboxNotFound, SandboxRefuses, TooManySandboxes
-from store.sandboxes.sandbox_record import SandboxId
-from tests.store.conftest import fresh_sandboxes, in_status
+from store.sandboxes.sandboxes import SandboxId
+from tests.store.conftest import forget, fresh_sandboxes, in_status
 
 #: the status after a client's request, by the status before; None: refused
 MOVES = {
@@ -25,26 +26,27 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize("verb", MOVES)
-def test_a_request_is_accepted_or_refused_by_status(sandboxes, verb, status):
-    sandbox = in_status(sandboxes, status)
-    following = MOVES[verb][status]
-
-    if following is None:
-        with pytest.raises(SandboxRefuses, match=status):
-            sandboxes.ask(sandbox.id, verb)
-        assert sandboxes.get(sandbox.id) == sandbox
-        return
-    for _ in range(2):  # the repeated request does not change the wanted status
+def test_a_request_is_accepted_or_refused_by_status(redis_url, verb):
+    sandboxes = fresh_sandboxes(redis_url, most=99)
+    for status in STATUSES:
+        sandbox = in_status(sandboxes, status)
+        following = MOVES[verb][status]
+        if following is None:
+            with pytest.raises(SandboxRefuses, match=status):
+                sandboxes.ask(sandbox.id, verb)
+            assert sandboxes.get(sandbox.id) == sandbox
+            continue
         sandboxes.ask(sandbox.id, verb)
         if verb == "delete" and status == "MISSING":  # no host is there to end the sandbox
             assert sandboxes.get_many([sandbox.id]) == [None]
-            return
-    now = sandboxes.get(sandbox.id)
-    assert now.wanted == {"pause": "paused", "resume": "running", "delete": "deleted"}[verb]
-    if verb != "delete":
-        assert now.status == following
+            continue
+        asked = sandboxes.get(sandbox.id)
+        sandboxes.ask(sandbox.id, verb)  # the repeated request does not change the wanted status
+        now = sandboxes.get(sandbox.id)
+        assert now.wanted == asked.wanted == {"pause": "paused", "resume": "running", "delete": "deleted"}[verb]
+        if verb != "delete":
+            assert now.status == following
 
 
 #: the statuses that a supervisor may report after a status
@@ -63,16 +65,16 @@ def seen_as(sandbox, seen: str) -> str:
     return "STARTING" if overtaken else seen
 
 
-@pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("seen", STATUSES)
-def test_a_report_is_stored_or_ignored_by_status(sandboxes, status, seen):
-    sandbox = in_status(sandboxes, status)
+def test_a_report_is_stored_or_ignored_by_status(redis_url):
+    sandboxes = fresh_sandboxes(redis_url, most=99)
+    for status, seen in itertools.product(STATUSES, STATUSES):
+        sandbox = in_status(sandboxes, status)
 
-    noted = sandboxes.report(sandbox.id, "h", "supervisor", seen)
+        noted = sandboxes.report(sandbox.id, "h", "supervisor", seen)
 
-    reported = seen_as(sandbox, seen)
-    assert noted == (reported == status or reported in SEEN[status])
-    assert sandboxes.get(sandbox.id).status == (reported if reported in SEEN[status] else status)
+        reported = seen_as(sandbox, seen)
+        assert noted == (reported == status or reported in SEEN[status]), (status, seen)
+        assert sandboxes.get(sandbox.id).status == (reported if reported in SEEN[status] else status), (status, seen)
 
 
 class Machine(stateful.RuleBasedStateMachine):
@@ -84,8 +86,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         redis = self.store._redis
-        for key in redis.scan_iter("{sandboxes}*"):
-            redis.delete(key)
+        forget(redis, "{sandboxes}*")
         self.store.beat("h", "supervisor")
         self.known = set()
         self.hooks = {}  # hook key of the last start, by id
@@ -176,14 +177,13 @@ class Machine(stateful.RuleBasedStateMachine):
         assert self.store._redis.hlen("{sandboxes}:keys") == 2 * len(self.opens & ids)
 
 
-def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(request, redis_url):
-    is_slow = request.node.callspec.params["redis_url"] == "fakeredis"  # each pipeline costs it 40 ms
+def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(redis_url, examples):
     Machine.store = fresh_sandboxes(redis_url, host_seconds=3600)
     stateful.run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=1 if is_slow else 25,
-            stateful_step_count=10 if is_slow else 25,
+            max_examples=examples(10),
+            stateful_step_count=25,
             deadline=None,
             derandomize=True,
             phases=[Phase.explicit, Phase.generate],

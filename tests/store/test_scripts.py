@@ -1,58 +1,159 @@
-"""The scripts' contracts: every head is complete, and no script touches keys of another conversation."""
+"""The scripts' heads: each says what its script does, and no script touches keys of another conversation."""
 
 import re
+from uuid import uuid4
 
 import pytest
 
-from store.scripts import DecidingScript, Scripts
-from store.scripts.texts import sources
-from tests.conftest import as_events, event
-from tests.servers import PROJECT
+from core.bounds import AS_REDIS, Limits
+from store.errors import NewerData, StoreFull
+from store.keys import DATA_VERSION, VERSION
+from store.scripts import DecidingScript, Scripts, read_head, sources
+from tests.conftest import as_events, event, store_of
+from tests.servers import PROJECT, store_server
 
 FOLDER = PROJECT / "store" / "scripts"
 SCRIPTS = sources()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_every_script_head_is_a_contract(name):
-    text = (FOLDER / f"{name}.lua").read_text()
-    head = text[: re.search(r"^(?!--)", text, re.MULTILINE).start()]
-
-    assert head.startswith(f"-- {name}: ")
-    assert re.findall(r"^-- (KEYS|ARGV|Returns|Cost|Idempotent)  \S", head, re.MULTILINE) == [
-        "KEYS",
-        "ARGV",
-        "Returns",
-        "Cost",
-        "Idempotent",
-    ]
-    assert re.search(r"^-- Cost  O\(", head, re.MULTILINE)
-
-
 #: scripts that name all their keys, and that no cluster is asked to run
 OF_MANY_SLOTS = {"read_versions"}
 
+#: the keys below a conversation's root that a freezing moves
+KEYS_OF_A_LOG = re.compile(r"':(?:(?:log|seqs|ids|peaks)'|(?:at|text):)")
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_only_keys_below_the_root_are_touched(name):
-    code = re.sub(r"--.*", "", SCRIPTS[name])
+#: the commands by which scripts read
+READING = {
+    *("EXISTS", "GET", "MEMORY", "PTTL", "STRLEN", "TIME", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET"),
+    *("LINDEX", "LLEN", "LRANGE", "SCARD", "SMEMBERS", "SMISMEMBER", "XLEN", "XRANGE", "XREVRANGE"),
+    *("ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYLEX", "ZSCORE"),
+}
 
-    if name not in OF_MANY_SLOTS:
-        assert re.findall(r"KEYS\[(\d+)\]", code) == ["1"]
-    assert not re.search(r"'(KEYS|SCAN|FLUSHALL|FLUSHDB|RANDOMKEY)'", code)
-    local = {"key"}  # built as root .. ':at:' .. pair by the caller
-    for command, key in re.findall(r"(?:redis\.call|call_with_all)\('(\w+)',\s*([^,)]+)", code):
-        assert key.startswith("root") or key.strip() in local, f"{command} {key}"
+#: built as root .. ':at:' .. pair by the caller
+LOCAL = {"key"}
+
+#: a head with all its lines, by name
+COMPLETE = {
+    **{"KEYS": "1 root", "ARGV": "1 id", "Returns": "1", "Cost": "O(1)", "Idempotent": "by id"},
+    **{"Log": "none", "Kept": "proven", "Brings": "bytes"},
+}
+
+
+def calls(code: str) -> list[tuple[str, str]]:
+    """Each command of a script's code, with its first argument."""
+    return re.findall(r"(?:redis\.call|call_with_all)\(\s*'(\w+)',?\s*([^,)]*)", code)
+
+
+def faults(name: str) -> list[str]:
+    """What is wrong with a script and its head."""
+    script, own = SCRIPTS[name], (FOLDER / f"{name}.lua").read_text()
+    code, says = re.sub(r"--.*", "", script.text), script.head["Log"]
+    touched = calls(code)
+    own_commands = {command for command, _ in calls(re.sub(r"--.*", "", own))}
+    is_deciding = Scripts.__annotations__.get(name) is DecidingScript
+    names_log = KEYS_OF_A_LOG.search(code) is not None
+    guards = script.as_sent(AS_REDIS, in_cluster=False).count("'COLD '") - script.text.count("'COLD '")
+    right = {
+        "begins with its name": own.startswith(f"-- {name}: "),
+        "has one key": name in OF_MANY_SLOTS or re.findall(r"KEYS\[(\d+)\]", code) == ["1"],
+        "asks for no keys of others": not re.search(r"'(KEYS|SCAN|FLUSHALL|FLUSHDB|RANDOMKEY)'", code),
+        "is declared as deciding where it returns outcomes": is_deciding == ('"' in script.head["Returns"]),
+        "writes nothing where it says so": script.writes or own_commands <= READING,
+        "names keys of a log where it says so": says == "guarded here" or names_log == (says != "none"),
+        "looks at `cold` where it guards itself": says != "guarded here" or "'cold'" in code,
+        "has the guard where it needs the log, and nowhere else": guards == (says == "needed"),
+    }
+    outside = [key for _, key in touched if key and not key.startswith("root") and key.strip() not in LOCAL]
+    return [what for what, holds in right.items() if not holds] + [f"touches {key}" for key in outside]
+
+
+def test_every_head_says_what_its_script_does_and_each_touches_keys_below_its_root_alone():
+    assert {name: found for name in SCRIPTS if (found := faults(name))} == {}
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ({"Log": None}, "has the lines KEYS, .*, Idempotent, Kept, Brings, and should have .* Idempotent, Log, "),
+        ({"Kept": None}, "should have .* Log, Kept, Brings"),
+        ({"Idempotent": "reads only"}, "should have KEYS, ARGV, Returns, Cost, Idempotent, Log$"),
+        ({"Owner": "nobody"}, "has the lines .*, Owner, and should have"),
+        ({"Brings": "bytes\n-- a word"}, "has the line '-- a word', which is none of KEYS, "),
+        ({"Brings": "bytes\n-- Log  none"}, "has the lines .* Brings, Log, and should have"),
+        ({"Log": "maybe"}, "its line Log says 'maybe', and may say needed"),
+        ({"Log": "not guarded: "}, "its line Log says 'not guarded:"),
+        ({"Kept": "not proven"}, "its line Kept says 'not proven', and may say proven"),
+        ({"Cost": "little"}, "its line Cost says 'little'"),
+    ],
+)
+def test_a_head_that_is_not_complete_ends_the_start_with_its_name(lines, problem):
+    head = "".join(f"-- {line}  {says}\n" for line, says in {**COMPLETE, **lines}.items() if says is not None)
+
+    with pytest.raises(ValueError, match=f"^do_it.lua: .*{problem}"):
+        read_head("do_it.lua", f"-- do_it: do it.\n{head}return 1\n")
+
+
+def test_a_line_of_a_head_goes_on_below_itself():
+    described = {**COMPLETE, "ARGV": "1 id\n--       2 name", "Kept": "not proven: it is\n--   done again"}
+    head = "".join(f"-- {line}  {says}\n" for line, says in described.items())
+
+    read = read_head("do_it.lua", f"-- do_it: do it.\n-- And well.\n{head}-- include: _log.lua\n-- code begins\n")
+
+    assert read == {**COMPLETE, "ARGV": "1 id 2 name", "Kept": "not proven: it is done again"}
 
 
 def test_every_script_is_declared_and_no_other():
     assert set(Scripts.__annotations__) == set(SCRIPTS)
 
 
+def test_the_scripts_that_bring_something_ask_for_room_and_no_other_does(store):
+    def full():
+        raise StoreFull(99, 100)
+
+    scripts = Scripts(store.conversations._redis, require_room=full)
+
+    asking = set()
+    for name in SCRIPTS:
+        script = getattr(scripts, name)
+        script = getattr(script, "_script", script)
+        script._send = lambda _: None
+        try:
+            script(["{nowhere}"], [])
+        except StoreFull:
+            asking.add(name)
+    assert asking == {name for name, script in SCRIPTS.items() if script.brings_bytes}
+    assert asking >= {
+        "append_events",
+        "send_message",
+        "create_conversation",
+        "start_sandbox",
+        "put_secrets",
+        "thaw_log",
+    }
+    assert not asking & {"decide_pending", "change_status", "delete_conversation", "revoke_access_key", "stop_sandbox"}
+
+
+def test_no_script_writes_to_data_of_a_newer_release(tmp_path):
+    with store_server(tmp_path) as (url, _):
+        store = store_of(url, Limits(1, pause_idlest=False, host_seconds=60, start_seconds=60))
+        conversation = str(uuid4())
+        store.conversations.create(conversation)
+        store.events.append(conversation, as_events([event()]))
+        store.conversations._redis.set(DATA_VERSION, VERSION + 1)
+
+        with pytest.raises(NewerData, match=f"version {VERSION + 1}, but this server knows version {VERSION}"):
+            store.events.append(conversation, as_events([event()]))
+        with pytest.raises(NewerData):
+            store.events.send(conversation, content=[], run=False)
+        with pytest.raises(NewerData):
+            store.conversations.delete(conversation)
+        assert store.events.count(conversation) == 1
+
+
 def test_scripts_stay_short():
-    for path in FOLDER.glob("*.lua"):
-        code = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith("--")]
-        assert len(code) <= 90, path.name
+    lines = {path.name: path.read_text().splitlines() for path in FOLDER.glob("*.lua")}
+    code = {name: [line for line in text if line.strip() and not line.startswith("--")] for name, text in lines.items()}
+    assert {name: len(text) for name, text in code.items() if len(text) > 300} == {}
 
 
 def test_events_whose_names_look_like_keys_are_counted_apart(store, conversation):
@@ -65,14 +166,6 @@ def test_events_whose_names_look_like_keys_are_counted_apart(store, conversation
         assert store.events.count(conversation, kind=one["kind"], source=one["source"]) == 1
     assert store.events.count(conversation, kind="*") == 0
     assert store.events.count(conversation, source="*") == 1
-
-
-#: scripts of sandboxes whose callers still compare bytes
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_whose_head_names_outcomes_is_declared_as_deciding(name):
-    returns = re.search(r"^-- Returns  (.*?)\n-- Cost", (FOLDER / f"{name}.lua").read_text(), re.M | re.S)[1]
-
-    assert (Scripts.__annotations__[name] is DecidingScript) == ('"' in returns)
 
 
 def test_a_script_that_the_server_has_forgotten_is_sent_again(store, conversation):

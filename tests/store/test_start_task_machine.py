@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 
 from store.sandboxes import start_tasks
 from store.sandboxes.start_tasks import FINISHED, MOST_ATTEMPTS
+from tests.store.conftest import forget
 from tests.store.sandboxes.test_start_tasks import LEASE, fresh
 
 
 class Machine(stateful.RuleBasedStateMachine):
-    """The model knows of each start task its status, its last lease, whether that has ended, and its claims."""
+    """The model knows of each start task its status, its last lease, whether that has ended, and its failures."""
 
     store = None
     ids = stateful.Bundle("ids")
@@ -18,8 +19,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.redis = self.store.start_tasks._redis
-        for key in self.redis.scan_iter("{starts}*"):
-            self.redis.delete(key)
+        forget(self.redis, "{starts}*")
         self.model: dict[str, dict] = {}
 
     def is_driven(self, identity, lease):
@@ -67,6 +67,14 @@ class Machine(stateful.RuleBasedStateMachine):
         if expected:
             self.model[claim[0]]["ended"] = False
 
+    @stateful.rule(claim=leases)
+    def fail_once(self, claim):
+        expected = self.is_driven(*claim)
+        assert self.store.start_tasks.postpone(*claim, LEASE, counter="attempts") == expected
+        if expected:
+            self.model[claim[0]]["ended"] = False
+            self.model[claim[0]]["attempts"] += 1
+
     @stateful.rule(claim=leases, status=st.sampled_from(["WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"]))
     def advance(self, claim, status):
         expected = self.is_driven(*claim)
@@ -111,15 +119,14 @@ class Machine(stateful.RuleBasedStateMachine):
         assert unfinished <= {identity.decode() for identity in self.redis.zrange("{starts}:due", 0, -1)}
 
 
-def test_an_end_is_final_in_any_order_of_claims_renewals_and_advances(request, redis_url, monkeypatch):
+def test_an_end_is_final_in_any_order_of_claims_renewals_and_advances(redis_url, monkeypatch, examples):
     monkeypatch.setattr(start_tasks, "LEASE", LEASE)
-    is_slow = request.node.callspec.params["redis_url"] == "fakeredis"  # each command costs it 40 ms
     Machine.store = fresh(redis_url)
     stateful.run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=2 if is_slow else 60,
-            stateful_step_count=15 if is_slow else 40,
+            max_examples=examples(20),
+            stateful_step_count=30,
             deadline=None,
             derandomize=True,
             phases=[Phase.explicit, Phase.generate],

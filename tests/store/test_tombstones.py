@@ -58,7 +58,7 @@ def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conv
     let_a_minute_pass(store, conversation)
 
     # Then the last batch of its agent is refused, and no conversation is created
-    for late in (post, lambda *_: store.app_conversations.report(sandbox, conversation, {"title": "x"})):
+    for late in (post, lambda *_: store.conversations.in_sandboxes.report(sandbox, conversation, {"title": "x"})):
         with pytest.raises(ConversationNotFound):
             late(store, conversation, sandbox)
     assert store.conversations.get_many([conversation]) == [None]
@@ -67,16 +67,16 @@ def test_a_late_webhook_does_not_create_a_deleted_conversation_again(store, conv
 def test_a_child_that_was_deleted_is_not_created_again_by_a_late_report(store, conversation, sandbox):
     store.conversations.create(conversation, sandbox_id=sandbox, app={})
     child, report = str(uuid4()), {"parent_conversation_id": conversation}
-    store.app_conversations.report(sandbox, child, report)
+    store.conversations.in_sandboxes.report(sandbox, child, report)
     assert store.conversations.get(child)["app"] == report
     store.conversations.delete(child)
     let_a_minute_pass(store, child)
 
     with pytest.raises(ConversationNotFound):
-        store.app_conversations.report(sandbox, child, report)
+        store.conversations.in_sandboxes.report(sandbox, child, report)
 
-    store.app_conversations.report(sandbox, str(uuid4()), report)
-    assert store.app_conversations.in_sandbox(sandbox) == 2
+    store.conversations.in_sandboxes.report(sandbox, str(uuid4()), report)
+    assert store.conversations.in_sandboxes.in_sandbox(sandbox) == 2
 
 
 def test_an_id_that_was_deleted_can_be_taken_again_by_a_client(store, conversation, sandbox):

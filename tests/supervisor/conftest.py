@@ -7,16 +7,15 @@ from uuid import uuid4
 
 import pytest
 
-from agents.link import http_client
+from core.bounds import Limits
 from runtimes import Handle, Launch, Observation, State, Usage
-from specs import Spec, Specs
-from store import Limits
+from settings.specs import Spec, Specs
 from supervisor.archives import Archives
 from supervisor.endings import Endings, Host
-from supervisor.recovery import Recovery
 from supervisor.sandboxes import Reconciler
+from supervisor.settlement import Recovery
 from supervisor.upkeep import Upkeep
-from tests.agents import running_sandbox, scripted_agent
+from tests.agents import agent_client, running_sandbox, scripted_agent
 from tests.conftest import as_events, store_of
 
 LIMITS = Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)
@@ -61,9 +60,11 @@ class Scripted:
         self.state = State.RUNNING
         self.printed = ""
         self.used: int | None = None
+        self.occupied: int | None = None
         self.usages = Usage(None, None)
         self.by_order = False
         self.freezes = True
+        self.in_folder = True
 
     def start(self, launch: Launch) -> Handle:
         self._call("start", launch.sandbox_id)
@@ -97,6 +98,10 @@ class Scripted:
     def disk_bytes(self, sandbox_id: str) -> int | None:
         self._call("disk_bytes", sandbox_id)
         return self.used
+
+    def occupied_bytes(self, sandbox_id: str) -> int | None:
+        assert sandbox_id in self.known_ids
+        return self.occupied
 
     def usage(self, sandbox_id: str) -> Usage:
         self._call("usage", sandbox_id)
@@ -189,10 +194,10 @@ def spec():
 
 @pytest.fixture
 def reconciler(one_store, spec, runtime, host, endings, archives, clock):
-    with http_client(1) as client:
-        yield Reconciler(
-            one_store, Specs([spec]), {"scripted": runtime}, host, client, recovery, endings, archives, clock=clock
-        )
+    runtimes = {"scripted": runtime}
+    return Reconciler(
+        one_store, Specs([spec]), runtimes, host, agent_client(1), Recovery(one_store), endings, archives, clock=clock
+    )
 
 
 @pytest.fixture

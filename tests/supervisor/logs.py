@@ -16,7 +16,7 @@ def state(store, conversation) -> str:
 
 
 def pending(store, conversation) -> list[str]:
-    return [one["id"] for one in store.confirmations.pending(conversation)]
+    return [one["id"] for one in store.approvals.confirmations.pending(conversation)]
 
 
 def all_of(store, conversation) -> list[dict]:

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from agents import link
-from agents.link import AgentUnreachable
+from agents import client
+from agents.client import AgentUnreachable
 from store.errors import ConversationNotFound
 from supervisor.agent_log import Mark, catch_up
 from tests.conftest import action, as_events, event, message, observation, status
@@ -189,7 +189,7 @@ def test_an_event_that_no_webhook_would_take_is_left_out(store, conversation, ag
 
 
 def test_pages_that_are_too_long_are_asked_for_in_halves(store, conversation, agent, known, monkeypatch):
-    monkeypatch.setattr(link, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(client, "MOST_BYTES", 20_000)
     log = [message("x" * 3000, timestamp=at(number)) for number in range(40)]
 
     known(log, [])()
@@ -200,7 +200,7 @@ def test_pages_that_are_too_long_are_asked_for_in_halves(store, conversation, ag
 def test_an_event_that_is_too_long_by_itself_ends_the_comparison_and_blocks_nothing(
     store, conversation, agent, known, monkeypatch
 ):
-    monkeypatch.setattr(link, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(client, "MOST_BYTES", 20_000)
     log = [*history(3), message("x" * 30_000, timestamp=at(5)), message("after", timestamp=at(6))]
 
     mark = known(log, [])()

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from agents.link import http_client
 from store.sandboxes.checks import Check
 from supervisor.checks import SILENT, Checker
+from tests.agents import agent_client
 from tests.conftest import action, as_events, observation, status
 from tests.conftest import message as say
 from tests.supervisor.conftest import Scripted
@@ -25,8 +25,7 @@ message = partial(say, source="agent")  # what a person has said comes by this s
 
 @pytest.fixture
 def checker(store):
-    with http_client(2) as client:
-        yield Checker(store, client, {"scripted": Scripted()}, "scripted")
+    return Checker(store, agent_client(2), {"scripted": Scripted()}, "scripted")
 
 
 @pytest.fixture
@@ -271,15 +270,15 @@ def test_an_action_that_was_dropped_before_the_agent_waited_for_it_waits(store, 
 def test_a_long_log_is_fetched_in_parts_that_go_on_where_the_last_has_ended(
     store, begin, agent, compare, check, monkeypatch
 ):
-    monkeypatch.setattr("supervisor.comparison._MOST_PAGES", 3)
-    run = [message(f"{number}", timestamp=at(number)) for number in range(1250)]
+    monkeypatch.setattr("supervisor.agent_log._MOST_PAGES", 1)
+    run = [message(f"{number}", timestamp=at(number)) for number in range(450)]
     conversation = begin(*run, posted=1)
     check(conversation)
     agent.requests.clear()
 
     compare(conversation, most=20)
 
-    assert store.events.count(conversation) == 1250
+    assert store.events.count(conversation) == 450
     assert agent.count("/events/search") <= 20
     assert check(conversation) is None
 
@@ -314,34 +313,46 @@ def hook(store, sandbox):
     return lambda conversation: store.sandboxes.of_hook_key(key, conversation)
 
 
+@pytest.fixture
+def alone(store):
+    """Nothing that another test has left is due: a claim takes what is due for longest, and not all of it."""
+    store.events._redis.delete("{sandboxes}:checks")
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_comparison_ends_only_when_nothing_happened_meanwhile(store, begin, sandbox, hook):
     conversation = begin()
     entry = f"{conversation} {sandbox.id}"
-    store.checks.require(sandbox.id)
-    [claimed] = [one for one in store.checks.claim("scripted", 60, 100) if one.conversation_id == conversation]
+    store.sandboxes.checks.require(sandbox.id)
+    [claimed] = [
+        one for one in store.sandboxes.checks.claim("scripted", 60, 100) if one.conversation_id == conversation
+    ]
 
     hook(conversation)
-    store.checks.close(claimed, again_in=None)
+    store.sandboxes.checks.close(claimed, again_in=None)
     assert is_due(store, entry)
 
-    store.checks.require(sandbox.id)
-    [claimed] = [one for one in store.checks.claim("scripted", 60, 100) if one.conversation_id == conversation]
-    store.checks.close(claimed, again_in=None)
+    store.sandboxes.checks.require(sandbox.id)
+    [claimed] = [
+        one for one in store.sandboxes.checks.claim("scripted", 60, 100) if one.conversation_id == conversation
+    ]
+    store.sandboxes.checks.close(claimed, again_in=None)
     assert not is_due(store, entry)
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_one_supervisor_has_claimed_no_other_claims_before_the_lease_ends(store, begin, sandbox):
     conversation = begin()
-    store.checks.require(sandbox.id)
-    assert conversation in [one.conversation_id for one in store.checks.claim("scripted", 60, 100)]
-    assert conversation not in [one.conversation_id for one in store.checks.claim("scripted", 60, 100)]
-    store.checks.require(sandbox.id)
-    assert conversation not in [one.conversation_id for one in store.checks.claim("another host", 60, 100)]
+    store.sandboxes.checks.require(sandbox.id)
+    assert conversation in [one.conversation_id for one in store.sandboxes.checks.claim("scripted", 60, 100)]
+    assert conversation not in [one.conversation_id for one in store.sandboxes.checks.claim("scripted", 60, 100)]
+    store.sandboxes.checks.require(sandbox.id)
+    assert conversation not in [one.conversation_id for one in store.sandboxes.checks.claim("another host", 60, 100)]
 
 
 def test_a_comparison_that_ends_after_a_later_one_changes_nothing(store, begin, check):
     conversation = begin(message("a"))
     check(conversation)
     stored = json.dumps(store.conversations.get(conversation)["agent_log"])
-    store.checks.note(conversation, [9], [10, 1, 1, "x", False, 1, ""], ended=False)
+    store.sandboxes.checks.note(conversation, [9], [10, 1, 1, "x", False, 1, ""], ended=False)
     assert json.dumps(store.conversations.get(conversation)["agent_log"]) == stored

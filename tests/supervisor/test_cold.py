@@ -1,4 +1,4 @@
-"""Turns of the archive: one supervisor at a time freezes what rests, removes what nobody needs, and goes on after what
+"""Turns of cold storage: one supervisor at a time freezes what rests, removes what nobody needs, and goes on after what
 fails."""
 
 import logging
@@ -7,27 +7,28 @@ from uuid import uuid4
 
 import pytest
 from redis import Redis
+from redis.exceptions import TimeoutError as RedisTimeout
 
-import supervisor.cold as module
 from app import create_app
-from boot.json_lines import JsonLines
-from config import Config
-from objects import open_objects
 from runtimes import RuntimeFailure
 from runtimes.isolation.view import readable
+from settings.config import Config
 from store.conversations.cold import ObjectsAway
+from store.objects import open_objects
+from supervisor import keeping
 from supervisor.__main__ import _private
-from supervisor.cold import ColdSweep
-from tests.cold import archiving
+from supervisor.keeping import ColdSweep
+from telemetry.logs import JsonLines
+from tests.cold import cold_store
 from tests.conftest import SECRET_KEY, as_events, event, message
-from tests.servers import redis_server
+from tests.servers import store_server
 from tests.supervisor.conftest import Clock
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A Redis of its own: a sweep takes every conversation that rests."""
-    with redis_server(tmp_path_factory.mktemp("cold")) as (url, _):
+    with store_server(tmp_path_factory.mktemp("cold")) as (url, _):
         yield url
 
 
@@ -40,7 +41,7 @@ def redis(server):
 
 @pytest.fixture
 def settings(tmp_path):
-    return Config(redis_url="redis://unused", archive_url=f"file://{tmp_path}/cold", archive_days=1e-9)
+    return Config(redis_url="redis://unused", cold_url=f"file://{tmp_path}/cold", cold_days=1e-9)
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def place(settings):
 
 @pytest.fixture
 def store(server, redis, place):
-    return archiving(server, place)
+    return cold_store(server, place)
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_a_turn_freezes_what_rests_and_says_how_many(redis, store, place, sweep,
 
     assert cold(redis, *ids) == [True, True, False]
     assert len(list(place.names())) == 2
-    assert "the archive: 2 conversations became cold, 0 objects were removed" in caplog.text
+    assert "cold storage: 2 conversations became cold, 0 objects were removed" in caplog.text
     [line] = [JsonLines().format(one) for one in caplog.records if "became cold" in one.getMessage()]
     assert '"frozen": 2, "removed": 0, "failures": 0' in line
 
@@ -108,7 +109,7 @@ def test_a_turn_freezes_what_rests_and_says_how_many(redis, store, place, sweep,
 def test_what_has_not_rested_for_so_many_days_stays(redis, store, place, made, clock):
     ids = made()
 
-    ColdSweep(store, Config(archive_url="file:///tmp/unused", archive_days=1), clock=clock).sweep()
+    ColdSweep(store, Config(cold_url="file:///tmp/unused", cold_days=1), clock=clock).sweep()
 
     assert cold(redis, *ids) == [False]
 
@@ -127,7 +128,7 @@ def test_one_supervisor_takes_a_turn_at_a_time(redis, store, place, settings, ma
 
 
 def test_a_turn_has_a_bound_and_the_next_one_goes_on(redis, sweep, made, monkeypatch):
-    monkeypatch.setattr(module, "PART", 2)
+    monkeypatch.setattr(keeping, "COLD_PART", 2)
     ids = made(5)
 
     counts = []
@@ -140,33 +141,81 @@ def test_a_turn_has_a_bound_and_the_next_one_goes_on(redis, sweep, made, monkeyp
 
 def test_a_turn_ends_when_its_time_is_over(redis, store, sweep, made, clock, monkeypatch):
     ids = made(3)
-    freeze = store.cold.freeze
+    freeze = store.conversations.cold.freeze
 
     def slow(conversation_id):
         clock.now += 3
         return freeze(conversation_id)
 
-    monkeypatch.setattr(type(store.cold), "freeze", lambda _, one: slow(one))
+    monkeypatch.setattr(type(store.conversations.cold), "freeze", lambda _, one: slow(one))
     sweep()
 
     assert sum(cold(redis, *ids)) == 2
 
 
-def test_a_turn_goes_on_after_a_conversation_that_fails(redis, store, sweep, made, caplog, monkeypatch):
-    ids = made(3)
-    freeze = store.cold.freeze
+@pytest.mark.parametrize("fault", [RuntimeError("a fault"), RedisTimeout("Redis took too long")], ids=repr)
+def test_a_conversation_that_fails_is_set_aside_and_holds_up_neither_its_turn_nor_the_next(
+    redis, store, place, sweep, made, caplog, monkeypatch, fault
+):
+    [gone] = made()
+    sweep()
+    store.conversations.delete(gone)
+    an_hour_passes(redis)
+    ids, tried, freeze = made(5), [], store.conversations.cold.freeze
 
     def failing(conversation_id):
-        if conversation_id == ids[0]:
-            raise RuntimeError("a fault")
+        tried.append(conversation_id)
+        if conversation_id in ids[:4]:
+            raise fault
         return freeze(conversation_id)
 
-    monkeypatch.setattr(type(store.cold), "freeze", lambda _, one: failing(one))
+    monkeypatch.setattr(type(store.conversations.cold), "freeze", lambda _, one: failing(one))
     sweep()
 
-    assert cold(redis, *ids) == [False, True, True]
-    assert f"the conversation {ids[0]} cannot be frozen" in caplog.text
-    assert f"failed 1 times, last: conversation {ids[0]}: a fault" in caplog.text
+    assert cold(redis, *ids) == [False, False, False, False, True]
+    assert [name for name in place.names() if name.startswith(gone)] == []
+    assert f"the conversation {ids[0]} cannot be frozen, and is left for an hour" in caplog.text
+    assert f"failed 4 times, last: {fault}" in caplog.text
+
+    tried.clear()
+    later = made()
+    sweep()
+    assert tried == later
+    assert cold(redis, *later) == [True]
+
+
+def test_a_log_whose_piece_cannot_be_kept_stays_whole_and_holds_up_no_other(
+    redis, server, place, settings, clock, made
+):
+    store = cold_store(server, place, cold_whole_bytes=0)
+    [bad, *others] = made(3)
+    put = place.put
+
+    def failing(name, content):
+        if name.startswith(bad) and name.endswith("-p0"):
+            raise RuntimeError("a fault of one piece")
+        put(name, content)
+
+    place.put = failing
+    ColdSweep(store, settings, clock=clock).sweep()
+
+    assert cold(redis, bad, *others) == [False, True, True]
+    assert len(store.events.search(bad)[0]) == len(store.events.search(others[0])[0]) == 2
+
+
+def test_a_turn_ends_while_redis_does_not_answer(redis, store, sweep, made, monkeypatch):
+    ids, tried = made(2), []
+
+    def silent(_, conversation_id):
+        tried.append(conversation_id)
+        raise RedisTimeout
+
+    monkeypatch.setattr(type(store.conversations.cold), "freeze", silent)
+    monkeypatch.setattr(type(store.conversations.cold), "set_aside", silent)
+    with pytest.raises(RedisTimeout):
+        sweep()
+
+    assert tried == [ids[0], ids[0]]
 
 
 def test_while_the_place_is_away_turns_are_rare_and_then_all_is_done(
@@ -181,7 +230,7 @@ def test_while_the_place_is_away_turns_are_rare_and_then_all_is_done(
     sweep()
     sweep()
     assert len(tries) == 3
-    assert "the archive (ARCHIVE_URL) failed" in caplog.text
+    assert "cold storage (COLD_URL) failed" in caplog.text
     assert "No such file or directory" in caplog.text
     assert cold(redis, *ids) == [False] * 5
 
@@ -229,7 +278,7 @@ def test_an_object_that_cannot_be_removed_stays_in_the_register(redis, store, pl
         sweep()
     assert list(place.names()) == [first]
 
-    clock.now += 1000
+    an_hour_passes(redis)
     sweep()
     assert list(place.names()) == []
     assert redis.zcard("{cold}:objects") == 0
@@ -247,7 +296,7 @@ def test_objects_that_redis_does_not_know_are_removed_if_their_conversation_is_h
     with caplog.at_level(logging.INFO, "supervisor"):
         sweep()
     assert set(place.names()) == {lost, strange}
-    assert "the archive has 2 objects; 1 are of no conversation of this Redis, and stay" in caplog.text
+    assert "cold storage has 2 objects; 1 are of no conversation of this Redis, and stay" in caplog.text
 
     an_hour_passes(redis)
     sweep()
@@ -255,7 +304,7 @@ def test_objects_that_redis_does_not_know_are_removed_if_their_conversation_is_h
 
 
 def test_objects_are_listed_once_a_day_and_a_part_at_a_time(redis, place, sweep, caplog, monkeypatch):
-    monkeypatch.setattr(module, "PART", 2)
+    monkeypatch.setattr(keeping, "COLD_PART", 2)
     for _ in range(5):
         place.put(f"{uuid4()}-{uuid4().hex}", b"")
 
@@ -264,27 +313,27 @@ def test_objects_are_listed_once_a_day_and_a_part_at_a_time(redis, place, sweep,
             sweep()
 
     assert [one.getMessage() for one in caplog.records] == [
-        "the archive has 5 objects; 5 are of no conversation of this Redis, and stay"
+        "cold storage has 5 objects; 5 are of no conversation of this Redis, and stay"
     ]
-    assert 0 < redis.pttl("{cold}:turn:listing") <= module.LISTING * 1000
+    assert 0 < redis.pttl("{cold}:turn:listing") <= keeping.LISTING * 1000
 
 
-def test_server_info_says_that_the_archive_of_cold_conversations_is_not_set(redis, server, store, sweep, made):
+def test_server_info_says_that_cold_conversations_need_COLD_URL(redis, server, store, sweep, made):
     client = create_app(Config(redis_url=server, redis_timeout=10, secret_key=SECRET_KEY)).test_client()
     [identity] = made()
     assert client.get("/server_info").json["notice"] is None
 
     sweep()
 
-    said = "The events of up to 1 conversations are in an archive, and ARCHIVE_URL is not set."
+    said = "The events of up to 1 conversations are in cold storage, and COLD_URL is not set."
     assert client.get("/server_info").json["notice"] == said
     away = client.get(f"/api/conversations/{identity}/events/search")
     assert away.status_code == 503
-    assert away.json["detail"].endswith("in the archive (ARCHIVE_URL): ARCHIVE_URL is not set")
+    assert away.json["detail"].endswith("in cold storage (COLD_URL): COLD_URL is not set")
 
 
-def test_without_an_archive_nothing_is_asked(server, redis, clock):
-    sweeping = ColdSweep(archiving(server, None), Config(), clock=clock)
+def test_without_cold_storage_nothing_is_asked(server, redis, clock):
+    sweeping = ColdSweep(cold_store(server, None), Config(), clock=clock)
     before = redis.info("stats")["total_commands_processed"]
 
     sweeping.sweep()
@@ -298,15 +347,15 @@ def test_without_days_nothing_is_frozen_and_what_is_cold_stays_readable(redis, s
     [is_new] = made()
     redis.delete("{cold}:turn:turn")
 
-    ColdSweep(store, Config(archive_url="file:///tmp/unused"), clock=clock).sweep()
+    ColdSweep(store, Config(cold_url="file:///tmp/unused"), clock=clock).sweep()
 
     assert cold(redis, was, is_new) == [True, False]
     assert len(store.events.search(was)[0]) == 2
 
 
-def test_no_process_sandbox_may_read_the_folder_of_the_archive(tmp_path):
-    with_folder = Config(data_dir="/data", archive_url=f"file://{tmp_path}/cold")
-    with_bucket = Config(data_dir="/data", archive_url="s3://bucket/tmp")
+def test_no_process_sandbox_may_read_the_folder_of_cold_storage(tmp_path):
+    with_folder = Config(data_dir="/data", cold_url=f"file://{tmp_path}/cold")
+    with_bucket = Config(data_dir="/data", cold_url="s3://bucket/tmp")
 
     assert _private(with_folder) == (Path("/data"), tmp_path / "cold")
     assert _private(with_bucket) == (Path("/data"),)

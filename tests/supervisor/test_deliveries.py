@@ -8,26 +8,26 @@ from uuid import uuid4
 import pytest
 
 from agents.commands import Commands
-from agents.link import http_client
 from store.approvals.audit import SERVER
-from store.keys import ConversationKeys, SandboxKeys
 from supervisor.deliveries import DeliveryDriver, deliver
-from tests.agents import SPECS, claimed, end_leases, propose, running_sandbox, scripted_agent
+from tests.agents import DUE, SPECS, agent_client, claimed, end_leases, propose, running_sandbox, scripted_agent
 from tests.servers import wait_until
 
 
 @pytest.fixture
 def commands(store):
-    return Commands(store, http_client(2), SPECS)
+    return Commands(store, agent_client(2), SPECS)
 
 
 def decided(store, agent, sandbox_id, conversation=None, *, accept=False) -> str:
     """A conversation whose agent has not received the decision."""
     conversation = conversation or str(uuid4())
     agent.latest = propose(store, conversation, sandbox_id)["id"]
-    claim = store.deliveries.open(conversation, sandbox_id, 30)
-    assert claim.is_of(store.deliveries.decide(claim, "approve" if accept else "reject", actor=SERVER, reason="no")[1])
-    store.deliveries.close(claim, again_in=0)
+    claim = store.approvals.deliveries.open(conversation, sandbox_id, 30)
+    assert claim.is_of(
+        store.approvals.deliveries.decide(claim, "approve" if accept else "reject", actor=SERVER, reason="no")[1]
+    )
+    store.approvals.deliveries.close(claim, again_in=0)
     return conversation
 
 
@@ -36,23 +36,32 @@ def drive(store, commands, conversation):
     deliver(store, commands, claimed(store, conversation))
 
 
+def drive_due(monkeypatch, driver: DeliveryDriver, claims: list) -> None:
+    """Have a driver find these claims, the last one first, and none of other tests."""
+    with monkeypatch.context() as patch:
+        patch.setattr(driver._store.approvals.deliveries, "claim", lambda _seconds: claims.pop())
+        driver.drive_due()
+
+
 def errors(store, conversation) -> list[dict]:
     found, _ = store.events.search(conversation, kind="ConversationErrorEvent")
     return [json.loads(raw) for raw in found]
 
 
-def let_pass(store, conversation, sandbox_id, *, decided_for: float, running_for: float):
-    """Make a decision so many seconds old, and let the sandbox have run for so many seconds."""
-    redis = store.events._redis
-    for key, field, seconds in (
-        (ConversationKeys(conversation).root, "delivery_at", decided_for),
-        (SandboxKeys.box(sandbox_id), "changed_at", running_for),
-    ):
-        redis.hset(key, field, int(redis.hget(key, field)) - round(seconds * 1e6))
+def tried_for(store, conversation, sandbox_id, seconds: float, *, apart: float = 0.0, status: str = ""):
+    """Let a decision have been tried without success for so many seconds, the last time so many ago.
+
+    status: of the sandbox meanwhile; the one that it has.
+    """
+    delivery, sandbox = store.approvals.deliveries.get(conversation), store.sandboxes.get(sandbox_id)
+    noted = f"{status or sandbox.status} {round(seconds * 1e6)} {sandbox.seen_at - round(apart * 1e6)}"
+    store.events._redis.hset("{sandboxes}:tried", f"{delivery.id} {conversation} {sandbox_id}", noted)
 
 
-def test_a_hanging_agent_delays_no_other(store):
-    commands, go_on = Commands(store, http_client(60), SPECS), threading.Event()
+def test_a_hanging_agent_delays_no_other(store, monkeypatch):
+    for module in ("agents.commands", "supervisor.deliveries"):
+        monkeypatch.setattr(f"{module}.ACCEPTED_SECONDS", 0.05)
+    commands, go_on = Commands(store, agent_client(60), SPECS), threading.Event()
     with scripted_agent() as hung, scripted_agent() as quick, running_sandbox(store, hung.url) as box:
         hung.on_request = lambda _: go_on.wait(60)
         stuck = [decided(store, hung, box.id) for _ in range(3)]
@@ -60,29 +69,35 @@ def test_a_hanging_agent_delays_no_other(store):
         driver.drive_due()
         wait_until(lambda: hung.requests, "the call of the agent that hangs")
 
-        for _ in range(5):
+        for _ in range(2):
             with running_sandbox(store, quick.url) as other:
                 conversation = decided(store, quick, other.id)
                 driver.drive_due()
-                wait_until(lambda one=conversation: store.deliveries.get(one) is None, "a delivery meanwhile")
+                wait_until(lambda one=conversation: store.approvals.deliveries.get(one) is None, "a delivery meanwhile")
 
-        assert len(quick.decisions) == 5
+        assert len(quick.decisions) == 2
         assert len(hung.requests) == 1  # its other deliveries wait for the first
         go_on.set()
         for conversation in stuck:
 
             def is_settled(one=conversation):
-                end = store.deliveries.get(one) is None
+                end = store.approvals.deliveries.get(one) is None
+                for entry in store.events._redis.zrange(DUE, 0, -1):
+                    store.events._redis.zadd(DUE, {entry: 0}, xx=True)  # not a second later, as its agent was busy
                 driver.drive_due()
                 return end
 
-            hung.latest = store.deliveries.get(conversation).actions[0] if store.deliveries.get(conversation) else ""
+            hung.latest = (
+                store.approvals.deliveries.get(conversation).actions[0]
+                if store.approvals.deliveries.get(conversation)
+                else ""
+            )
             wait_until(is_settled, "the deliveries of the agent that hung")
 
 
 def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(store, monkeypatch):
     monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
-    commands, go_on = Commands(store, http_client(60), SPECS), threading.Event()
+    commands, go_on = Commands(store, agent_client(60), SPECS), threading.Event()
     with scripted_agent() as hung, ExitStack() as stack:
         hung.on_request = lambda _: go_on.wait(60)
         boxes = [stack.enter_context(running_sandbox(store, hung.url)) for _ in range(3)]
@@ -99,7 +114,7 @@ def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(
 
         def are_settled():
             driver.drive_due()
-            return not any(store.deliveries.get(one) for one in conversations)
+            return not any(store.approvals.deliveries.get(one) for one in conversations)
 
         wait_until(are_settled, "the deliveries of all three")
 
@@ -111,9 +126,10 @@ def test_a_delivery_of_a_dead_supervisor_is_driven_when_its_lease_ends(store, co
     drive(store, commands, conversation)
 
     assert agent.decisions == [{"accept": False, "reason": "no"}]
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
 
 
+@pytest.mark.faults("two supervisors race many times")
 def test_two_supervisors_deliver_a_decision_once(store, commands, agent, sandbox):
     drivers = [DeliveryDriver(store, commands) for _ in range(2)]
     for number in range(1, 11):
@@ -125,7 +141,7 @@ def test_two_supervisors_deliver_a_decision_once(store, commands, agent, sandbox
                 thread.start()
             for thread in threads:
                 thread.join()
-            return store.deliveries.get(one) is None
+            return store.approvals.deliveries.get(one) is None
 
         wait_until(is_settled, "the delivery")
         assert len(agent.decisions) == number
@@ -133,24 +149,35 @@ def test_two_supervisors_deliver_a_decision_once(store, commands, agent, sandbox
 
 def test_the_supervisor_gives_up_an_agent_that_keeps_waiting_and_logs_it(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
-    let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
+    tried_for(store, conversation, sandbox.id, 601)
 
     drive(store, commands, conversation)
 
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
     assert claimed(store, conversation) is None
     [error] = errors(store, conversation)
-    assert "goes on to wait" in error["detail"]
+    assert "it is still waiting" in error["detail"]
 
 
 def test_paused_time_does_not_count_as_silence_of_the_agent(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
-    let_pass(store, conversation, sandbox.id, decided_for=100_000, running_for=0)
+    tried_for(store, conversation, sandbox.id, 100_000, status="PAUSED")
 
     drive(store, commands, conversation)
 
     assert len(agent.decisions) == 1
-    assert store.deliveries.get(conversation) is not None
+    assert store.approvals.deliveries.get(conversation) is not None
+    assert errors(store, conversation) == []
+
+
+@pytest.mark.parametrize("apart", [300, 3600, -3600])
+def test_time_in_which_no_supervisor_tried_and_a_step_of_the_clock_do_not_count(store, commands, agent, sandbox, apart):
+    conversation = decided(store, agent, sandbox.id, accept=True)
+    tried_for(store, conversation, sandbox.id, 598, apart=apart)
+
+    drive(store, commands, conversation)
+
+    assert store.approvals.deliveries.get(conversation) is not None
     assert errors(store, conversation) == []
 
 
@@ -164,34 +191,46 @@ def test_a_decision_that_can_never_be_delivered_is_logged(store, commands, agent
 
     drive(store, commands, conversation)
 
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
     [error] = errors(store, conversation)
     assert error["code"] == "AnswerNotDelivered"
     assert "accepted" in error["detail"]
 
 
-@pytest.mark.parametrize("status", ["ERROR", "MISSING"])
-def test_a_delivery_to_a_failed_sandbox_waits_for_its_resume_and_is_given_up_later(
-    store, commands, agent, sandbox, status
-):
+def test_a_delivery_to_a_failed_sandbox_waits_for_its_resume_and_is_given_up_later(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=True)
-    store.sandboxes.report(sandbox.id, "scripted", "supervisor", status, detail="it ended")
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "ERROR", detail="it ended")
     drive(store, commands, conversation)
-    assert store.deliveries.get(conversation) is not None
+    assert store.approvals.deliveries.get(conversation) is not None
 
-    let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
+    tried_for(store, conversation, sandbox.id, 601)
     drive(store, commands, conversation)
 
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
     [error] = errors(store, conversation)
-    assert (error["code"], status in error["detail"]) == ("AnswerNotDelivered", True)
+    assert (error["code"], "ERROR" in error["detail"]) == ("AnswerNotDelivered", True)
+
+
+def test_a_delivery_to_a_sandbox_of_a_lost_host_waits_for_the_host(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id)
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "MISSING")
+    tried_for(store, conversation, sandbox.id, 100_000)
+    drive(store, commands, conversation)
+    assert store.approvals.deliveries.get(conversation) is not None
+    assert errors(store, conversation) == []
+
+    store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING")
+    drive(store, commands, conversation)
+
+    assert len(agent.decisions) == 1
+    assert store.approvals.deliveries.get(conversation) is None
 
 
 def test_a_delivery_to_a_paused_sandbox_asks_for_its_resume_and_is_never_given_up(store, commands, agent, sandbox):
     conversation = decided(store, agent, sandbox.id, accept=False)
     store.sandboxes.ask(sandbox.id, "pause")
     store.sandboxes.report(sandbox.id, "scripted", "supervisor", "PAUSED")
-    let_pass(store, conversation, sandbox.id, decided_for=100_000, running_for=100_000)
+    tried_for(store, conversation, sandbox.id, 100_000)
 
     drive(store, commands, conversation)
 
@@ -200,7 +239,7 @@ def test_a_delivery_to_a_paused_sandbox_asks_for_its_resume_and_is_never_given_u
     store.sandboxes.report(sandbox.id, "scripted", "supervisor", "RUNNING")
     drive(store, commands, conversation)
     assert agent.decisions == [{"accept": False, "reason": "no"}]
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
 
 
 def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandbox, monkeypatch):
@@ -208,11 +247,11 @@ def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandb
     monkeypatch.setattr(commands.courier, "redeliver", lambda *_: {}["absent"])
 
     drive(store, commands, conversation)
-    assert store.deliveries.get(conversation) is not None
-    let_pass(store, conversation, sandbox.id, decided_for=601, running_for=601)
+    assert store.approvals.deliveries.get(conversation) is not None
+    tried_for(store, conversation, sandbox.id, 601)
     drive(store, commands, conversation)
 
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
     assert "KeyError" in errors(store, conversation)[0]["detail"]
 
 
@@ -224,3 +263,21 @@ def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, com
 
     assert agent.requests == []
     assert claimed(store, conversation) is None
+
+
+def test_a_supervisor_whose_clock_steps_while_an_agent_is_slow_sends_a_decision_once(store, monkeypatch):
+    """A second acceptance would start the action that the agent proposes next."""
+    commands, go_on = Commands(store, agent_client(60), SPECS), threading.Event()
+    with scripted_agent() as agent, running_sandbox(store, agent.url) as box:
+        agent.on_request = lambda path: path.endswith("/respond_to_confirmation") and go_on.wait(60)
+        conversation = decided(store, agent, box.id, accept=True)
+        driver = DeliveryDriver(store, commands)
+        drive_due(monkeypatch, driver, [None, claimed(store, conversation)])
+        wait_until(lambda: agent.decisions, "the decision")
+        end_leases(store, conversation)
+        drive_due(monkeypatch, driver, [None, claimed(store, conversation)])
+
+        assert len(driver._driven) == 1
+        go_on.set()
+        wait_until(lambda: not driver._driven, "the end of the driver")
+        assert len(agent.decisions) == 1

@@ -1,11 +1,14 @@
 """SIGTERM ends a supervisor in bounded time, whatever its threads are at."""
 
 import psutil
+import pytest
 
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import SPECS
 from tests.v1.processes import supervisor_of
+
+pytestmark = pytest.mark.process("starts a supervisor and waits for its end")
 
 #: seconds in which a supervisor must end after SIGTERM
 END_TIMEOUT = 10

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import RuntimeFailure, State
+from runtimes import PartlyMeasured, RuntimeFailure, State
 from store.errors import SandboxRefuses
 from supervisor.sandboxes import LONGEST_BACKOFF
+from tests.store.conftest import silent_for
 from tests.supervisor.conftest import SPEC, hook_key
 from tests.supervisor.test_sandboxes import FAILURES
 
@@ -56,6 +57,29 @@ def test_a_crashed_sandbox_starts_again_after_a_backoff_with_a_new_number_and_a_
     assert sandboxes.of_hook_key(hook_key(runtime.launches[running.id])) == running.id
     assert again.files_key == running.files_key
     assert runtime.count("remove") == 0
+
+
+@pytest.mark.parametrize("wanted", ["running", "paused"])
+def test_a_sandbox_whose_processes_may_still_live_is_an_error_and_is_not_started_beside_them(
+    sandboxes, runtime, reconciler, clock, running, wanted
+):
+    if wanted == "paused":
+        sandboxes.ask(running.id, "pause")
+    runtime.failures["stop"] = RuntimeFailure("nothing shows that all of its processes have ended")
+
+    failed = crash(sandboxes, reconciler, runtime, running)
+    assert failed.status == "ERROR"
+    assert failed.handle is not None
+    assert "exit code 3. What is left of it cannot be ended: nothing shows" in failed.detail
+    passes(sandboxes, running, 60)
+    clock.now += LONGEST_BACKOFF
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert runtime.count("start") == 0
+
+    runtime.failures.clear()
+    clock.now += LONGEST_BACKOFF
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert (sandboxes.get(running.id).status, sandboxes.get(running.id).handle) == ("ERROR", None)
 
 
 def test_a_crash_loop_ends_in_error_with_its_files_and_a_resume_starts_it_again(
@@ -187,6 +211,50 @@ def test_a_sandbox_whose_files_take_more_than_they_may_is_paused_with_the_reason
     assert "disk_mb" in paused.detail
 
 
+@pytest.mark.parametrize("spec", [replace(SPEC, disk_bytes=1600)])
+def test_a_disk_that_fills_quickly_has_its_sandboxes_measured_before_the_minute_is_over(
+    sandboxes, runtime, reconciler, clock, running, spec
+):
+    runtime.used, runtime.occupied = 1000, 50_000
+    reconciler.reconcile(sandboxes.get(running.id))
+    runtime.occupied = 50_601
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert runtime.count("disk_bytes") == 1  # not twice within 5 s
+
+    clock.now += 6
+    runtime.occupied = 50_600
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert runtime.count("disk_bytes") == 1  # whoever wrote that, the sandbox is within its limit
+
+    runtime.used, runtime.occupied = 1601, 50_601
+    reconciler.reconcile(sandboxes.get(running.id))
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert sandboxes.get(running.id).status == "PAUSED"
+
+
+@pytest.mark.parametrize("spec", [replace(SPEC, disk_bytes=1600)])
+def test_files_that_could_not_all_be_measured_take_what_was_known_at_least_and_are_measured_again_soon(
+    sandboxes, runtime, reconciler, clock, running, spec
+):
+    runtime.used = 1500
+    reconciler.reconcile(sandboxes.get(running.id))
+
+    clock.now += 61
+    runtime.failures["disk_bytes"] = PartlyMeasured(10)
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert sandboxes.get(running.id).disk_bytes == 1500
+    for seconds, number in ((4, 2), (2, 3), (6, 3), (5, 4)):  # again after 5 s, then after 10
+        clock.now += seconds
+        reconciler.reconcile(sandboxes.get(running.id))
+        assert runtime.count("disk_bytes") == number
+
+    clock.now += 61
+    runtime.failures["disk_bytes"] = PartlyMeasured(1601)
+    reconciler.reconcile(sandboxes.get(running.id))
+    reconciler.reconcile(sandboxes.get(running.id))
+    assert sandboxes.get(running.id).status == "PAUSED"
+
+
 def test_files_that_cannot_be_used_are_an_error_and_the_processes_end(sandboxes, runtime, reconciler, running):
     runtime.state = State.BROKEN
 
@@ -244,7 +312,7 @@ def test_a_sandbox_that_rests_on_disk_rests_again_when_its_lost_host_is_back(
     sandboxes, runtime, endings, reconciler, running
 ):
     endings.end_all()
-    sandboxes._redis.zincrby("{sandboxes}:hosts", -120_000_000, "h")
+    silent_for(sandboxes, 120)
     assert sandboxes.get(running.id).status == "MISSING"
 
     assert sandboxes.beat("h", "supervisor")
@@ -257,7 +325,7 @@ def test_a_sandbox_that_rests_on_disk_rests_again_when_its_lost_host_is_back(
 
 
 def test_a_sandbox_of_a_lost_host_cannot_be_resumed_until_the_host_is_back(sandboxes, running):
-    sandboxes._redis.zincrby("{sandboxes}:hosts", -120_000_000, "h")
+    silent_for(sandboxes, 120)
     assert sandboxes.get(running.id).status == "MISSING"
     with pytest.raises(SandboxRefuses, match="its host h, which has its files, does not answer"):
         sandboxes.ask(running.id, "resume")

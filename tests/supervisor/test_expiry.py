@@ -10,12 +10,11 @@ import pytest
 from redis import Redis
 
 from agents.commands import Commands
-from agents.expiry import ExpiryDriver
-from agents.link import http_client
-from store import Limits
-from tests.agents import SPECS, running_sandbox, scripted_agent
+from agents.decisions import ExpiryDriver
+from core.bounds import Limits
+from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
 from tests.conftest import BOUNDS, action, as_events, status, store_of
-from tests.servers import agent_server, redis_server, wait_until
+from tests.servers import agent_server, store_server, wait_until
 from tests.supervisor import supervisor
 from tests.supervisor.test_stand_by import another_supervisor
 
@@ -23,26 +22,33 @@ LIMITS = Limits(most=100, pause_idlest=False, host_seconds=3600, start_seconds=3
 ALWAYS = {"kind": "AlwaysConfirm"}
 
 
-def store_with(url: str, seconds: int):
+def store_with(url: str, seconds: float):
     """A store in which an action expires so many seconds after it began to wait."""
     return store_of(url, LIMITS, bounds=replace(BOUNDS, confirmation_seconds=seconds))
 
 
-@pytest.fixture
-def url(tmp_path):
-    with redis_server(tmp_path) as (url, _):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with store_server(tmp_path_factory.mktemp("expiry")) as (url, _):
         yield url
 
 
 @pytest.fixture
+def url(server):
+    """A store in which nothing is due."""
+    with Redis.from_url(server) as redis:
+        redis.flushall()
+    return server
+
+
+@pytest.fixture
 def store(url):
-    return store_with(url, 1)
+    return store_with(url, 0.05)
 
 
 @pytest.fixture
 def driver(store):
-    with http_client(1) as client:
-        yield ExpiryDriver(store, Commands(store, client, SPECS))
+    return ExpiryDriver(store, Commands(store, agent_client(1), SPECS))
 
 
 def begin(store, *actions: dict, **info) -> str:
@@ -53,7 +59,7 @@ def begin(store, *actions: dict, **info) -> str:
 
 
 def entries(store, conversation: str) -> list[dict]:
-    return [json.loads(raw) for raw in store.audit.of(conversation, limit=100)]
+    return [json.loads(raw) for raw in store.approvals.audit.of(conversation, limit=100)]
 
 
 def rejected(store, conversation: str) -> list[dict]:
@@ -81,7 +87,7 @@ def test_an_action_that_nobody_decided_is_rejected_and_told_as_expired(store, dr
     assert_expired_once(store, conversation, one)
     kinds = [fields[b"kind"] for _, fields in Redis.from_url(url).xrange("{approvals}:stream")]
     assert kinds == [b"opened", b"expired"]
-    assert store.approval_checks.due() == []
+    assert store.approvals.checks.due() == []
 
 
 def test_nothing_is_rejected_before_its_deadline(url, driver):
@@ -92,24 +98,25 @@ def test_nothing_is_rejected_before_its_deadline(url, driver):
         driver.expire_due(pool)
 
     assert entries(later, conversation) == []
-    assert later.approval_checks.due() == []  # it was corrected
+    assert later.approvals.checks.due() == []  # it was corrected
 
 
+@pytest.mark.faults("many drivers race")
 def test_many_drivers_at_once_reject_each_action_once(store, url):
     groups = [[action() for _ in range(3)] for _ in range(30)]
     conversations = [begin(store, *group) for group in groups]
     stop = threading.Event()
-    with http_client(1) as client:
-        drivers = [ExpiryDriver(store_with(url, 1), Commands(store_with(url, 1), client, SPECS)) for _ in range(4)]
-        threads = [threading.Thread(target=one.run, args=(stop,)) for one in drivers]
+    commands = [Commands(store_with(url, 1), agent_client(1), SPECS) for _ in range(4)]
+    drivers = [ExpiryDriver(store_with(url, 1), one) for one in commands]
+    threads = [threading.Thread(target=one.run, args=(stop,)) for one in drivers]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: all(entries(store, one) for one in conversations), "every expiry")
+    finally:
+        stop.set()
         for thread in threads:
-            thread.start()
-        try:
-            wait_until(lambda: all(entries(store, one) for one in conversations), "every expiry")
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+            thread.join()
     for conversation, group in zip(conversations, groups, strict=True):
         assert_expired_once(store, conversation, *group)
 
@@ -127,7 +134,7 @@ def test_a_conversation_that_cannot_be_decided_delays_no_other(store, driver, ur
     conversation = begin(store, one)
     expire_until(driver, lambda: entries(store, conversation))
     assert_expired_once(store, conversation, one)
-    assert store.approval_checks.due() == [broken]
+    assert store.approvals.checks.due() == [broken]
 
 
 def test_a_conversation_that_was_deleted_is_due_no_longer(store, driver, url):
@@ -145,16 +152,17 @@ def test_an_agent_that_hangs_delays_no_expiry_and_is_told_by_a_supervisor(store,
         expire_until(driver, lambda: entries(store, conversation))
 
         assert agent.requests == []
-        claim = store.deliveries.claim(10)
+        claim = store.approvals.deliveries.claim(10)
         assert claim is not None
         assert claim.conversation_id == conversation
-        delivery = store.deliveries.get(conversation)
+        delivery = store.approvals.deliveries.get(conversation)
         assert (claim.is_of(delivery), delivery.accept) == (True, False)
 
 
+@pytest.mark.process("starts a store again")
 def test_what_was_due_while_the_store_was_away_expires_afterwards(tmp_path):
     one = action()
-    with redis_server(tmp_path, "", "--appendfsync", "always") as (url, _):
+    with store_server(tmp_path, "", "--appendfsync", "always") as (url, _):
         store = store_with(url, 1)
         conversation = begin(store, one)
         with supervisor(Redis.from_url(url), tmp_path / "a", CONFIRMATION_SECONDS="1") as (process, log):
@@ -162,13 +170,14 @@ def test_what_was_due_while_the_store_was_away_expires_afterwards(tmp_path):
             later = action()
             other = begin(store_with(url, 2), later)
             Redis.from_url(url).shutdown(nosave=True)
-            with redis_server(tmp_path):
+            with store_server(tmp_path):
                 for waiting, its in ((conversation, one), (other, later)):
                     wait_until(lambda waiting=waiting: entries(store, waiting), "the expiry")
                     assert_expired_once(store, waiting, its)
             assert process.poll() is None
 
 
+@pytest.mark.process("starts two supervisors")
 def test_a_supervisor_that_stands_by_rejects_what_expires(tmp_path, url, store):
     with another_supervisor(Redis.from_url(url)), supervisor(Redis.from_url(url), tmp_path / "b", "--stand-by"):
         one = action()
@@ -177,6 +186,7 @@ def test_a_supervisor_that_stands_by_rejects_what_expires(tmp_path, url, store):
         assert_expired_once(store, conversation, one)
 
 
+@pytest.mark.faults("kills one supervisor after the other")
 def test_what_expires_is_rejected_while_one_supervisor_after_the_other_is_killed(tmp_path, url):
     """Two supervisors of one host, of which one stands by, and a server with two workers and no supervisor."""
     redis, store = Redis.from_url(url), store_with(url, 2)

@@ -1,15 +1,14 @@
-"""One supervisor at a time speaks for a host name, on every kind of Redis."""
+"""One supervisor at a time holds the lease of a host name, on every kind of Redis."""
 
+import os
 from uuid import uuid4
 
 import pytest
 
-from store import Limits
-from supervisor.host_lease import HostLease, HostTaken
+from core.bounds import Limits
+from supervisor.presence import HostLease, HostTaken
 from tests.conftest import store_of
-
-#: the score of a host is the time of its last heartbeat, in µs
-HOSTS = "{sandboxes}:hosts"
+from tests.store.conftest import silent_for
 
 
 @pytest.fixture
@@ -41,6 +40,33 @@ def test_a_second_folder_gets_no_lease_while_the_first_one_renews_its(lease):
         second.renew()
 
 
+def test_two_volumes_at_one_path_of_one_machine_are_two_folders(sandboxes, tmp_path):
+    """As two containers of one image have them."""
+    host, path = f"host {uuid4()}", tmp_path / "sandboxes"
+    path.mkdir()
+    first = HostLease(sandboxes, host, path)
+    assert first.take()
+    path.rename(tmp_path / "volume of the first")
+    path.mkdir()
+    second = HostLease(sandboxes, host, path)
+
+    assert not second.take()
+    first.renew()
+    assert first.identity != second.identity
+    assert first.folder != second.folder
+
+
+def test_the_next_supervisor_of_a_folder_has_the_lease_of_one_that_was_killed(sandboxes, tmp_path):
+    host = f"host {uuid4()}"
+    first = HostLease(sandboxes, host, tmp_path)
+    assert first.take()
+    os.close(first._lock)
+
+    second = HostLease(sandboxes, host, tmp_path)
+    assert second.take()
+    assert second.identity == first.identity
+
+
 def test_a_second_supervisor_of_the_same_folder_gets_no_lease(lease):
     first, second = lease("a"), lease("a")
 
@@ -48,13 +74,13 @@ def test_a_second_supervisor_of_the_same_folder_gets_no_lease(lease):
     assert not second.take()
 
 
-def test_a_lease_that_is_not_renewed_for_three_seconds_may_be_taken(lease, sandboxes):
+def test_a_lease_that_is_not_renewed_for_four_seconds_may_be_taken(lease, sandboxes):
     first, second = lease("a"), lease("b")
     assert first.take()
 
-    sandboxes._redis.zincrby(HOSTS, -2_000_000, first.host)
+    silent_for(sandboxes, 3.5, first.host)
     assert not second.take()
-    sandboxes._redis.zincrby(HOSTS, -1_000_001, first.host)
+    silent_for(sandboxes, 0.5, first.host)
     assert second.take()
     assert not first.take()
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import State
 from supervisor.launches import files_of
 from tests.conftest import store_of
 from tests.supervisor.conftest import LIMITS, SPEC, hook_key
@@ -68,6 +67,7 @@ def test_each_start_has_two_new_keys_and_the_hook_key_of_the_start_before_opens_
         reconciler.reconcile(sandboxes.get(started.id))
         launch = runtime.launches[started.id]
         seen |= {launch.env["OH_SESSION_API_KEYS_0"], hook_key(launch)}
+        assert launch.hook_key == hook_key(launch)
         assert holds_the_keys_of_the_store(sandboxes, runtime, started.id)
         sandboxes.report(started.id, "h", "supervisor", handle=None)
 
@@ -124,24 +124,3 @@ def test_a_secret_key_after_a_comma_opens_what_it_sealed_and_the_first_seals(red
     assert rotated.begin(running.id, "h", "supervisor", "scripted")
     new_alone = store_of(redis_url, LIMITS, secret_key="a new key of 16 or more").sandboxes
     assert new_alone.get(running.id).session_api_key != old
-
-
-@pytest.mark.parametrize("wanted", ["running", "paused"])
-def test_a_sandbox_of_an_older_release_is_started_again_or_rests_and_says_why(
-    sandboxes, runtime, reconciler, running, wanted
-):
-    sandboxes._redis.hdel(f"{{sandboxes}}:box:{running.id}", "hook_hash")
-    sandboxes._redis.delete("{sandboxes}:keys")  # as the migration leaves it
-    if wanted == "paused":
-        sandboxes.ask(running.id, "pause")
-    runtime.state = State.RUNNING if wanted == "running" else State.PAUSED
-
-    reconciler.reconcile(sandboxes.get(running.id))
-
-    ended = sandboxes.get(running.id)
-    assert runtime.count("stop") == 1
-    assert (ended.status, ended.handle) == ("STARTING" if wanted == "running" else "PAUSED", None)
-    assert "An older release of this server started it" in ended.detail
-    if wanted == "running":
-        reconciler.reconcile(ended)
-        assert holds_the_keys_of_the_store(sandboxes, runtime, running.id)

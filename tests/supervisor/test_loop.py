@@ -7,13 +7,16 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tests.servers import redis_server, wait_until
+from store.data_version import VERSION
+from tests.servers import store_server, wait_until
 from tests.supervisor import says, supervisor
+
+pytestmark = pytest.mark.process("starts supervisors, and waits for rounds of them")
 
 
 @pytest.fixture
 def redis(tmp_path):
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         yield Redis.from_url(url)
 
 
@@ -35,6 +38,15 @@ def test_an_unexpected_error_in_every_round_neither_ends_a_supervisor_nor_stops_
         wait_until(lambda: redis.pubsub_numsub("{sandboxes}:signal")[0][1] == 1, "a round that succeeds")
         assert log.read_text().count("WRONGTYPE") <= failures + 1
         assert process.poll() is None
+
+
+def test_a_supervisor_ends_once_a_newer_release_has_changed_the_data(redis, tmp_path):
+    with supervisor(redis, tmp_path / "a") as (process, log):
+        wait_until(lambda: last_heartbeat(redis), "the first heartbeat")
+        redis.set("data_version", VERSION + 1)
+
+        assert process.wait(20) == 2
+        assert says(log, "this server knows version")
 
 
 def test_a_busy_redis_does_not_end_a_supervisor(redis, tmp_path):

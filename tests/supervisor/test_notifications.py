@@ -6,16 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from approvals.links import Links
-from config import Config
-from notifications.quiet import QuietRules
-from notifications.sending import Sender
-from notifications.services import Services
+from core.approvals import Links
+from notifications.messages import QuietRules
+from notifications.sending import Sender, Services, Webhooks
 from notifications.targets import targets_of
-from notifications.webhooks import Webhooks
+from settings.config import Config
 from supervisor import notifications
-from supervisor.notifications import Notifier
-from supervisor.outbox import OutboxMover
+from supervisor.notifications import Notifier, OutboxMover
 from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver
 from tests.servers import free_port, wait_until
 
@@ -28,7 +25,7 @@ def queues(store, monkeypatch):
     monkeypatch.setattr(notifications, "_QUEUE_POLL", 0.05)
     monkeypatch.setattr(notifications, "_OUTBOX_POLL", 0.05)
     forget_notifications(store)
-    yield store.targets
+    yield store.notifications.targets
     forget_notifications(store)
 
 
@@ -51,13 +48,14 @@ def target_of(hook: Receiver):
 
 
 def state_of(store, hook: Receiver):
-    return store.targets.states()[target_of(hook).id]
+    return store.notifications.targets.states()[target_of(hook).id]
 
 
 def ids(first: int, last: int) -> list[str]:
     return [entry(n)["id"] for n in range(first, last)]
 
 
+@pytest.mark.process("waits for backoffs")
 def test_a_target_that_fails_in_every_way_gets_each_message_once_per_id_and_in_order(store, queues):
     ways: list[int | str] = [500, "half", "hang", 200, "drip", 503, 200, 302, "half", 404]
     with receiver() as hook:
@@ -120,35 +118,39 @@ def test_two_supervisors_send_each_message_once(store, queues):
     assert hook.ids == ids(0, 30)
 
 
-def test_a_supervisor_takes_over_from_one_that_was_killed_while_it_sent(store, queues):
+def test_a_supervisor_takes_over_from_one_that_was_killed_while_it_sent(store, queues, monkeypatch):
+    monkeypatch.setattr(notifications, "_LEASE", 600)
     with receiver() as hook:
-        store.targets.open({target_of(hook).id: "name"}, again=True)
+        store.notifications.targets.open({target_of(hook).id: "name"}, again=True)
         notifier = notifier_of(store, hook)
         push(store, "approvals", entry(0), entry(1))
         notifier._mover.move()
-        killed = store.targets.claim(target_of(hook).id, "killed", 600)
+        killed = store.notifications.targets.claim(target_of(hook).id, "killed", 600)
         assert not notifier.send_next(target_of(hook))  # the killed one has the lease
-        store.targets.renew(killed, 0)
+        store.notifications.targets.renew(killed, 0)
         with notifier.running():
             wait_until(lambda: len(hook.taken) == 2, "the messages of the killed supervisor")
 
     assert hook.ids == ids(0, 2)
 
 
+@pytest.mark.process("waits for leases")
 def test_the_lease_of_a_target_is_renewed_while_a_try_goes_on(store, queues, monkeypatch):
     monkeypatch.setattr(notifications, "_LEASE", 3.0)
     with receiver() as hook:
         hook.does = ["hang"]
         push(store, "approvals", entry(0))
         first, second = notifier_of(store, hook), notifier_of(store, hook)
-        store.targets.open({target_of(hook).id: "name"}, again=True)
+        store.notifications.targets.open({target_of(hook).id: "name"}, again=True)
         first._mover.move()
         thread = threading.Thread(target=first.send_next, args=(target_of(hook),))
         thread.start()
         wait_until(lambda: hook.received, "the request that hangs")
         renewals = []
-        renew = store.targets.renew
-        monkeypatch.setattr(type(store.targets), "renew", lambda _, *args: renewals.append(1) or renew(*args))
+        renew = store.notifications.targets.renew
+        monkeypatch.setattr(
+            type(store.notifications.targets), "renew", lambda _, *args: renewals.append(1) or renew(*args)
+        )
         wait_until(lambda: len(renewals) > 3, "renewals over more than one lease")
         assert not second.send_next(target_of(hook))
         hook.ends.set()
@@ -158,7 +160,7 @@ def test_the_lease_of_a_target_is_renewed_while_a_try_goes_on(store, queues, mon
 
 
 def test_a_message_is_given_up_in_the_end_and_that_is_counted_and_logged(store, queues, caplog, monkeypatch):
-    monkeypatch.setattr(store.targets, "_given_up", 300)  # ms instead of three days
+    monkeypatch.setattr(store.notifications.targets, "_given_up", 300)  # ms instead of three days
     down = Receiver(free_port())
     push(store, "approvals", entry(0), entry(1))
     with caplog.at_level(logging.WARNING, "supervisor"), notifier_of(store, down).running():
@@ -231,5 +233,5 @@ def test_a_supervisor_without_targets_says_nothing_and_moves_nothing(store, queu
     with notifier.running():
         assert threading.active_count() == before
 
-    assert store.outboxes.states()[0].waiting == 1
-    assert store.targets.states() == {}
+    assert store.notifications.outboxes.states()[0].waiting == 1
+    assert store.notifications.targets.states() == {}

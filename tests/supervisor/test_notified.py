@@ -7,6 +7,8 @@ from tests.notifications import receiver
 from tests.servers import supervised_server, wait_until
 from tests.v1.processes import supervisor_of
 
+pytestmark = pytest.mark.process("starts whole servers with supervisors")
+
 KEY = {"X-Session-API-Key": "an-admin-key-of-the-settings"}
 
 

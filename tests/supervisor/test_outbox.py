@@ -6,16 +6,16 @@ from uuid import uuid4
 
 import pytest
 
-from approvals.digests import action_digest
-from approvals.links import Links
-from config import Config
-from notifications.quiet import QuietRules
+from core.approvals import Links, action_digest
+from core.wire import micros
+from notifications.messages import QuietRules
 from notifications.targets import targets_of
-from supervisor.outbox import OutboxMover
+from settings.config import Config
+from store.conversations.cold import StillCold
+from supervisor.notifications import OutboxMover
 from tests.conftest import SECRET_KEY, action, as_events, observation
 from tests.notifications import SECRET, entry, forget_notifications, push
 from tests.store.conftest import fresh_sandboxes, running_sandbox
-from wire import micros
 
 WEBHOOKS = f"http://one.example/path|{SECRET} http://two.example/path|{SECRET}"
 PUBLIC = "https://agents.example.org/"
@@ -24,7 +24,7 @@ PUBLIC = "https://agents.example.org/"
 @pytest.fixture
 def queues(store):
     forget_notifications(store)
-    yield store.targets
+    yield store.notifications.targets
     forget_notifications(store)
 
 
@@ -32,23 +32,23 @@ def mover_of(store, **settings) -> OutboxMover:
     config = Config(notify_webhooks=WEBHOOKS, **settings)
     rules, targets = QuietRules.of(config), targets_of(config)
     links = Links((SECRET_KEY,), public_url=config.public_url, seconds=60)
-    store.targets.open({target.id: target.name for target in targets}, again=True)
+    store.notifications.targets.open({target.id: target.name for target in targets}, again=True)
     return OutboxMover(store, targets, rules, links, public_url=config.public_url)
 
 
 def queued(store, number: int = 0) -> list[tuple[str, dict]]:
     """The messages in the queue of a target, taken out of it: ids and payloads."""
     target, found = targets_of(Config(notify_webhooks=WEBHOOKS))[number], []
-    while one := store.targets.claim(target.id, "token", 60):
-        found.append((one.id, json.loads(store.targets.body_of(one))))
-        store.targets.close(one, "sent")
+    while one := store.notifications.targets.claim(target.id, "token", 60):
+        found.append((one.id, json.loads(store.notifications.targets.body_of(one))))
+        store.notifications.targets.close(one, "sent")
     return found
 
 
 def waiting(store, conversation: str, **state) -> dict:
     """An action of a conversation that waits for a decision."""
     store.conversations.create(conversation, **state)
-    store.confirmations.set_policy(conversation, {"kind": "AlwaysConfirm"})
+    store.approvals.confirmations.set_policy(conversation, {"kind": "AlwaysConfirm"})
     one = action(command="rm -rf build", summary="Cleaning up", security_risk="HIGH")
     store.events.append(conversation, as_events([one]))
     return one
@@ -69,13 +69,13 @@ def test_entries_of_all_outboxes_reach_every_target_in_order(store, queues):
     for target in range(2):
         ids = [identity for identity, _ in queued(store, target)]
         assert ids == [entry(10 * number + n)["id"] for number in range(3) for n in range(3)]
-    assert [one.waiting for one in store.outboxes.states()] == [0, 0, 0]
+    assert [one.waiting for one in store.notifications.outboxes.states()] == [0, 0, 0]
 
 
 def test_a_supervisor_that_is_killed_between_the_queues_and_the_outbox_sends_nothing_twice(store, queues):
     killed, successor = mover_of(store), mover_of(store)
     push(store, "approvals", entry(1), entry(2))
-    killed.queue(store.outboxes.read(1)["approvals"])
+    killed.queue(store.notifications.outboxes.read(1)["approvals"])
 
     assert successor.move() == 2
 
@@ -86,7 +86,7 @@ def test_a_supervisor_that_is_killed_before_the_queues_loses_nothing(store, queu
     mover = mover_of(store)
     push(store, "approvals", entry(1))
     with monkeypatch.context() as patch:
-        patch.setattr(store.targets._scripts, "queue_notifications", lambda *_: 1 / 0)
+        patch.setattr(store.notifications.targets._scripts, "queue_notifications", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             mover.move()
 
@@ -112,7 +112,7 @@ def test_a_message_about_an_action_has_what_a_person_decides_by(store, queues, c
     [(identity, payload)] = queued(store)
     assert identity == entry(1)["id"]
     assert (payload["type"], payload["timestamp"]) == ("action.pending", "2026-11-20T20:37:22.528416Z")
-    [record] = store.confirmations.pending(conversation)
+    [record] = store.approvals.confirmations.pending(conversation)
     assert payload["data"] == {
         "conversation_id": conversation,
         "action_id": one["id"],
@@ -146,7 +146,7 @@ def test_with_a_public_url_each_target_has_a_link_of_its_own_to_decide_by(store,
 def test_an_action_that_waits_no_longer_has_no_link_to_decide_by(store, queues, conversation):
     one = waiting(store, conversation)
     push(store, "approvals", about(conversation, one))
-    store.confirmations.decide(conversation, accept=True, reason="")
+    store.approvals.confirmations.decide(conversation, accept=True, reason="")
     mover_of(store, public_url=PUBLIC).move()
 
     [(_, payload)] = queued(store)
@@ -217,8 +217,25 @@ def test_a_message_can_be_made_of_what_is_gone(store, queues):
     assert [payload["type"] for _, payload in queued(store)] == ["conversation.finished", "sandbox.error"]
 
 
+def test_a_conversation_whose_events_cannot_come_back_from_cold_storage_holds_up_no_entry(
+    store, queues, conversation, monkeypatch
+):
+    one = waiting(store, conversation)
+    forget_notifications(store)
+    mover = mover_of(store)
+    push(store, "approvals", about(conversation, one), entry(2))
+
+    def cold(*_):
+        raise StillCold(conversation, "its object is missing")
+
+    monkeypatch.setattr(type(store.events), "get_many", cold)
+    assert mover.move() == 2
+
+    assert len(queued(store)) == 2
+
+
 def test_an_entry_of_which_no_message_can_be_made_is_logged_and_holds_up_no_other(store, queues, caplog):
-    redis = store.outboxes._redis
+    redis = store.notifications.outboxes._redis
     redis.rpush("{approvals}:outbox", "no JSON", "[]", "{}", '{"id": "x", "type": "action.pending"}')
     push(store, "approvals", entry(1))
     with caplog.at_level(logging.ERROR, "supervisor"):
@@ -230,7 +247,7 @@ def test_an_entry_of_which_no_message_can_be_made_is_logged_and_holds_up_no_othe
 
 def test_a_full_queue_is_logged_with_the_name_of_its_target(store, queues, caplog, monkeypatch):
     mover = mover_of(store)
-    monkeypatch.setattr(store.targets, "_most", 2)
+    monkeypatch.setattr(store.notifications.targets, "_most", 2)
     push(store, "approvals", *(entry(n) for n in range(5)))
     mover.move()
 
@@ -252,4 +269,4 @@ def test_conversations_are_notified_of_by_their_tags(store, queues, tags, passes
 
     expected = [tagged] * passes + [untagged] * (not tags)
     assert [payload["data"]["conversation_id"] for _, payload in queued(store)] == expected
-    assert store.outboxes.states()[1].waiting == 0
+    assert store.notifications.outboxes.states()[1].waiting == 0

@@ -1,24 +1,25 @@
 """A supervisor's deliveries of queued messages: once each, whatever ends in between, and an event where one fails."""
 
 import json
+import threading
 from uuid import uuid4
 
 import pytest
 
 from agents.commands import Commands
 from agents.deletions import delete
-from agents.link import http_client
 from store.approvals.audit import Actor
 from store.conversations.queued_messages import QueuedMessage
 from supervisor import queued_messages
-from supervisor.queued_messages import deliver
-from tests.agents import SPECS, propose, running_sandbox, scripted_agent
+from supervisor.queued_messages import GIVEN_UP, MessageDriver, deliver
+from tests.agents import SPECS, agent_client, propose, running_sandbox, scripted_agent
 from tests.conftest import as_events, event, message, status
+from tests.servers import wait_until
 
 
 @pytest.fixture
 def commands(store):
-    return Commands(store, http_client(2), SPECS)
+    return Commands(store, agent_client(2), SPECS)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def conversation(store, agent, box):
 
 def put(store, conversation, text="hello", *, may_decide=True):
     sender = Actor("message", "someone", may_decide=may_decide)
-    return store.queued_messages.put(conversation, content=[{"type": "text", "text": text}], actor=sender)
+    return store.conversations.queued_messages.put(conversation, content=[{"type": "text", "text": text}], actor=sender)
 
 
 def claimed(store, conversation) -> QueuedMessage | None:
@@ -54,7 +55,7 @@ def claimed(store, conversation) -> QueuedMessage | None:
     if redis.zscore("{starts}:queues", conversation) is None:
         return None
     redis.zadd("{starts}:queues", {conversation: 0})
-    while (queued := store.queued_messages.claim()) and queued.conversation_id != conversation:
+    while (queued := store.conversations.queued_messages.claim()) and queued.conversation_id != conversation:
         pass
     return queued
 
@@ -63,6 +64,13 @@ def drive(store, commands, conversation):
     """Deliver until the queue rests or is empty."""
     if queued := claimed(store, conversation):
         deliver(store, commands, queued)
+
+
+def drive_due(monkeypatch, driver: MessageDriver, claims: list) -> None:
+    """Have a driver find these queues, the last one first, and none of other tests."""
+    with monkeypatch.context() as patch:
+        patch.setattr(driver._store.conversations.queued_messages, "claim", claims.pop)
+        driver.drive_due()
 
 
 def texts(agent):
@@ -77,7 +85,7 @@ def errors(store, conversation):
 def test_a_message_that_an_agent_has_received_is_not_sent_again_after_a_kill(store, commands, agent, conversation):
     put(store, conversation, "earlier")
     killed = claimed(store, conversation)
-    store.queued_messages.note_sent(killed, agent.logs[conversation][-1]["id"])
+    store.conversations.queued_messages.note_sent(killed, agent.logs[conversation][-1]["id"])
     agent.logs[conversation].append(message("earlier"))  # it was received, then the supervisor was killed
 
     drive(store, commands, conversation)
@@ -89,7 +97,7 @@ def test_a_message_that_an_agent_has_received_is_not_sent_again_after_a_kill(sto
 def test_a_message_that_an_agent_has_not_received_is_sent_after_a_kill(store, commands, agent, conversation):
     put(store, conversation, "earlier")  # as an older message said
     killed = claimed(store, conversation)
-    store.queued_messages.note_sent(killed, agent.logs[conversation][-1]["id"])
+    store.conversations.queued_messages.note_sent(killed, agent.logs[conversation][-1]["id"])
 
     drive(store, commands, conversation)
 
@@ -111,6 +119,56 @@ def test_a_message_without_a_response_is_sent_once(store, commands, agent, conve
     assert texts(agent) == ["hello"]
     assert claimed(store, conversation) is None
     assert errors(store, conversation) == []
+
+
+def receives(agent, conversation):
+    """Have the agent's own log take each message that it is sent."""
+
+    def take(path):
+        if path.endswith("/events") and (sent := agent.posted("/events")):
+            agent.logs[conversation].append(message(sent[-1]["content"][0]["text"]))
+
+    agent.on_request = take
+
+
+def test_a_driver_that_was_stopped_before_it_sent_sends_nothing_after_another_one(
+    store, commands, agent, conversation, monkeypatch
+):
+    put(store, conversation)
+    receives(agent, conversation)
+    late, open_delivery = claimed(store, conversation), store.approvals.deliveries.open
+
+    def stopped(*args):
+        """Its lease ends, another driver delivers, and then it goes on."""
+        monkeypatch.setattr(store.approvals.deliveries, "open", open_delivery)
+        drive(store, commands, conversation)
+        return open_delivery(*args)
+
+    monkeypatch.setattr(store.approvals.deliveries, "open", stopped)
+    deliver(store, commands, late)
+
+    assert texts(agent) == ["hello"]
+    assert claimed(store, conversation) is None
+
+
+def test_a_supervisor_whose_clock_steps_while_an_agent_is_slow_sends_a_message_once(
+    store, commands, agent, conversation, monkeypatch
+):
+    put(store, conversation)
+    go_on = threading.Event()
+    agent.on_request = lambda path: path.endswith("/events") and go_on.wait(60)
+    driver = MessageDriver(store, commands)
+    drive_due(monkeypatch, driver, [None, claimed(store, conversation)])
+    wait_until(lambda: texts(agent), "the message")
+    drive_due(monkeypatch, driver, [None, claimed(store, conversation)])  # its lease has ended
+
+    assert len(driver._driven) == 1
+    agent.logs[conversation].append(message("hello"))
+    go_on.set()
+    wait_until(lambda: not driver._driven, "the end of the driver")
+    drive(store, commands, conversation)
+    assert texts(agent) == ["hello"]
+    assert claimed(store, conversation) is None
 
 
 def test_a_message_that_the_agent_refuses_leaves_an_event_and_the_next_is_sent(store, commands, agent, conversation):
@@ -152,6 +210,36 @@ def test_a_message_that_cannot_be_delivered_for_long_is_given_up(store, commands
     assert claimed(store, conversation) is None
 
 
+@pytest.mark.parametrize("apart", [300, 3600, -3600])
+def test_time_in_which_nobody_tried_and_a_step_of_the_clock_give_no_message_up(
+    store, commands, agent, conversation, apart
+):
+    put(store, conversation)
+    agent.broken[conversation] = 500
+    drive(store, commands, conversation)
+    key = f"{{starts}}:queued:{conversation}"
+    _, last = map(int, store.events._redis.hget(key, "tried").split())
+    store.events._redis.hset(key, "tried", f"{598_000_000} {last - apart * 1_000_000}")
+
+    drive(store, commands, conversation)
+    assert errors(store, conversation) == []
+
+    agent.broken.clear()
+    drive(store, commands, conversation)
+    assert texts(agent) == ["hello"]
+
+
+def test_time_in_which_a_message_only_waits_gives_it_up_at_no_failure_after_it(store, commands, agent, box):
+    conversation = str(uuid4())
+    propose(store, conversation, box.id)
+    put(store, conversation, may_decide=False)
+    store.events._redis.hset(f"{{starts}}:queued:{conversation}", "tried", f"{GIVEN_UP * 1e6:.0f} 0")
+    drive(store, commands, conversation)
+
+    assert store.events._redis.hget(f"{{starts}}:queued:{conversation}", "tried") == b""
+    assert errors(store, conversation) == []
+
+
 def test_a_message_whose_sender_may_not_decide_waits_for_the_decision(store, commands, agent, box, monkeypatch):
     monkeypatch.setattr(queued_messages, "GIVEN_UP", 0.0)
     conversation = str(uuid4())
@@ -186,6 +274,22 @@ def test_a_message_to_a_paused_sandbox_wakes_it_and_waits(store, commands, box, 
     assert store.sandboxes.get(box.id).wanted == "running"
     assert claimed(store, conversation) is not None
     assert errors(store, conversation) == []
+
+
+def test_a_message_to_a_sandbox_of_a_lost_host_waits_for_the_host_and_starts_nothing(
+    store, commands, agent, box, conversation, monkeypatch
+):
+    monkeypatch.setattr(queued_messages, "GIVEN_UP", 0.0)
+    put(store, conversation)
+    store.sandboxes.report(box.id, "scripted", "supervisor", "MISSING")
+    for _ in range(2):
+        drive(store, commands, conversation)
+    assert (errors(store, conversation), store.sandboxes.get(box.id).status) == ([], "MISSING")
+
+    store.sandboxes.report(box.id, "scripted", "supervisor", "RUNNING")
+    drive(store, commands, conversation)
+
+    assert texts(agent) == ["hello"]
 
 
 def test_a_deleted_conversation_takes_its_messages_along(store, commands, agent, conversation):

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-import supervisor.retention as module
-import wire
 from agents.commands import Commands
-from agents.link import http_client
-from config import Config, ConfigError
+from core import wire
+from settings import ConfigError
+from settings.config import Config
 from store.approvals.audit import Actor
-from supervisor.retention import Retention
-from tests.agents import SPECS, running_sandbox, scripted_agent
+from supervisor import keeping
+from supervisor.keeping import Retention
+from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
 from tests.conftest import action, as_events, event
 
 HEAD = {
@@ -36,10 +36,12 @@ def sweep(store, monkeypatch):
 
     def swept(days_later: float = 0, **settings) -> None:
         present = wire.now()
-        monkeypatch.setattr(module, "now", lambda: wire.Micros(present + round(days_later * 86_400_000_000)))
-        commands = Commands(store, http_client(2), SPECS)
+        monkeypatch.setattr(
+            store.link.health, "clock", lambda: wire.Micros(present + round(days_later * 86_400_000_000))
+        )
+        commands = Commands(store, agent_client(2), SPECS)
         retention = Retention(store, commands, Config(redis_url="redis://unused", **settings))
-        for _ in range(1 + store.conversations.count() // module.PART):
+        for _ in range(1 + store.conversations.count() // keeping.RETENTION_PART):
             retention.sweep()
             if retention._start is None:
                 return
@@ -82,6 +84,23 @@ def test_what_has_rested_for_long_enough_is_deleted_and_logged(store, sweep, mad
     assert "kept for 30 days" in caplog.text
 
 
+def test_a_conversation_that_cannot_be_deleted_holds_up_no_other(store, sweep, made, caplog, monkeypatch):
+    mine = tag()
+    first, second = made(tags={mine: ""}), made(tags={mine: ""})
+    delete = keeping.delete_unchanged
+
+    def failing(commands, state):
+        if state["id"] == first:
+            raise RuntimeError("a fault")
+        return delete(commands, state)
+
+    monkeypatch.setattr(keeping, "delete_unchanged", failing)
+    sweep(31, retention_tags=(f"{mine}:30",))
+
+    assert left(store, first, second) == [True, False]
+    assert f"the conversation {first} cannot be deleted" in caplog.text
+
+
 def test_tags_say_otherwise_and_the_longest_counts(store, sweep, made):
     mine, kept = tag(), tag()
     short = made(tags={mine: "x"})
@@ -114,7 +133,7 @@ def test_without_a_setting_nothing_is_asked_and_nothing_deleted(store, made, mon
     old = made()
     monkeypatch.setattr(store.conversations, "page", None)
 
-    Retention(store, Commands(store, http_client(2), SPECS), Config(redis_url="redis://unused")).sweep()
+    Retention(store, Commands(store, agent_client(2), SPECS), Config(redis_url="redis://unused")).sweep()
 
     assert left(store, old) == [True]
 
@@ -129,7 +148,7 @@ def test_nothing_that_runs_or_waits_for_a_decision_is_deleted(store, sweep, made
     sweep(100, retention_tags=(f"{mine}:1",))
 
     assert left(store, waits, runs, rests) == [True, True, False]
-    assert store.confirmations.pending(waits)
+    assert store.approvals.confirmations.pending(waits)
 
 
 def test_a_parent_stays_until_its_children_are_gone(store, sweep, made):
@@ -148,12 +167,12 @@ def test_a_parent_stays_until_its_children_are_gone(store, sweep, made):
 def test_a_conversation_that_a_message_waits_for_stays(store, sweep, made):
     mine = tag()
     old = made(sandbox_id=str(uuid4()), tags={mine: ""})
-    store.queued_messages.put(old, content=[{"type": "text", "text": "x"}], actor=Actor("key", "k"))
+    store.conversations.queued_messages.put(old, content=[{"type": "text", "text": "x"}], actor=Actor("key", "k"))
 
     sweep(10, retention_tags=(f"{mine}:1",))
     assert left(store, old) == [True]
 
-    store.queued_messages.drop(old)
+    store.conversations.queued_messages.drop(old)
     sweep(10, retention_tags=(f"{mine}:1",))
     assert left(store, old) == [False]
 
@@ -197,7 +216,7 @@ def test_the_age_of_an_import_begins_with_the_import(store, sweep):
     mine, identity = tag(), str(uuid4())
     year_ago = wire.micros((datetime.now(UTC) - timedelta(days=365)).isoformat())
     head = {**HEAD, "tags": {mine: ""}, "created_at": year_ago, "updated_at": year_ago}
-    assert store.exports.load(identity, json.loads(json.dumps(head)), iter(as_events([event()])))
+    assert store.conversations.exports.load(identity, json.loads(json.dumps(head)), iter(as_events([event()])))
 
     sweep(29, retention_tags=(f"{mine}:30",))
     assert left(store, identity) == [True]
@@ -210,10 +229,10 @@ def test_a_sweep_looks_at_a_part_and_the_next_one_goes_on(store, made, monkeypat
     mine = tag()
     ids = [made(tags={mine: ""}) for _ in range(5)]
     present = wire.now()
-    monkeypatch.setattr(module, "now", lambda: wire.Micros(present + 10 * 86_400_000_000))
-    monkeypatch.setattr(module, "PART", 2)
+    monkeypatch.setattr(store.link.health, "clock", lambda: wire.Micros(present + 10 * 86_400_000_000))
+    monkeypatch.setattr(keeping, "RETENTION_PART", 2)
     settings = Config(redis_url="redis://unused", retention_tags=(f"{mine}:1",))
-    retention = Retention(store, Commands(store, http_client(2), SPECS), settings)
+    retention = Retention(store, Commands(store, agent_client(2), SPECS), settings)
 
     first = store.conversations.get(ids[0])
     retention._start = (wire.micros(first["updated_at"]), ids[0])  # other tests' conversations are older

@@ -1,6 +1,7 @@
 """Failures of a runtime: a supervisor reports the reason, retries with backoff, never calls a live sandbox gone."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from runtimes.launch import Order
 from schemas.sandboxes import SandboxInfo
 from supervisor.launches import launch
 from supervisor.sandboxes import LONGEST_BACKOFF
-from tests.supervisor.conftest import SPEC
+from tests.store.conftest import silent_for
+from tests.supervisor.conftest import SPEC, handle
 
 FAILURES = [RuntimeFailure("its folder cannot be removed"), NotImplementedError("its folder cannot be removed")]
 
@@ -104,7 +106,7 @@ def test_a_sandbox_that_became_another_supervisors_before_or_during_its_start_do
     start = runtime.start
 
     def taken(launched):
-        sandboxes._redis.zincrby("{sandboxes}:hosts", -4_000_000, "h")
+        silent_for(sandboxes, 5)
         assert sandboxes.beat("h", "another")
         return launched and start(launched)
 
@@ -142,7 +144,8 @@ def test_no_secret_is_in_the_repr_of_a_sandbox_its_launch_and_its_handle(running
     described = launch(running, SPEC, "http://127.0.0.1:1/api/v1/webhooks", "the hook key")
 
     assert running.session_api_key in str(dict(described.env))
-    order = Order(dict(running.handle), ["/bin/true"], dict(described.env), ".", 1, Confinement("none"), None, 1.0, 1.0)
+    confinement = Confinement("none", hook_key=described.hook_key)
+    order = Order(dict(running.handle), ["/bin/true"], dict(described.env), ".", 1, confinement, None, None, 1.0, 1.0)
     for shown in (repr(running), str(running), repr(described), repr(running.handle), repr(order)):
         for key in (running.session_api_key, running.files_key, "the hook key"):
             assert key not in shown
@@ -156,3 +159,42 @@ def test_the_pages_that_may_use_the_server_may_use_its_sandboxes_too(running):
 
     origins = {name: value for name, value in described.env.items() if "CORS" in name}
     assert origins == {"OH_ALLOW_CORS_ORIGINS_0": "https://a.example", "OH_ALLOW_CORS_ORIGINS_1": "https://b.example"}
+
+
+@pytest.fixture
+def elsewhere(sandboxes, running):
+    """A sandbox that the supervisor of another folder has started, which had the host's name before."""
+    assert sandboxes.begin(running.id, "h", "supervisor", "scripted", "another folder")
+    assert sandboxes.report(running.id, "h", "supervisor", "", handle=handle(running.id))
+    return running
+
+
+@pytest.mark.parametrize("verb", ["nothing", "pause", "delete"])
+def test_a_supervisor_that_takes_a_host_over_touches_no_sandbox_of_another_folder(
+    sandboxes, runtime, reconciler, endings, elsewhere, verb
+):
+    runtime.state = State.GONE  # as it looks from here
+    if verb != "nothing":
+        sandboxes.ask(elsewhere.id, verb)
+    for _ in range(2):
+        reconciler.reconcile(sandboxes.get(elsewhere.id))
+    endings.end_all()
+
+    seen = sandboxes.get(elsewhere.id)
+    assert (seen.status, runtime.called) == ("MISSING", [])
+    assert "Another folder has its files" in seen.detail
+    assert seen.handle is not None
+
+
+def test_a_sandbox_is_of_its_folder_again_when_the_supervisor_of_that_is_back(
+    sandboxes, runtime, reconciler, host, elsewhere, agent
+):
+    reconciler.reconcile(sandboxes.get(elsewhere.id))
+    assert sandboxes.get(elsewhere.id).status == "MISSING"
+    reconciler._host = replace(host, folder="another folder")
+    assert sandboxes.report(elsewhere.id, "h", "supervisor", "", agent_url=agent.url)
+
+    reconciler.reconcile(sandboxes.get(elsewhere.id))
+
+    seen = sandboxes.get(elsewhere.id)
+    assert (seen.status, seen.detail, runtime.count("stop")) == ("RUNNING", "", 0)

@@ -1,11 +1,17 @@
-"""A conversation that its agent server has forgotten, and runs that go on by themselves after a restart."""
+"""A restart of the agent server: what it has forgotten, what goes on by itself, and decisions it did not receive."""
+
+import json
 
 import pytest
 
+from agents.client import AgentUnreachable
 from agents.commands import Commands
-from agents.link import AgentUnreachable, http_client
-from tests.agents import SPECS, claimed, end_leases
-from tests.conftest import action, as_events, message, observation, status
+from store.approvals.decisions import Decision, StaleDecision
+from store.keys import ConversationKeys
+from supervisor.deliveries import deliver
+from supervisor.settlement import IN_FLIGHT
+from tests.agents import SPECS, agent_client, claimed, end_leases
+from tests.conftest import action, as_events, event, message, observation, status
 from tests.supervisor.logs import all_of, codes, of, pending, state
 
 
@@ -38,14 +44,14 @@ def test_a_forgotten_conversation_says_so_once_and_is_paused(store, forgotten, s
 def test_the_actions_and_the_decision_of_a_forgotten_conversation_are_closed(store, forgotten, settle, agent):
     decided, waiting = action("decided"), action("waiting")
     conversation = forgotten(decided, status("waiting_for_confirmation"))
-    Commands(store, http_client(5), SPECS).decide(conversation, accept=True, reason="")
+    Commands(store, agent_client(5), SPECS).decide(conversation, accept=True, reason="")
     sandbox_id = store.conversations.sandbox_of(conversation)
     store.events.append(conversation, as_events([waiting]), sandbox_id=sandbox_id)
 
     settle()
 
-    assert pending(store, conversation) == store.confirmations.open_ids(conversation) == []
-    assert store.deliveries.get(conversation) is None
+    assert pending(store, conversation) == store.approvals.confirmations.open_ids(conversation) == []
+    assert store.approvals.deliveries.get(conversation) is None
     end_leases(store, conversation)
     claimed(store, conversation)
     closed = {one["tool_call_id"] for one in of(store, conversation, "AgentErrorEvent")}
@@ -57,7 +63,7 @@ def test_a_forgotten_conversation_that_began_again_says_so_again_when_it_is_forg
 ):
     conversation = forgotten(message("hello"))
     settle(2)
-    Commands(store, http_client(5), SPECS).change_status(conversation, "run")  # starts it
+    Commands(store, agent_client(5), SPECS).change_status(conversation, "run")  # starts it
     fresh = message("anew", "agent")
     agent.logs[conversation] = [fresh]
     store.events.append(conversation, as_events([fresh]), sandbox_id=store.conversations.sandbox_of(conversation))
@@ -175,3 +181,260 @@ def test_an_action_in_flight_is_closed_before_its_run_goes_on(store, interrupted
     commands = [path.rpartition("/")[2] for path, _ in agent.requests if path.startswith("POST")]
     assert commands == ["respond_to_confirmation", "run"]
     assert codes(store, conversation) == ["AgentServerRestarted", "ActionInterrupted"]
+
+
+WAITS = status("waiting_for_confirmation")
+CAPABLE = event("ConversationStateUpdateEvent", "environment", key="capabilities", value=["decide_each", "edit"])
+
+
+@pytest.fixture
+def commands(store):
+    return Commands(store, agent_client(5), SPECS)
+
+
+@pytest.fixture
+def waiting(begin, agent):
+    """Begin a conversation whose agent takes single decisions and waits for those of two actions."""
+
+    def do(*more: dict) -> tuple[str, dict, dict]:
+        first, second = action("first", llm_response_id="one"), action("second", llm_response_id="one")
+        conversation = begin(CAPABLE, first, second, WAITS, *more)
+        agent.reported[conversation] = "waiting_for_confirmation"
+        return conversation, first, second
+
+    return do
+
+
+def decide(commands, conversation, one, verb="approve", **members):
+    commands.decide_each(conversation, [Decision(one["id"], verb, **members)])
+
+
+def open_decisions(store, conversation):
+    return {one["action_id"]: one["decision"] for one in store.approvals.confirmations.decided(conversation)}
+
+
+def end(store, conversation, sandbox, one):
+    """Have the agent end an action by itself."""
+    error = event("AgentErrorEvent", "agent", tool_name="terminal", tool_call_id=one["tool_call_id"], error="Gone.")
+    store.events.append(conversation, as_events([error]), sandbox_id=sandbox.id)
+
+
+def retry(store, commands, conversation):
+    """Have a supervisor drive the conversation's delivery, if one is due."""
+    end_leases(store, conversation)
+    claim = claimed(store, conversation)
+    if claim is not None:
+        deliver(store, commands, claim)
+    return claim is not None
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject", "edit"])
+def test_a_single_decision_counts_on_where_the_agent_waits_for_the_same_actions(
+    store, commands, waiting, settle, agent, verb
+):
+    conversation, first, second = waiting()
+    members = {"arguments": {"command": "edited"}} if verb == "edit" else {}
+    decide(commands, conversation, first, verb, **members)
+
+    settle(2)
+    settle(2)
+    settle(3)
+
+    assert (agent.decisions, state(store, conversation)) == ([], "waiting_for_confirmation")
+    assert [one["id"] for one in store.approvals.index.read_approvals(conversation).pending] == [second["id"]]
+    with pytest.raises(StaleDecision):
+        decide(commands, conversation, first, "reject")
+    decide(commands, conversation, second)
+    [body] = agent.decisions
+    by_id = {one["action_id"]: one["decision"] for one in body["decisions"]}
+    assert by_id == {first["id"]: verb, second["id"]: "approve"}
+    assert len(store.approvals.index.read_approvals(conversation).audit) == 2
+
+
+def test_approvals_are_void_where_another_action_has_ended_meanwhile(store, commands, waiting, settle, agent):
+    conversation, first, second = waiting()
+    decide(commands, conversation, second)
+    tool = {"tool_name": "terminal", "tool_call_id": first["tool_call_id"]}
+    agent.logs[conversation].append(event("AgentErrorEvent", "agent", **tool, error="ended"))
+
+    settle()
+
+    assert (agent.decisions, open_decisions(store, conversation)) == ([], {})
+    assert pending(store, conversation) == [second["id"]]
+    decide(commands, conversation, second, "reject")
+    assert [body["accept"] for body in agent.decisions] == [False]
+
+
+def test_an_approval_is_not_delivered_before_a_further_action_of_the_agent_is_decided(
+    store, commands, waiting, settle, agent
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first)
+    third = action("third", llm_response_id="one")
+    agent.logs[conversation].append(third)
+
+    settle()
+
+    decide(commands, conversation, second)
+    assert agent.decisions == []
+    assert [one["id"] for one in store.approvals.index.read_approvals(conversation).pending] == [third["id"]]
+    decide(commands, conversation, third, "reject")
+    [body] = agent.decisions
+    assert {one["action_id"] for one in body["decisions"]} == {first["id"], second["id"], third["id"]}
+
+
+@pytest.mark.parametrize("reported", ["paused", "idle", "running", "error"])
+def test_approvals_of_an_agent_that_waits_no_longer_are_void_and_its_actions_are_closed(
+    store, commands, waiting, settle, agent, reported
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first)
+    agent.reported[conversation] = reported
+
+    settle()
+
+    assert [(body["accept"], body["reason"]) for body in agent.decisions] == [(False, IN_FLIGHT)]
+    assert (open_decisions(store, conversation), pending(store, conversation)) == ({}, [])
+    assert {one["action_id"] for one in of(store, conversation, "UserRejectObservation")} == {
+        first["id"],
+        second["id"],
+    }
+    assert not retry(store, commands, conversation)
+    assert len(agent.decisions) == 1
+
+
+def test_approvals_of_a_forgotten_conversation_are_void(store, commands, waiting, settle, agent):
+    conversation, first, _ = waiting()
+    decide(commands, conversation, first)
+    agent.forgotten.add(conversation)
+
+    settle()
+
+    assert (open_decisions(store, conversation), pending(store, conversation)) == ({}, [])
+    agent.forgotten.clear()
+    assert not retry(store, commands, conversation)
+    assert agent.decisions == []
+
+
+def test_decisions_that_were_not_delivered_reach_the_agent_that_waits_for_them_once(
+    store, commands, waiting, settle, agent
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first, "reject", reason="no")
+    agent.statuses = [0, 0]  # the worker gets no response
+    decide(commands, conversation, second, "edit", arguments={"command": "edited"})
+    lost = len(agent.decisions)
+
+    settle()
+    assert pending(store, conversation) == []
+    assert retry(store, commands, conversation)
+
+    assert agent.decisions[lost:] == [
+        {
+            "accept": True,
+            "reason": "no",
+            "decisions": [
+                {"action_id": first["id"], "decision": "reject", "reason": "no"},
+                {"action_id": second["id"], "decision": "edit", "arguments": {"command": "edited"}},
+            ],
+        }
+    ]
+    agent.reported[conversation] = "running"
+    assert retry(store, commands, conversation)
+    assert not retry(store, commands, conversation)
+    assert len(agent.decisions) == lost + 1
+
+
+def test_decisions_are_not_sent_to_an_agent_that_waits_for_another_action_by_now(
+    store, commands, waiting, settle, agent
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first)
+    agent.statuses = [0, 0]
+    decide(commands, conversation, second)
+    lost = len(agent.decisions)
+    ended = [
+        event("AgentErrorEvent", "agent", tool_name="terminal", tool_call_id=one["tool_call_id"], error="ended")
+        for one in (first, second)
+    ]
+    later = action("later", llm_response_id="two")
+    agent.logs[conversation] += [*ended, message("again", "agent"), later]
+
+    settle()
+    retry(store, commands, conversation)
+
+    assert len(agent.decisions) == lost
+    assert pending(store, conversation) == [later["id"]]
+    assert store.approvals.deliveries.get(conversation) is None
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_a_single_decision_reaches_an_agent_that_ended_the_other_action_by_itself(
+    store, commands, waiting, sandbox, agent, verb
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first, verb)
+    end(store, conversation, sandbox, second)
+
+    assert conversation in store.approvals.checks.due()
+    commands.expire(conversation)
+    assert retry(store, commands, conversation)
+
+    [decided] = agent.decisions
+    assert decided["accept"] is (verb == "approve")
+    assert [(one["action_id"], one["decision"]) for one in decided["decisions"]] == [(first["id"], verb)]
+    store.approvals.rule_decisions.settle(conversation)
+    assert conversation not in store.approvals.checks.due()
+    assert len(store.approvals.audit.of(conversation, limit=10)) == 1
+
+
+def test_a_run_approves_no_action_that_was_rejected_before_the_agent_ended_the_other(
+    store, commands, waiting, sandbox, agent
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first, "reject")
+    end(store, conversation, sandbox, second)
+
+    commands.change_status(conversation, "run")
+
+    paths = [path.rpartition("/")[2] for path, _ in agent.requests if path.startswith("POST")]
+    assert paths == ["respond_to_confirmation", "run"]
+    assert agent.decisions[0]["accept"] is False
+
+
+def test_an_expiry_reaches_an_agent_that_ended_its_latest_action_by_itself(store, commands, waiting, sandbox, agent):
+    conversation, first, second = waiting()
+    end(store, conversation, sandbox, second)
+    key = ConversationKeys(conversation).pending
+    record = json.loads(store.events._redis.hget(key, first["id"]))
+    store.events._redis.hset(key, first["id"], json.dumps(record | {"expires": "1"}))  # its deadline has passed
+
+    commands.expire(conversation)
+    assert retry(store, commands, conversation)
+
+    assert [one["accept"] for one in agent.decisions] == [False]
+
+
+@pytest.mark.parametrize("verb", ["reject", "edit"])
+def test_an_agent_that_takes_single_decisions_no_more_is_not_told_to_execute_what_was_not_approved(
+    store, commands, waiting, sandbox, agent, verb
+):
+    conversation, first, second = waiting()
+    decide(commands, conversation, first, verb, **({"arguments": {"command": "edited"}} if verb == "edit" else {}))
+    incapable = event("ConversationStateUpdateEvent", "environment", key="capabilities", value=[])
+    store.events.append(conversation, as_events([incapable]), sandbox_id=sandbox.id)
+
+    decide(commands, conversation, second, "approve")
+
+    assert [(one["accept"], "decisions" in one) for one in agent.decisions] == [(False, False)]
+
+
+def test_a_message_that_overtakes_an_edit_rejects_the_action_without_its_arguments(store, commands, waiting, agent):
+    conversation, first, _ = waiting()
+    decide(commands, conversation, first, "edit", arguments={"command": "edited"})
+
+    commands.send(conversation, content=[], run=False)
+
+    assert all("arguments" not in one for one in agent.decisions[0]["decisions"])
+    entries = [json.loads(entry) for entry in store.approvals.audit.of(conversation, limit=10)]
+    assert [(one["decision"], "edited" in one) for one in entries] == [("edit", True), ("reject", False)]

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from store import Limits
+from core.bounds import Limits
 from tests.conftest import store_of
-from tests.servers import redis_server, wait_until
+from tests.servers import store_server, wait_until
 from tests.supervisor import says, supervisor
+
+pytestmark = pytest.mark.process("starts supervisors one after the other")
 
 #: seconds in which a supervisor must end after SIGTERM
 END_TIMEOUT = 10
@@ -20,7 +22,7 @@ ROUNDS = 20
 
 @pytest.fixture
 def redis(tmp_path):
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         yield Redis.from_url(url)
 
 

@@ -3,19 +3,23 @@
 import logging
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from agents.client import AgentUnreachable
 from agents.commands import Commands
-from agents.link import http_client
-from specs import Specs
-from store import Limits
-from store.errors import StoreError
+from core.bounds import Limits
+from core.wire import Micros
+from settings.specs import Specs
+from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
-from store.sandboxes.sandbox_record import SandboxId
+from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import MOST_ATTEMPTS
-from supervisor.start_tasks import StartDriver
+from supervisor.presence import Presence
+from supervisor.start_tasks import MOST_WAITS, StartDriver
+from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
 
@@ -31,7 +35,7 @@ command = ["agent"]
 created_at = 2026-11-21T00:00:00Z
 
 [[spec]]
-id = "unforeseen"  # a message that is no object is nothing that the driver reckons with
+id = "unforeseen"  # a message that is not an object is nothing that the driver reckons with
 command = ["agent"]
 created_at = 2026-11-21T00:00:00Z
 [spec.conversation]
@@ -99,7 +103,22 @@ def driver(store, tmp_path):
     path = tmp_path / "specs.toml"
     path.write_text(SPECS)
     specs = Specs.load(str(path))
-    return StartDriver(store, Commands(store, http_client(10), specs), specs, shared=False, start_seconds=60)
+    return StartDriver(store, Commands(store, agent_client(10), specs), specs, shared=False, start_seconds=60)
+
+
+def test_a_start_waits_for_the_room_that_a_nearly_full_redis_lacks(store, driver, monkeypatch):
+    task = store.start_tasks.create({}, echo={})
+    monkeypatch.setattr(store.link.health, "_asked_again_at", float("inf"))
+    monkeypatch.setattr(store.link.health, "_full", (99, 100))
+    claimed, lease = store.start_tasks.claim()
+
+    with pytest.raises(StoreFull):
+        driver.drive(claimed, lease)
+    monkeypatch.setattr(store.link.health, "_full", None)
+
+    assert read(store, task).status not in ("READY", "ERROR")
+    driver.drive(claimed, lease)
+    assert read(store, task).status == "READY"
 
 
 def started(store, driver, **request):
@@ -138,6 +157,19 @@ def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation
 
     assert read(store, ready) == ready
     assert is_whole(store, ready)
+
+
+def test_a_ready_start_task_says_that_its_repository_was_not_cloned(store, driver):
+    ready = started(store, driver, selected_repository="owner/name")
+    assert ready.status == "READY"
+    assert ready.detail.startswith("owner/name was not cloned")
+    assert started(store, driver).detail == ""
+
+
+def test_the_sandbox_of_a_start_task_is_owned_by_the_key_that_asked_for_it(store, driver):
+    task = store.start_tasks.create({}, echo={}, owner="a key")
+    driver.drive(*store.start_tasks.claim())
+    assert store.sandboxes.owned_by("a key") == [read(store, task).sandbox_id]
 
 
 def test_a_late_driver_leaves_the_sandbox_and_conversation_of_a_ready_start_task(store, driver):
@@ -181,6 +213,86 @@ def test_a_failed_start_task_reports_its_reason_and_leaves_neither_sandbox_nor_c
     until_gone(store, failed.sandbox_id)
     assert store.conversations.get_many([failed.conversation_id]) == [None]
     assert store.start_tasks.claim_failed() is None
+
+
+@pytest.fixture
+def lost(store, monkeypatch):
+    """While `lost` is set, the host of every sandbox is lost."""
+    is_lost, get = threading.Event(), type(store.sandboxes).get_many
+
+    def missing(self, ids):
+        return [one and (replace(one, status="MISSING") if is_lost.is_set() else one) for one in get(self, ids)]
+
+    monkeypatch.setattr(type(store.sandboxes), "get_many", missing)
+    return is_lost
+
+
+def again(store, driver, task):
+    """The start task after it was driven once more."""
+    store.start_tasks._redis.zadd("{starts}:due", {task.id: 0})
+    driver.drive(*store.start_tasks.claim())
+    return read(store, task)
+
+
+def test_a_start_task_whose_host_is_lost_waits_says_why_and_goes_on_when_the_host_is_back(store, driver, lost):
+    lost.set()
+    waits = started(store, driver)
+    assert (waits.status, waits.waits) == ("WAITING_FOR_SANDBOX", 1)
+    assert "its host, which has its files, does not answer" in waits.detail
+    for _ in range(MOST_ATTEMPTS + 1):
+        waits = again(store, driver, waits)
+    assert waits.status == "WAITING_FOR_SANDBOX"
+
+    lost.clear()
+    ready = again(store, driver, waits)
+    assert (ready.status, ready.detail, ready.sandbox_id) == ("READY", "", waits.sandbox_id)
+    assert is_whole(store, ready)
+
+
+def test_a_start_task_whose_host_is_lost_for_an_hour_fails(store, driver, lost):
+    lost.set()
+    waits = started(store, driver)
+    store.start_tasks._redis.hset(f"{{starts}}:task:{waits.id}", "waits", MOST_WAITS)
+
+    failed = again(store, driver, waits)
+
+    assert failed.status == "ERROR"
+    assert failed.failure.status == 503
+
+
+def test_a_start_task_gives_its_sandbox_all_its_time_though_the_supervisor_was_away(store, driver, monkeypatch):
+    seen, get = [], type(store.sandboxes).get
+
+    def starting(self, sandbox_id):
+        found = get(self, sandbox_id)
+        if len(seen) == 4:
+            return found
+        seen.append(Micros(found.seen_at + len(seen) * 3600 * 1_000_000))
+        return replace(found, status="STARTING", seen_at=seen[-1])
+
+    monkeypatch.setattr(type(store.sandboxes), "get", starting)
+
+    assert started(store, driver).status == "READY"
+
+
+@pytest.mark.parametrize("was_away", [True, False])
+def test_an_agent_that_does_not_answer_a_driver_that_was_stopped_is_asked_again(
+    store, driver, agent, monkeypatch, was_away
+):
+    monkeypatch.setattr(Presence, "was_away", lambda _: was_away)
+
+    def unreachable(*_):
+        raise AgentUnreachable("the agent server did not answer in time")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Commands, "agent_in", unreachable)
+        once = started(store, driver)
+
+    if was_away:
+        assert (once.status, once.waits) == ("STARTING_CONVERSATION", 1)
+        assert again(store, driver, once).status == "READY"
+    else:
+        assert once.status == "ERROR"
 
 
 def test_another_driver_removes_the_leftovers_of_a_failed_start_task_whose_driver_died(store, driver):
@@ -256,6 +368,7 @@ def test_a_failure_without_a_text_is_reported_by_its_kind(store, driver, monkeyp
     assert f"start task {failed.id}: Wordless" in caplog.text
 
 
+@pytest.mark.faults("many threads race")
 def test_concurrent_renewals_never_revive_a_finished_start_task(store, driver, monkeypatch):
     monkeypatch.setattr("supervisor.start_tasks.LEASE", 0.003)  # a renewal every millisecond
     ids = []

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agents.link import http_client
 from runtimes import Observation, RuntimeFailure, State
-from specs import Specs
+from settings.specs import Specs
 from supervisor.launches import launch
 from supervisor.sandboxes import Reconciler
+from tests.agents import agent_client
 from tests.supervisor.conftest import SPEC
 
 
@@ -50,13 +50,10 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
     sandbox = sandboxes.start("spec")
     assert sandboxes.claim("h") == sandbox.id
 
-    with http_client(1) as client:
-        words = (client, recovery, endings, archives)
-        impatient = Reconciler(
-            one_store, Specs([SPEC]), {"scripted": runtime}, replace(host, start_seconds=1e-6), *words
-        )
-        for _ in range(2):
-            impatient.reconcile(sandboxes.get(sandbox.id))
+    words = (agent_client(1), recovery, endings, archives)
+    impatient = Reconciler(one_store, Specs([SPEC]), {"scripted": runtime}, replace(host, start_seconds=1e-6), *words)
+    for _ in range(2):
+        impatient.reconcile(sandboxes.get(sandbox.id))
 
     failed = sandboxes.get(sandbox.id)
     assert failed.status == "ERROR"

@@ -1,10 +1,21 @@
-"""What a supervisor removes, keeps and resumes on its host."""
+"""What a supervisor does for all sandboxes of its host: leftovers end, what ran resumes, and the pools stay full."""
 
+import logging
 from dataclasses import replace
 
+import pytest
+
+from agents.commands import Commands
 from runtimes import RuntimeFailure, State
+from settings.specs import Specs
+from store.sandboxes.warm import Pool
+from supervisor.start_tasks import StartDriver
+from supervisor.upkeep import Upkeep, WarmPools, pool_of
+from tests.agents import agent_client
 from tests.conftest import store_of
-from tests.supervisor.conftest import LIMITS
+from tests.store.conftest import present_for, silent_for
+from tests.supervisor.conftest import LIMITS, SPEC, handle
+from tests.supervisor.test_endings import passes
 
 
 def test_processes_of_an_unknown_sandbox_are_ended_and_its_files_stay(runtime, upkeep):
@@ -29,10 +40,23 @@ def test_an_unknown_sandbox_that_cannot_be_ended_does_not_block_others(runtime, 
     assert [one for verb, one in runtime.called if verb == "stop"] == ["first", "second", "third"]
 
 
+def test_a_runtime_that_cannot_be_asked_and_a_sandbox_that_cannot_be_seen_do_not_block_others(
+    one_store, runtime, monkeypatch
+):
+    broken = type(runtime)()
+    monkeypatch.setattr(broken, "known", lambda: 1 / 0)
+    runtime.known_ids = ["first", "second"]
+    runtime.failures["observe first"] = RuntimeFailure("its state cannot be read")
+
+    Upkeep(one_store, {"broken": broken, "scripted": runtime}, "h").tidy()
+
+    assert [one for verb, one in runtime.called if verb == "stop"] == ["second"]
+
+
 def test_a_sandbox_that_was_deleted_while_its_host_was_lost_is_removed_once_the_host_is_back(
     sandboxes, runtime, upkeep, running
 ):
-    sandboxes._redis.zincrby("{sandboxes}:hosts", -120_000_000, "h")
+    silent_for(sandboxes, 120)
     assert sandboxes.get(running.id).status == "MISSING"
     sandboxes.ask(running.id, "delete")
     assert sandboxes.get_many([running.id]) == [None]
@@ -72,6 +96,7 @@ def test_a_failed_sandbox_that_no_host_ever_took_is_removed_at_once(redis_url, s
     kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
     waiting = sandboxes.start("spec")
     sandboxes._redis.zadd("{sandboxes}:unclaimed", {waiting.id: 0})
+    present_for(sandboxes._redis, "{sandboxes}", LIMITS.start_seconds)
     failed = sandboxes.get(waiting.id)
     assert failed.status == "ERROR"
     sandboxes._redis.hset(f"{{sandboxes}}:box:{waiting.id}", "changed_at", 0)
@@ -85,6 +110,7 @@ def test_a_failed_sandbox_that_no_host_ever_took_is_removed_at_once(redis_url, s
 def test_a_failed_sandbox_that_no_host_took_waits_for_a_host_again_after_a_resume(sandboxes):
     waiting = sandboxes.start("spec")
     sandboxes._redis.zadd("{sandboxes}:unclaimed", {waiting.id: 0})
+    present_for(sandboxes._redis, "{sandboxes}", LIMITS.start_seconds)
     assert sandboxes.get(waiting.id).status == "ERROR"
 
     sandboxes.ask(waiting.id, "resume")
@@ -104,3 +130,207 @@ def test_only_sandboxes_that_ran_when_their_server_ended_are_resumed(sandboxes, 
     endings.stop(sandboxes.get(running.id), "It was paused for 60 s")
     upkeep.resume_all()
     assert sandboxes.get(running.id).status == "PAUSED"
+
+
+WARM = replace(SPEC, warm=1, idle_pause_seconds=1, max_seconds=1)
+
+
+@pytest.fixture
+def spec():
+    return WARM
+
+
+@pytest.fixture
+def one_store(redis_url, sandboxes):
+    return store_of(redis_url, replace(LIMITS, most=3))
+
+
+@pytest.fixture
+def pools(one_store, spec):
+    return WarmPools(one_store, Specs([spec]))
+
+
+@pytest.fixture
+def warm(one_store, pools, runtime):
+    """A warm sandbox that the runtime has started."""
+    pools.fill()
+    claimed = one_store.sandboxes.claim("h")
+    runtime.known_ids.append(claimed)
+    assert one_store.sandboxes.begin(claimed, "h", "supervisor", "scripted")
+    details = {"handle": handle(claimed), "urls": [], "agent_url": "http://127.0.0.1:1"}
+    assert one_store.sandboxes.report(claimed, "h", "supervisor", "RUNNING", **details)
+    return one_store.sandboxes.get(claimed)
+
+
+def is_left(store, sandbox) -> bool:
+    return store.sandboxes.get_many([sandbox.id]) != [None]
+
+
+def test_a_warm_sandbox_that_crashes_is_deleted_with_its_files_and_its_pool_waits(
+    one_store, runtime, reconciler, pools, warm
+):
+    runtime.state = State.GONE
+
+    reconciler.reconcile(warm)
+    reconciler.reconcile(one_store.sandboxes.get(warm.id))
+
+    assert not is_left(one_store, warm)
+    assert runtime.known_ids == []
+    assert one_store.sandboxes.warm.fill(pool_of(WARM)) == "waits"
+
+
+def test_a_sandbox_that_is_claimed_while_it_crashes_is_started_again(one_store, runtime, reconciler, warm):
+    assert one_store.sandboxes.warm.claim(pool_of(WARM), "start") == warm.id
+    runtime.state = State.GONE
+
+    reconciler.reconcile(warm)  # as it was read before the claim
+
+    again = one_store.sandboxes.get(warm.id)
+    assert (again.status, again.wanted) == ("STARTING", "running")
+    assert "restart 1 of 3" in again.detail
+
+
+def test_a_warm_sandbox_that_cannot_be_started_leaves_nothing(one_store, runtime, reconciler, pools):
+    pools.fill()
+    claimed = one_store.sandboxes.claim("h")
+    runtime.failures["start"] = RuntimeFailure("there is no such program")
+
+    reconciler.reconcile(one_store.sandboxes.get(claimed))
+    assert one_store.sandboxes.get(claimed).wanted == "deleted"
+    runtime.failures.clear()
+    reconciler.reconcile(one_store.sandboxes.get(claimed))
+
+    assert one_store.sandboxes.get_many([claimed]) == [None]
+    assert one_store.sandboxes.warm.fill(pool_of(WARM)) == "waits"
+
+
+def test_a_warm_sandbox_is_never_too_old_and_never_idle(one_store, runtime, reconciler, warm):
+    passes(one_store.sandboxes, warm, 1000)
+
+    reconciler.reconcile(one_store.sandboxes.get(warm.id))
+
+    assert one_store.sandboxes.get(warm.id).wanted == "running"
+    assert runtime.count("pause") == runtime.count("stop") == 0
+
+
+def test_the_time_of_a_warm_sandbox_begins_with_its_claim(one_store, reconciler, warm):
+    passes(one_store.sandboxes, warm, 1000)
+    one_store.sandboxes.warm.claim(pool_of(WARM), "start")
+
+    reconciler.reconcile(one_store.sandboxes.get(warm.id))
+
+    assert one_store.sandboxes.get(warm.id).status == "RUNNING"
+
+
+def test_the_end_of_a_server_removes_its_warm_sandboxes_and_keeps_those_that_are_bound(
+    one_store, runtime, endings, pools, warm
+):
+    one_store.sandboxes.warm.claim(pool_of(WARM), "start")
+    pools.fill()
+    other = one_store.sandboxes.claim("h")
+    assert one_store.sandboxes.report(other, "h", "supervisor", "RUNNING", handle=handle(other), runtime="scripted")
+
+    endings.end_all()
+
+    assert one_store.sandboxes.get_many([other]) == [None]
+    assert one_store.sandboxes.get(warm.id).status == "PAUSED"
+    assert [called for called in runtime.called if called[0] == "remove"] == [("remove", other)]
+
+
+def test_a_store_that_lost_its_data_gets_its_pools_again(one_store, pools, warm):
+    for key in one_store.sandboxes._redis.scan_iter("{sandboxes}*"):
+        one_store.sandboxes._redis.delete(key)
+
+    for _ in range(2):
+        pools.fill()
+
+    [found] = one_store.sandboxes.search(status=None, spec_id="spec", limit=10, start=None)[0]
+    assert found.warm == WARM.version
+
+
+# the driver
+
+
+@pytest.fixture
+def driver(one_store, spec):
+    specs = Specs([spec])
+    return StartDriver(one_store, Commands(one_store, agent_client(5), specs), specs, shared=False, start_seconds=60)
+
+
+def driven(store, driver):
+    """A start task after its first drive."""
+    store.start_tasks._redis.delete("{starts}:due", "{starts}:failed", "{starts}:present")
+    task = store.start_tasks.create({}, echo={})
+    driver.drive(*store.start_tasks.claim())
+    return store.start_tasks.get_many([task.id])[0]
+
+
+def answers_at(store, sandbox, url):
+    store.sandboxes.report(sandbox.id, "h", "supervisor", "", agent_url=url)
+
+
+def test_a_start_in_a_warm_sandbox_is_ready_without_a_supervisors_help(one_store, driver, warm, agent):
+    answers_at(one_store, warm, agent.url)
+
+    task = driven(one_store, driver)
+
+    assert (task.status, task.sandbox_id, task.own_sandbox) == ("READY", warm.id, True)
+    assert len(agent.posted("/conversations")) == 1
+
+
+def test_a_claimed_sandbox_that_does_not_answer_is_deleted_and_the_next_one_is_taken(
+    one_store, driver, runtime, warm, agent, spec
+):
+    one_store.sandboxes.warm.declare([larger := Pool(spec.id, spec.version, 2)])
+    assert one_store.sandboxes.warm.fill(larger) == "added"
+    second = one_store.sandboxes.claim("h")
+    assert one_store.sandboxes.begin(second, "h", "supervisor", "scripted")
+    details = {"handle": handle(second), "urls": [], "agent_url": agent.url}
+    assert one_store.sandboxes.report(second, "h", "supervisor", "RUNNING", **details)
+
+    task = driven(one_store, driver)  # no agent server answers at the address of the first
+
+    assert (task.status, task.sandbox_id) == ("READY", second)
+    assert one_store.sandboxes.get(warm.id).wanted == "deleted"
+
+
+def test_a_failed_start_deletes_the_sandbox_that_it_claimed_last_of_all(one_store, driver, warm, agent):
+    answers_at(one_store, warm, agent.url)
+    agent.status_of = lambda path: 200 if path == "/alive" else 500
+
+    task = driven(one_store, driver)
+
+    assert task.status == "ERROR"
+    assert one_store.sandboxes.get(warm.id).wanted == "deleted"
+
+
+def test_a_start_that_failed_right_after_its_claim_leaves_no_sandbox(one_store, driver, warm):
+    one_store.start_tasks._redis.delete("{starts}:due", "{starts}:failed", "{starts}:present")
+    task = one_store.start_tasks.create({}, echo={})
+    _, lease = one_store.start_tasks.claim()
+    assert one_store.sandboxes.warm.claim(pool_of(WARM), task.id) == warm.id
+    assert one_store.start_tasks.finish(task.id, lease, "ERROR", "its driver was killed before it wrote the claim down")
+
+    driver.clear_failed()
+
+    assert one_store.sandboxes.get(warm.id).wanted == "deleted"
+
+
+HERE = replace(SPEC, warm=1, secret_env={"LLM_API_KEY": "of this host"})
+THERE = replace(HERE, secret_env={"LLM_API_KEY": "of another host"})
+
+
+def test_the_earlier_supervisor_says_once_that_it_fills_nothing_and_shows_no_value(redis_url, sandboxes, caplog):
+    store = store_of(redis_url, replace(LIMITS, most=3))
+    here, there = WarmPools(store, Specs([HERE])), WarmPools(store, Specs([THERE]))
+    with caplog.at_level(logging.WARNING, "supervisor"):
+        here.fill()
+        there.fill()
+        assert caplog.messages == []
+        here.fill()
+        here.fill()
+
+    [said] = caplog.messages
+    assert SPEC.id in said
+    assert "{env:…}" in said
+    assert "of this host" not in said

@@ -64,7 +64,7 @@ def supervised(whole):
 
 
 AGENT = """
-command = ["{PYTHON}", "-m", "agents.reference", "--host", "127.0.0.1", "--port", "{AGENT_SERVER}"]
+command = ["{PYTHON}", "-m", "reference_agent", "--host", "127.0.0.1", "--port", "{AGENT_SERVER}"]
 created_at = 2026-11-21T00:00:00Z
 restarts = 0
 initial_env = { PYTHONPATH = "{PROJECT}", PATH = "/usr/local/bin:/usr/bin:/bin", LANG = "C.UTF-8" }

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -48,7 +50,7 @@ def agents(folder: Path) -> list[psutil.Process]:
     found = []
     for process in in_sandboxes(folder):
         with contextlib.suppress(psutil.Error):
-            if "agents.reference" in process.cmdline() and process.name() != "bwrap":
+            if "reference_agent" in process.cmdline() and process.name() != "bwrap":
                 found.append(process)
     return found
 
@@ -61,6 +63,35 @@ def launchers(folder: Path) -> list[psutil.Process]:
             if "runtimes.launch" in process.cmdline():
                 found.append(process)
     return found
+
+
+@contextmanager
+def suspended(supervisor: psutil.Process, folder: Path) -> Iterator[None]:
+    """Suspend a host, as a laptop that sleeps: its supervisor, and all processes in its sandboxes.
+
+    folder: of the host. What is stopped already, as in a paused sandbox, stays so at the end.
+    """
+    stopped: list[psutil.Process] = []
+
+    def stop_more() -> bool:
+        """Whether something went on, or was started, since the last look."""
+        is_new = False
+        for process in [supervisor, *supervisor.children(recursive=True), *in_sandboxes(folder)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process not in stopped and process.status() != psutil.STATUS_STOPPED:
+                    process.suspend()
+                    stopped.append(process)
+                    is_new = True
+        return is_new
+
+    try:
+        while stop_more():
+            pass
+        yield
+    finally:
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 def hook_key(folder: Path, sandbox_id: str) -> str:

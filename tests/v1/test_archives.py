@@ -14,10 +14,12 @@ import httpx
 import psutil
 import pytest
 
-from supervisor.zstd import compressed, decompressed
+from supervisor.archives import compressed, decompressed
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.processes import supervisor_of
+
+pytestmark = pytest.mark.process("packs, uploads and copies the files of real sandboxes")
 
 MOST = 300 * 1024 * 1024
 ZSTD, TAR = {"Content-Type": "application/zstd"}, {"Content-Type": "application/x-tar"}
@@ -92,20 +94,20 @@ def random_file(path: Path, size: int) -> None:
     [
         (zst(packed(**{"../out": b"x"})), ZSTD, 422, "../out"),
         (packed(**{"/etc/out": b"x"}), TAR, 422, "/etc/out"),
-        (b"no archive", ZSTD, 400, "no zstd"),
-        (b"no archive" * 100, TAR, 400, "no tar"),
+        (b"no archive", ZSTD, 400, "not a zstd"),
+        (b"no archive" * 100, TAR, 400, "not a tar"),
         (b"", ZSTD, 400, "too early"),
         (b"", TAR, 400, "too early"),
         (zst(packed(file=os.urandom(5000)))[:-2000], ZSTD, 400, "too early"),
         (zst(packed(file=os.urandom(5000)))[:-1], ZSTD, 400, "too early"),
         (zst(packed(file=b"x")[:700]), ZSTD, 400, "too early"),
-        (zst(packed(file=b"x")) + b"rubbish after it", ZSTD, 400, "no zstd"),
+        (zst(packed(file=b"x")) + b"rubbish after it", ZSTD, 400, "not a zstd"),
         (zst(packed(zeros=bytes(MOST))), ZSTD, 413, "MAX_ARCHIVE_BYTES"),
         (zst(packed(file=b"x")), {"Content-Type": "application/gzip"}, 415, "application/zstd or application/x-tar"),
         (zst(packed(file=b"x")), {}, 415, "absent"),
     ],
     ids=[
-        *("dots", "absolute", "no zstd", "no tar", "empty", "empty tar", "cut", "cut by a byte", "cut tar"),
+        *("dots", "absolute", "not a zstd", "not a tar", "empty", "empty tar", "cut", "cut by a byte", "cut tar"),
         *("rubbish", "bomb", "gzip", "typeless"),
     ],
 )

@@ -1,16 +1,19 @@
 """Sandboxes on DURABILITY=replicas:1: while the replica takes nothing they keep running, and afterwards all goes on."""
 
 import httpx
+import pytest
 
-from tests.replicated import replicated
-from tests.servers import redis_program, supervised_server, wait_until
+from tests.backends import replicated
+from tests.servers import supervised_server, valkey_program, wait_until
 from tests.v1 import Api
+
+pytestmark = pytest.mark.process("starts two stores, and waits while no write is acknowledged")
 
 
 def test_a_sandbox_outlives_a_time_in_which_no_write_is_acknowledged(tmp_path, specs):
     settings = {"DURABILITY": "replicas:1", "REDIS_TIMEOUT": "0.5", "HOST_SECONDS": "3", "SANDBOX_SPECS": specs}
     with (
-        replicated(tmp_path, redis_program()) as (primary, replica),
+        replicated(tmp_path, valkey_program()) as (primary, replica),
         supervised_server(tmp_path, REDIS_URL=f"redis://127.0.0.1:{primary.port}", **settings) as (client, _),
     ):
         api = Api(client)

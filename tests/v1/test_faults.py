@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tests.servers import PROJECT, agent_server, redis_server, supervised_server, wait_until
+from tests.servers import PROJECT, agent_server, store_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.processes import agents, in_sandboxes, launchers, supervisor_of
+
+pytestmark = pytest.mark.faults("kills agents, workers, the store and whole servers")
 
 
 def test_a_killed_worker_harms_no_start_task_and_no_conversation(supervised):
@@ -49,7 +51,7 @@ def test_a_sandbox_whose_process_is_killed_says_so_and_leaves_no_process(supervi
 
 
 def test_a_killed_redis_restarts_with_its_data(tmp_path, specs):
-    # The embedded store restarts its redis-server.
+    # The embedded store restarts its server.
     settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "DATA_DIR": str(tmp_path), "SANDBOX_SPECS": specs}
     with agent_server(tmp_path / "log", REDIS_URL="", **settings) as (client, master):
         api = Api(client)
@@ -57,7 +59,7 @@ def test_a_killed_redis_restarts_with_its_data(tmp_path, specs):
         api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
         before = {process.pid for process in agents(tmp_path)}
         starting = api.start_sandbox()
-        [redis] = [one for one in psutil.Process(master.pid).children(recursive=True) if one.name() == "redis-server"]
+        [redis] = [one for one in psutil.Process(master.pid).children(recursive=True) if "-server" in one.name()]
 
         redis.kill()
         [agent] = [one for one in agents(tmp_path) if str(running["exposed_urls"][0]["port"]) in one.cmdline()]
@@ -74,7 +76,7 @@ def test_a_killed_redis_restarts_with_its_data(tmp_path, specs):
 
 def test_a_server_whose_processes_are_all_killed_finds_its_sandboxes_again(tmp_path, specs):
     settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0"}
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         with supervised_server(tmp_path, REDIS_URL=url, **settings) as (client, master):
             api = Api(client)
             running, paused = api.running_sandbox(), api.running_sandbox()

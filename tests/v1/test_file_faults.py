@@ -14,6 +14,8 @@ from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
 
+pytestmark = pytest.mark.faults("fills disks and deletes folders under real sandboxes")
+
 SPECS = f"""
 [[spec]]
 id = "free"

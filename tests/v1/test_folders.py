@@ -8,6 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
+pytestmark = pytest.mark.process("starts a sandbox for each test")
+
 PATH = "/v1/app-conversations"
 
 
@@ -120,15 +122,6 @@ def test_the_files_of_a_deleted_sandbox_are_410(api, work):
 
     assert "MISSING" in read(api, conversation, status=410)["detail"]
     assert "MISSING" in listed(api, conversation, status=410)["detail"]
-
-
-def test_an_unknown_and_a_detached_conversation_are_404_on_every_path(api):
-    detached = api.call("POST", "/conversations", json={}, status=201)["id"]
-    for conversation in (str(uuid4()), detached):
-        for end in ("file", "files", "skills", "hooks", "download", "git/changes?path=.", "git/diff?path=x"):
-            found = api.call("GET", f"{PATH}/{conversation}/{end}", status=404)
-            assert found["detail"] == "Conversation not found", end
-    api.client.delete(f"/api/conversations/{detached}")
 
 
 @pytest.mark.parametrize(

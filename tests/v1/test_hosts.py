@@ -5,15 +5,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.servers import redis_server, supervised_server, wait_until
+import pytest
+
+from tests.servers import store_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.processes import agents, stands_still, supervisor_of
+
+pytestmark = pytest.mark.process("starts two servers, and a server for each setting")
 
 
 @contextlib.contextmanager
 def two_hosts(folder: Path, **settings: str):
     """Two servers with a supervisor each, on one Redis."""
-    with redis_server(folder) as (url, _), contextlib.ExitStack() as stack:
+    with store_server(folder) as (url, _), contextlib.ExitStack() as stack:
         hosts = []
         for name in ("a", "b"):
             own = folder / name

@@ -12,6 +12,8 @@ from tests.servers import program, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
 
+pytestmark = pytest.mark.process("starts two servers whose sandboxes are isolated")
+
 PLANTED = f"planted-{uuid4().hex}"  # no other test's process has it in its command line
 
 SECRETS = AGENT.replace(

@@ -12,10 +12,13 @@ import httpx
 import psutil
 import pytest
 
-from tests.servers import redis_server, supervised_server, wait_until
+from tests.chance import often
+from tests.servers import store_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
 from tests.v1.processes import agents, in_sandboxes, kill_all
+
+pytestmark = pytest.mark.faults("kills agents many times, and restarts whole servers")
 
 SPECS = f"""
 [[spec]]
@@ -36,7 +39,10 @@ idle_stop_seconds = 0.1
 """
 
 #: sandboxes, kills of each, and commands of each message
-SANDBOXES, KILLS, COMMANDS = 10, 5, 20
+SANDBOXES, KILLS, COMMANDS = often(4, 10), 5, 20
+
+#: sandboxes that rest on disk, and how often each does
+RESTING, RESTS = 5, often(8, 20)
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +112,21 @@ def is_told(api: Api, conversation_id: str, ends: int) -> bool:
     return api.count(conversation_id, kind="ConversationErrorEvent") >= ends
 
 
+def key_of(api: Api, sandbox_id: str) -> str | None:
+    """The session key, which each start of a sandbox changes; None while it does not run."""
+    return api.sandbox(sandbox_id)["session_api_key"]
+
+
+def runs_again(api: Api, sandbox_id: str, last_key: str | None) -> bool:
+    return key_of(api, sandbox_id) not in (None, last_key)
+
+
 def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) -> None:
     """Kill a conversation's agent at a random moment of each of its messages."""
     chance = random.Random(seed)
     for kill in range(KILLS):
         commands = "\n".join(f"run: echo {kill}.{number} >> ran" for number in range(COMMANDS))
-        wait_until(lambda: api.sandbox(conversation["sandbox_id"])["status"] == "RUNNING", "the agent server")
+        key = key_of(api, conversation["sandbox_id"])
         victim = agent_of(folder, conversation["sandbox_id"])
         killer = threading.Timer(chance.uniform(0, 0.8), victim.kill)
         api.send(conversation["id"], commands, run=True)
@@ -120,10 +135,12 @@ def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) 
         killer.join()
         victim.wait(10)
         wait_until(partial(is_told, api, conversation["id"], kill + 1), "the note of the end")
+        # The note is written before the sandbox is said to start again.
+        wait_until(partial(runs_again, api, conversation["sandbox_id"], key), "the next agent server")
         drive_to_the_end(api, conversation["id"], (kill + 1) * COMMANDS)
 
 
-def test_an_agent_that_is_killed_at_fifty_random_moments_loses_and_doubles_nothing(tmp_path, specs):
+def test_agents_that_are_killed_at_random_moments_lose_and_double_nothing(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
         api = Api(client)
         conversations = [api.app_conversation(sandbox_spec_id="tough") for _ in range(SANDBOXES)]
@@ -166,7 +183,7 @@ def test_an_agent_that_is_killed_at_fifty_random_moments_loses_and_doubles_nothi
 
 
 def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, specs):
-    with redis_server(tmp_path) as (url, redis):
+    with store_server(tmp_path) as (url, redis):
         settings = {"REDIS_URL": url, "SANDBOX_SPECS": specs}
         with supervised_server(tmp_path, **settings) as (client, master):
             api = Api(client)
@@ -181,7 +198,7 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
     assert not in_sandboxes(tmp_path)
 
     with (
-        redis_server(tmp_path) as (url, _),
+        store_server(tmp_path) as (url, _),
         supervised_server(tmp_path, **settings | {"REDIS_URL": url}) as (client, _),
     ):
         api = Api(client)
@@ -211,9 +228,9 @@ def test_a_conversation_that_ran_goes_on_by_itself_where_its_spec_says_so(tmp_pa
 
 
 def rest_and_wake(api: Api, folder: Path, conversation: dict) -> None:
-    """Twenty rests on disk of one sandbox; a message wakes it from every fourth, a resume from the others."""
+    """The rests on disk of one sandbox; a message wakes it from every fourth, a resume from the others."""
     identity, sandbox_id = conversation["id"], conversation["sandbox_id"]
-    for cycle in range(20):
+    for cycle in range(RESTS):
         api.call("POST", f"/v1/sandboxes/{sandbox_id}/pause")
         wait_until(lambda: "files are kept" in (api.sandbox(sandbox_id)["status_detail"] or ""), "its rest")
         assert api.sandbox(sandbox_id)["status"] == "PAUSED"
@@ -223,19 +240,19 @@ def rest_and_wake(api: Api, folder: Path, conversation: dict) -> None:
             api.send(identity, f"run: echo {cycle} >> ran", run=True)
             drive_to_the_end(api, identity, cycle // 4 + 1)
         api.wait_for(sandbox_id, "RUNNING")
-    assert (work_of(folder, sandbox_id) / "ran").read_text().split() == ["0", "4", "8", "12", "16"]
+    assert (work_of(folder, sandbox_id) / "ran").read_text().split() == [str(cycle) for cycle in range(0, RESTS, 4)]
     kinds = Counter(
         event["kind"] for event in every_event(api.client, f"/api/v1/conversation/{identity}/events/search")
     )
-    assert kinds["MessageEvent"] == kinds["ActionEvent"] == kinds["ObservationEvent"] == 5
+    assert kinds["MessageEvent"] == kinds["ActionEvent"] == kinds["ObservationEvent"] == RESTS // 4
     assert not kinds["ConversationErrorEvent"]
 
 
-def test_a_hundred_rests_on_disk_keep_the_files_and_the_conversations(tmp_path, specs):
+def test_many_rests_on_disk_keep_the_files_and_the_conversations(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
         api = Api(client)
-        conversations = [api.app_conversation(sandbox_spec_id="rests") for _ in range(5)]
-        with ThreadPoolExecutor(5) as pool:
+        conversations = [api.app_conversation(sandbox_spec_id="rests") for _ in range(RESTING)]
+        with ThreadPoolExecutor(RESTING) as pool:
             list(pool.map(lambda each: rest_and_wake(api, tmp_path, each), conversations))
         for conversation in conversations:
             api.call("POST", f"/v1/sandboxes/{conversation['sandbox_id']}/pause")
@@ -246,7 +263,7 @@ def test_a_hundred_rests_on_disk_keep_the_files_and_the_conversations(tmp_path, 
 def test_sandboxes_that_ran_when_their_server_ended_start_with_the_next_one_or_when_they_are_used(
     tmp_path, specs, resumes
 ):
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         settings = {"REDIS_URL": url, "SANDBOX_SPECS": specs, "RESUME_SANDBOXES": resumes}
         with supervised_server(tmp_path, **settings) as (client, _):
             api = Api(client)

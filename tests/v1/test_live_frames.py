@@ -8,6 +8,8 @@ from tests.conftest import event, status
 from tests.sockets import socket
 from tests.v1.processes import hook_key
 
+pytestmark = pytest.mark.process("starts a sandbox for each test")
+
 
 @pytest.fixture
 def linked(api, folder):

@@ -1,4 +1,4 @@
-"""A server that was away, webhooks that were refused, agents that stood still: the log gets whole, and no run stays."""
+"""A server that was away, webhooks that were refused, stopped agents: the log gets whole, and no run stays."""
 
 import signal
 from collections import Counter
@@ -10,10 +10,12 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.servers import free_port, redis_server, supervised_server, wait_until
+from tests.servers import free_port, store_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.processes import agents, in_sandboxes, kill_all, supervisor_of
 from tests.v1.test_kept_work import every_event
+
+pytestmark = pytest.mark.faults("stops stores, servers and agents during long runs")
 
 #: commands of a long run, each of which makes two events: several pages. With 1500 the outcome was the same
 COMMANDS = 300
@@ -56,7 +58,7 @@ def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_afte
     """At the same address the agent posts what it has kept, at another none of its webhooks arrives."""
     settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0", "PORT": str(free_port())}
     with (
-        redis_server(tmp_path) as (url, redis),
+        store_server(tmp_path) as (url, redis),
         supervised_server(tmp_path, REDIS_URL=url, **settings) as (client, master),
     ):
         api = Api(client)
@@ -73,7 +75,7 @@ def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_afte
     assert len(theirs) > 2 * COMMANDS
 
     with (
-        redis_server(tmp_path) as (url, _),
+        store_server(tmp_path) as (url, _),
         supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, PORT=port) as (client, _),
     ):
         api = Api(client)
@@ -100,7 +102,7 @@ def with_redis(tmp_path_factory, specs):
     """A server, its folder and its Redis."""
     folder = tmp_path_factory.mktemp("outages")
     with (
-        redis_server(folder) as (url, _),
+        store_server(folder) as (url, _),
         supervised_server(folder, REDIS_URL=url, SANDBOX_SPECS=specs) as (client, master),
         Redis.from_url(url) as redis,
     ):

@@ -11,10 +11,11 @@ import psutil
 import pytest
 from redis import Redis
 
-from tests.planted import found_in
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import Api, found_in
 from tests.v1.processes import in_sandboxes
+
+pytestmark = pytest.mark.process("starts a sandbox for each test, in three servers")
 
 PROGRAM = Path(__file__).parent / "brought_agent.py"
 KEY, SECRET = "planted-key-of-a-model-0123456789", "planted-secret-0123456789"
@@ -104,7 +105,7 @@ def test_the_agents_refusal_is_passed_on_without_what_it_refused_and_leaves_noth
     until_nothing_is_left(api, place, conversation)
 
 
-def test_an_agent_server_that_fails_is_502_with_its_reason_and_a_repeat_starts_anew(api, place, conversation):
+def test_an_agent_server_that_fails_is_502_with_its_reason_and_a_repeat_starts_again(api, place, conversation):
     failed = post(api, conversation_id=conversation, agent=kind("Broken"))
 
     assert failed.status_code == 502
@@ -127,13 +128,14 @@ def test_a_worker_that_is_killed_leaves_the_start_to_its_driver_and_a_repeat_fin
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, api, conversation_id=conversation, agent=kind("Slow"))
         wait_until(lambda: len(requests(place, api)) == 1, "the request at the agent server")
+        folder = work(place, api)
         for child in psutil.Process(master.pid).children():
             with suppress(psutil.Error):
                 if "gunicorn" in " ".join(child.cmdline()):
                     child.kill()
         with pytest.raises(httpx.TransportError):
             first.result()
-    (work(place, api) / "go").touch()
+    (folder / "go").touch()
     wait_until(lambda: api.client.get("/alive").status_code == 200, "a worker")
 
     wait_until(lambda: post(api, conversation_id=conversation).status_code == 200, "the repeat")
@@ -171,7 +173,7 @@ def test_at_the_cap_a_start_is_429_until_a_sandbox_has_been_idle_and_gives_way(t
         [sandbox] = sandboxes(api)
 
         refused = post(api, conversation_id=conversation)
-        assert (refused.status_code, "1 sandboxes run and 1 may" in refused.json()["detail"]) == (429, True)
+        assert (refused.status_code, "Limit of 1 running sandboxes reached" in refused.json()["detail"]) == (429, True)
         assert api.client.get(f"/api/conversations/{conversation}").status_code == 404
 
         Redis(unix_socket_path=str(tmp_path / "redis.sock")).hset(f"{{sandboxes}}:box:{sandbox['id']}", "active_at", 1)
@@ -279,7 +281,7 @@ def test_the_id_of_a_detached_conversation_is_200_and_starts_nothing(api, conver
     assert sandboxes(api) == []
 
 
-def test_a_repeat_with_an_idempotency_key_starts_nothing_anew(api, place):
+def test_a_repeat_with_an_idempotency_key_starts_nothing_new(api, place):
     headers = {"Idempotency-Key": str(uuid4())}
     first, again = post(api, headers), post(api, headers)
 

@@ -8,14 +8,15 @@ from uuid import UUID
 import psutil
 import pytest
 
-from store import Limits
-from store.sandboxes.sandbox_record import SandboxId
+from core.bounds import Limits
+from store.sandboxes.sandboxes import SandboxId
 from tests.conftest import store_of
-from tests.planted import found_in
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import Api, found_in
 from tests.v1.conftest import AGENT
 from tests.v1.processes import agents, hook_key
+
+pytestmark = pytest.mark.process("starts a server that logs everything, and fails a start")
 
 SECRET_KEY, SECRET, OF_SPEC = (f"planted-{name}-0123456789" for name in ("secret-key", "secret", "of-spec"))
 

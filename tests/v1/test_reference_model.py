@@ -6,12 +6,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from specs import BUNDLED
+from settings.specs import BUNDLED
 from tests.agents.scripted_model import Reply, calls, chunk, edit, finish, run, scripted_model, text
 from tests.servers import supervised_server, wait_until
 from tests.sockets import socket
 from tests.v1 import Api
 from tests.v1.processes import agents, in_sandboxes
+
+pytestmark = pytest.mark.faults("starts a server whose agents have a model, and kills them")
 
 MODEL_KEY = f"a-models-key-{uuid4().hex}"
 

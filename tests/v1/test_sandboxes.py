@@ -10,6 +10,8 @@ import pytest
 
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.process("starts a sandbox for each test")
+
 UNKNOWN = "5f1c8a527d0e4c399a41"
 
 #: what a supervisor may measure between two reads of a sandbox
@@ -73,10 +75,6 @@ def test_a_start_request_can_name_the_spec(api):
     assert api.start_sandbox("free")["sandbox_spec_id"] == "free"
 
 
-def test_an_unknown_spec_is_404(api):
-    api.call("POST", "/v1/sandboxes", params={"sandbox_spec_id": "nope"}, status=404)
-
-
 def test_a_sandbox_pauses_and_resumes(api):
     sandbox = api.running_sandbox()
 
@@ -106,16 +104,6 @@ def test_an_operation_that_the_status_forbids_is_409_and_names_the_status(api):
 
     assert "ERROR" in api.call("POST", f"/v1/sandboxes/{broken['id']}/pause", status=409)["detail"]
     assert "STARTING" in api.call("POST", f"/v1/sandboxes/{silent['id']}/pause", status=409)["detail"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/pause"), ("POST", "/resume"), ("DELETE", ""), ("GET", "/logs")]
-)
-@pytest.mark.parametrize("unknown", [UNKNOWN, "-", "..", "%00", "a" * 300, "{}"])
-def test_an_unknown_sandbox_is_404(api, method, path, unknown):
-    response = api.client.request(method, f"/api/v1/sandboxes/{unknown}{path}")
-    assert response.status_code in ((404, 405) if unknown == ".." else (404,))
-    assert isinstance(response.json()["detail"], str)
 
 
 def test_a_deletion_ends_a_sandbox_and_forgets_it(api):
@@ -187,12 +175,6 @@ def test_a_batch_keeps_the_order_and_has_null_for_an_unknown_sandbox(api):
     assert [item and item["id"] for item in found] == [two, None, one, None, two]
 
 
-def test_a_batch_needs_ids_and_takes_a_hundred(api):
-    assert api.call("GET", "/v1/sandboxes", status=422)["detail"][0]["loc"] == ["query", "id"]
-    assert api.call("GET", "/v1/sandboxes", params={"id": [UNKNOWN] * 100}) == [None] * 100
-    assert api.call("GET", "/v1/sandboxes", params={"id": ["a"] * 101}, status=422)
-
-
 def test_a_search_pages_from_the_newest_sandbox(api):
     ids = [api.start_sandbox("silent")["id"] for _ in range(5)]
     seen, cursor = [], None
@@ -216,21 +198,6 @@ def test_a_search_filters_by_status_and_spec(api):
     assert found(status__eq="PAUSED") == []
     assert found(sandbox_spec_id__eq="free") == [running]
     assert found(sandbox_spec_id__eq="free", status__eq="STARTING") == []
-
-
-@pytest.mark.parametrize(
-    ("query", "member"),
-    [
-        ({"limit": "0"}, "limit"),
-        ({"limit": "101"}, "limit"),
-        ({"limit": "x"}, "limit"),
-        ({"page_id": "x"}, "page_id"),
-        ({"status__eq": "SLEEPING"}, "status__eq"),
-    ],
-)
-def test_an_invalid_search_is_422(api, query, member):
-    [fault] = api.call("GET", "/v1/sandboxes/search", params=query, status=422)["detail"]
-    assert fault["loc"] == ["query", member]
 
 
 def test_a_log_holds_the_last_lines(api):

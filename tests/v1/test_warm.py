@@ -3,10 +3,12 @@
 import pytest
 
 from runtimes.tree import MARK
-from tests.servers import redis_server, supervised_server, wait_until
+from tests.servers import store_server, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
 from tests.v1.processes import agents, in_sandboxes, kill_all
+
+pytestmark = pytest.mark.process("starts two servers that keep sandboxes ready")
 
 SPEC = f"""
 [[spec]]
@@ -30,7 +32,7 @@ def warm_one(api, *, but=()):
 
 @pytest.fixture
 def redis(tmp_path):
-    with redis_server(tmp_path) as (url, _):
+    with store_server(tmp_path) as (url, _):
         yield url
 
 

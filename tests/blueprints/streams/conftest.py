@@ -1,45 +1,53 @@
-"""Real servers for tests of streams: one whose store a test may stop, and one that needs a key."""
+"""An app that needs a key, in the process of the tests and as a real server."""
 
+import httpx
 import pytest
 
-from config import Config
-from tests.servers import agent_server, redis_server
+from app import create_app
+from settings.config import Config
+from tests.servers import agent_server, store_server
 from tests.test_access import ADMIN, bearer
 from wiring import open_store_of
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """A folder, the URL of a Redis and its process."""
-    folder = tmp_path_factory.mktemp("store")
-    with redis_server(folder) as (url, process):
-        yield folder, url, process
+REAL = pytest.param(
+    "server", marks=pytest.mark.process("the same on a real server, which must find that a client left")
+)
 
 
 @pytest.fixture(scope="module")
-def server(store):
-    folder, url, _ = store
-    with agent_server(folder / "log", REDIS_URL=url, PING_SECONDS="1", FOLLOWER_BYTES="65536") as (client, _):
-        yield client
-
-
-@pytest.fixture
-def keyed_url(tmp_path):
-    """The URL of a Redis for one test."""
-    with redis_server(tmp_path) as (url, _):
+def keyed_url(tmp_path_factory):
+    """The URL of a store that has keys and sandboxes of these tests alone."""
+    with store_server(tmp_path_factory.mktemp("keyed")) as (url, _):
         yield url
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def keyed_store(keyed_url):
-    """The store of the server that needs a key."""
     return open_store_of(Config(redis_url=keyed_url, redis_timeout=10, secret_key="a key for tests only"))
 
 
+@pytest.fixture(scope="module", params=["app", REAL])
+def keyed(request, keyed_url, tmp_path_factory):
+    """A client with an admin's key, of a server that lets each key follow once."""
+    if request.param == "server":
+        settings = {"SESSION_API_KEY": ADMIN, "WEB_CONCURRENCY": "1", "MAX_FOLLOWERS_PER_KEY": "1", "PING_SECONDS": "1"}
+        with agent_server(tmp_path_factory.mktemp("log") / "log", REDIS_URL=keyed_url, **settings) as (client, _):
+            client.headers.update(bearer(ADMIN))
+            yield client
+    else:
+        settings = {"api_keys": (ADMIN,), "max_followers_per_key": 1, "ping_seconds": 0.1}
+        app = create_app(Config(redis_url=keyed_url, redis_timeout=10, secret_key="a key for tests only", **settings))
+        transport = httpx.WSGITransport(app)
+        with httpx.Client(transport=transport, base_url="http://localhost", headers=bearer(ADMIN)) as client:
+            yield client
+
+
 @pytest.fixture
-def keyed(tmp_path, keyed_url):
-    """A server of one worker with a store of its own that needs a key, and lets each follow once."""
-    settings = {"SESSION_API_KEY": ADMIN, "WEB_CONCURRENCY": "1", "MAX_FOLLOWERS_PER_KEY": "1"}
-    with agent_server(tmp_path / "log", REDIS_URL=keyed_url, **settings) as (client, _):
-        client.headers.update(bearer(ADMIN))
-        yield client
+def key(keyed):
+    """Make a key; returns its id and the headers that show it."""
+
+    def make(scope="read") -> tuple[str, dict[str, str]]:
+        made = keyed.post("/api/v1/keys", json={"name": scope, "scopes": [scope]}).raise_for_status().json()
+        return made["id"], bearer(made["key"])
+
+    return make

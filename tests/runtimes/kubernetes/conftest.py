@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import sys
 from dataclasses import replace
+from importlib import import_module
 from uuid import uuid4
 
 import pytest
@@ -22,7 +23,11 @@ DEPLOY = PROJECT / "deploy/kubernetes"
 KINDS = ("sandboxes", "pods", "services", "secrets", "persistentvolumeclaims")
 
 #: runs a test twice: where the runtime makes the pods, and where agent-sandbox's controller does
-both_ways = pytest.mark.parametrize("way", ["pods", "agent-sandbox"], indirect=True)
+both_ways = pytest.mark.parametrize(
+    "way",
+    ["pods", pytest.param("agent-sandbox", marks=pytest.mark.kubernetes("the same by agent-sandbox's controller"))],
+    indirect=True,
+)
 
 PRINTS_AND_STAYS = "import sys, time; print(*sys.argv[1:], sep='\\n', flush=True); time.sleep(600)"
 
@@ -40,6 +45,8 @@ def resources(cluster: KubernetesApi) -> set[str]:
 @pytest.fixture(scope="module")
 def cluster_of_module(tmp_path_factory):
     [role] = [one for one in documents("rbac.yaml") if one["kind"] == "Role"]
+    for name in ("config", "client.api.core_v1_api", "client.api.networking_v1_api", "client.api.custom_objects_api"):
+        import_module(f"kubernetes.{name}")  # takes seconds, once in a process
     api = KubernetesApi(tmp_path_factory.mktemp("cluster"), role["rules"])
     [policy] = [one for one in documents("network-policy.yaml") if one["metadata"]["name"] == POLICY]
     api.objects.create("networkpolicies", policy)

@@ -13,6 +13,8 @@ from tests.runtimes.kubernetes.conftest import resources
 from tests.runtimes.kubernetes.test_pods import pod_of, until_gone, until_running
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.kubernetes("starts pods, and waits for the controller that makes them")
+
 
 @pytest.fixture
 def way():

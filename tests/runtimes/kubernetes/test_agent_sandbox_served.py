@@ -7,6 +7,8 @@ from tests.runtimes.kubernetes.test_sandboxes import api, cluster, kill, left, p
 from tests.servers import wait_until
 from tests.v1.test_faults import supervisor_of
 
+pytestmark = pytest.mark.kubernetes("starts a whole server, and kills its supervisor")
+
 __all__ = ["api", "cluster", "server"]
 
 

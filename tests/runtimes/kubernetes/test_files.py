@@ -14,6 +14,8 @@ from tests.runtimes.kubernetes.conftest import resources
 from tests.runtimes.kubernetes.test_pods import until_running
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.kubernetes("starts pods that read and write files")
+
 
 def folder_of(cluster, sandbox_id: str):
     return cluster.node.claim_folder(name_of(sandbox_id))
@@ -46,6 +48,15 @@ def archive(*members: tuple[str, bytes]) -> bytes:
 
 def carriers(cluster) -> list[dict]:
     return [pod for pod in cluster.objects.all("pods") if CARRIER in pod["metadata"]["labels"]]
+
+
+def test_a_sparse_file_does_not_make_an_archive_endless(runtime, launch, kept):
+    with (kept / "holes").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+
+    with pytest.raises(RuntimeFailure, match=r"holes takes the files beyond 20000000 bytes"):
+        for _ in runtime.pack(replace(launch, disk_bytes=10_000_000)):
+            pass
 
 
 @pytest.mark.parametrize("paused", [False, True])

@@ -24,3 +24,26 @@ def test_a_pod_that_a_sandbox_would_not_take_is_found(launch):
     [container] = sandbox["spec"]["podTemplate"]["spec"]["containers"]
     container["workingFolder"] = "/"
     assert "'workingFolder' was unexpected" in fault(sandbox)
+
+
+def test_a_pod_is_hardened_unless_its_launch_loosens_it(launch):
+    spec = pod(launch, "host")["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["containers"][0]["securityContext"] == {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": []},
+    }
+    loose = replace(launch, read_only=False, capabilities=("NET_RAW",), new_privileges=True)
+    made = agent_sandbox.manifest(pod(loose, "host"))["spec"]["podTemplate"]["spec"]
+    assert made["containers"][0]["securityContext"] == {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": True,
+        "readOnlyRootFilesystem": False,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_RAW"]},
+    }
+    assert made["securityContext"] == spec["securityContext"]
+    assert made["automountServiceAccountToken"] is made["enableServiceLinks"] is False

@@ -14,6 +14,8 @@ from runtimes.kubernetes.manifests import HOST_ID, POLICY, SANDBOX_ID, name_of
 from tests.runtimes.kubernetes.conftest import both_ways, documents, resources
 from tests.servers import free_port, wait_until
 
+pytestmark = pytest.mark.kubernetes("starts pods")
+
 SERVES = "import http.server as s, sys; s.test(s.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind='0.0.0.0')"
 
 
@@ -61,30 +63,6 @@ def test_a_pod_says_whose_it_is_and_has_the_settings_of_its_launch(runtime, clus
 
 
 @both_ways
-def test_a_pod_is_hardened_unless_its_launch_loosens_it(runtime, cluster, launch, other):
-    runtime.start(launch)
-    runtime.start(replace(other, read_only=False, capabilities=("NET_RAW",), new_privileges=True))
-
-    spec = pod_of(cluster, launch)["spec"]
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["enableServiceLinks"] is False
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert spec["containers"][0]["securityContext"] == {
-        "runAsNonRoot": True,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": []},
-    }
-    loose = pod_of(cluster, other)["spec"]["containers"][0]["securityContext"]
-    assert loose == {
-        "runAsNonRoot": True,
-        "allowPrivilegeEscalation": True,
-        "readOnlyRootFilesystem": False,
-        "capabilities": {"drop": ["ALL"], "add": ["NET_RAW"]},
-    }
-
-
-@both_ways
 def test_the_environment_is_a_secret_and_no_pod_shows_it(runtime, cluster, launch):
     port = launch.ports["AGENT_SERVER"]
     handle = until_running(
@@ -104,6 +82,7 @@ def test_a_word_of_the_command_that_a_cluster_would_replace_stays_as_it_is(runti
     wait_until(lambda: runtime.logs(handle, 9).startswith("$(PATH) $"), "the line")
 
 
+@pytest.mark.kubernetes("starts a pod twice")
 @both_ways
 def test_the_service_reaches_the_pod_of_each_start_at_one_address(runtime, cluster, launch):
     serves = saying(launch, SERVES)
@@ -116,6 +95,7 @@ def test_the_service_reaches_the_pod_of_each_start_at_one_address(runtime, clust
     assert len(addresses) == 1
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 @both_ways
 def test_concurrent_starts_of_one_sandbox_start_one_pod(cluster, host, launch):
     with ThreadPoolExecutor(8) as pool:
@@ -135,6 +115,7 @@ def test_another_supervisor_of_the_host_adopts_the_pod(runtime, cluster, host, l
     assert [known["pod"] for known in adopted.known()] == [first["pod"]]
 
 
+@pytest.mark.kubernetes("starts a pod at three moments of a start before")
 @both_ways
 @pytest.mark.parametrize("made", [1, 2, 3])
 def test_a_start_goes_on_where_a_killed_supervisor_has_ended(runtime, cluster, launch, monkeypatch, made):
@@ -154,6 +135,7 @@ def test_a_start_goes_on_where_a_killed_supervisor_has_ended(runtime, cluster, l
     assert runtime.observe(handle).state is State.RUNNING
 
 
+@pytest.mark.kubernetes("starts a pod twice")
 @both_ways
 def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, launch):
     first = until_running(
@@ -174,6 +156,7 @@ def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, la
     assert until_gone(runtime, first) == "its pod was removed"
 
 
+@pytest.mark.kubernetes("starts two pods")
 @both_ways
 def test_a_start_that_comes_too_late_leaves_the_pod_of_a_later_start(runtime, cluster, launch):
     handle = until_running(runtime, cluster, replace(launch, start=2))
@@ -184,6 +167,7 @@ def test_a_start_that_comes_too_late_leaves_the_pod_of_a_later_start(runtime, cl
     assert runtime.observe(handle).state is State.RUNNING
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 @both_ways
 def test_a_pause_ends_the_pod_and_keeps_its_volume_and_its_address(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
@@ -195,6 +179,7 @@ def test_a_pause_ends_the_pod_and_keeps_its_volume_and_its_address(runtime, clus
     assert runtime.observe(known).state is State.GONE
 
 
+@pytest.mark.kubernetes("starts two pods")
 @both_ways
 def test_a_removal_leaves_nothing_and_may_be_repeated(runtime, cluster, launch, other):
     until_running(runtime, cluster, launch)
@@ -206,12 +191,14 @@ def test_a_removal_leaves_nothing_and_may_be_repeated(runtime, cluster, launch, 
     assert resources(cluster) == set()
 
 
+@pytest.mark.kubernetes("starts two pods")
 def test_a_host_knows_its_own_pods_alone(runtime, cluster, launch, other):
     runtime.start(launch)
     KubernetesRuntime("tests-other").start(other)
     assert [known["sandbox_id"] for known in runtime.known()] == [launch.sandbox_id]
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 @pytest.mark.parametrize("identity", ["a" * 128, "Ends-with-", "UPPER.and_lower"])
 def test_an_id_and_a_host_that_no_label_can_have_are_kept_whole(cluster, launch, identity):
     host = f"host of a person: {identity}"
@@ -220,6 +207,7 @@ def test_an_id_and_a_host_that_no_label_can_have_are_kept_whole(cluster, launch,
     assert [known["sandbox_id"] for known in runtime.known()] == [identity]
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 @both_ways
 def test_a_pod_that_ends_by_itself_reports_its_exit_code_and_its_log_stays(runtime, launch):
     handle = runtime.start(saying(launch, "print('no model'); raise SystemExit(3)"))
@@ -229,12 +217,14 @@ def test_a_pod_that_ends_by_itself_reports_its_exit_code_and_its_log_stays(runti
         runtime.start(launch)
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 def test_a_pod_that_is_killed_from_outside_is_gone(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
     cluster.node.process_of(pod_of(cluster, launch)).kill()
     assert until_gone(runtime, handle) == "exit code 137: it was ended by SIGKILL"
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 @both_ways
 def test_a_pod_that_is_deleted_from_outside_is_gone(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
@@ -244,6 +234,7 @@ def test_a_pod_that_is_deleted_from_outside_is_gone(runtime, cluster, launch):
     assert runtime.logs(handle, 9) == ""
 
 
+@pytest.mark.kubernetes("starts a pod, and waits for its end")
 @pytest.mark.parametrize(
     ("status", "detail"),
     [
@@ -290,6 +281,7 @@ def test_a_pod_that_no_node_takes_is_waited_for_and_says_what_for(runtime, clust
     assert seen.detail.endswith("Add nodes, pause sandboxes, or lower the limits of its spec")
 
 
+@pytest.mark.kubernetes("starts two pods")
 @both_ways
 def test_a_quota_that_is_used_up_is_named_with_what_to_do(runtime, cluster, launch, other):
     cluster.objects.most_pods = 1
@@ -325,6 +317,7 @@ def test_a_variable_whose_name_no_secret_can_have_is_refused_by_name(runtime, la
         runtime.start(replace(launch, env={"A B": "1"}))
 
 
+@pytest.mark.kubernetes("starts two pods")
 def test_what_a_pod_uses_is_what_the_metrics_server_says(cluster, host, launch, other, monkeypatch):
     now = iter(range(0, 600, 60))
     runtime = KubernetesRuntime(host, clock=lambda: next(now))
@@ -334,6 +327,7 @@ def test_what_a_pod_uses_is_what_the_metrics_server_says(cluster, host, launch, 
     assert runtime.usage(other.sandbox_id) == Usage(None, None)
 
 
+@pytest.mark.kubernetes("starts two pods")
 def test_a_look_at_every_sandbox_of_a_host_asks_the_cluster_once(cluster, host, launch, other):
     runtime = KubernetesRuntime(host, clock=lambda: 0.0)
     handles = [runtime.start(one) for one in (launch, other)]
@@ -345,6 +339,7 @@ def test_a_look_at_every_sandbox_of_a_host_asks_the_cluster_once(cluster, host, 
     assert cluster.requests == ["list pods"]
 
 
+@pytest.mark.kubernetes("starts two pods")
 def test_a_page_of_a_long_list_is_followed_by_the_next(runtime, cluster, launch, other, monkeypatch):
     monkeypatch.setattr("runtimes.kubernetes.cluster._PAGE", 1)
     runtime.start(launch)
@@ -383,7 +378,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path, monkeypatch, launch
 
 def test_a_start_without_the_package_names_the_package_to_install(monkeypatch, launch):
     monkeypatch.setitem(sys.modules, "kubernetes.client", None)
-    with pytest.raises(RuntimeFailure, match=r"pip install -r requirements-kubernetes\.txt"):
+    with pytest.raises(RuntimeFailure, match=r"pip install -r requirements/kubernetes\.txt"):
         KubernetesRuntime("host-a").start(launch)
 
 

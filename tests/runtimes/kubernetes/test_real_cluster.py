@@ -13,6 +13,8 @@ from runtimes import Launch, State
 from runtimes.kubernetes import KubernetesRuntime
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.kubernetes("starts pods in a real cluster")
+
 IMAGE = os.environ.get("KUBERNETES_TEST_IMAGE", "")
 
 PRINTS_AND_STAYS = (

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from runtimes.kubernetes.manifests import name_of
 from tests.runtimes.kubernetes.conftest import both_ways, documents
 from tests.runtimes.kubernetes.test_pods import until_running
+
+pytestmark = pytest.mark.kubernetes("starts pods, and removes them")
 
 #: newer clusters ask for this one when a command is run in a pod, older ones for `get`
 EITHER = "create pods/exec"

@@ -12,13 +12,15 @@ from tests.servers import PROJECT, free_port, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
 
+pytestmark = pytest.mark.kubernetes("starts whole servers, and kills a supervisor")
+
 SPEC = """
 [[spec]]
 id = "{id}"
 created_at = 2026-11-21T00:00:00Z
 runtime = "kubernetes"
 image = "{image}"
-command = ["{python}", "-m", "agents.reference", "--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
+command = ["{python}", "-m", "reference_agent", "--host", "0.0.0.0", "--port", "{{AGENT_SERVER}}"]
 initial_env = {{ PYTHONPATH = "{project}" }}
 ports = {{ AGENT_SERVER = {agent_port} }}
 restarts = {restarts}

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from audit import verify
+from admin.audit import verify
 from store.approvals.audit import Actor
 from store.approvals.decisions import Decision
-from store.link.stamps import Stamp
+from store.link.attempts import Stamp
 from tests.conftest import action, as_events
 
 ADA = Actor("key", "ada", "127.0.0.1")
@@ -32,47 +32,39 @@ def entries(store, conversation):
     """The entries of the conversation, once they verify."""
 
     def read() -> list[dict]:
-        lines, _ = store.audit.page(conversation, limit=100)
+        lines, _ = store.approvals.audit.page(conversation, limit=100)
         assert verify(line + b"\n" for line in lines)[1] == len(lines)
         return [json.loads(line) for line in lines]
 
     return read
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        '"',
-        "\\",
-        "\x00\x1f\x7f",
-        "ü",
-        "\u2028\u2029",
-        "😀",
-        "\ufeff",
-        "}{[],",
-        '","hash":"00"',
-        '","time":"9"}',
-        "%d %s",
-    ],
-)
-def test_an_entry_is_canonical_whatever_people_and_agents_write(store, conversation, waits, entries, text):
-    identifier = waits(id=text + "id", tool_name=text)
-    actor = Actor("key", text, text)
-    store.confirmations.decide_each(conversation, [Decision(identifier, "reject", text)], actor)
-    store.confirmations.decide_each(conversation, [Decision(waits(), "approve")], ADA)
+#: what people and agents write
+WRITTEN = [
+    *("", '"', "\\", "\x00\x1f\x7f", "ü", "\u2028\u2029", "😀", "\ufeff"),
+    *("}{[],", '","hash":"00"', '","time":"9"}', "%d %s"),
+]
 
-    first, second = entries()
-    assert first["action_ids"] == [text + "id"]
-    assert (first["actor"], first["reason"]) == ({"kind": "key", "name": text, "address": text}, text)
-    assert second["previous"] == first["hash"]
+
+def test_an_entry_is_canonical_whatever_people_and_agents_write(store, conversation, waits, entries):
+    for text in WRITTEN:
+        identifier = waits(id=text + "id", tool_name=text)
+        store.approvals.confirmations.decide_each(
+            conversation, [Decision(identifier, "reject", text)], Actor("key", text, text)
+        )
+
+    found = entries()
+    assert [one["action_ids"] for one in found] == [[text + "id"] for text in WRITTEN]
+    assert [one["actor"] for one in found] == [{"kind": "key", "name": text, "address": text} for text in WRITTEN]
+    assert [one["reason"] for one in found] == WRITTEN
+    assert [one["previous"] for one in found[1:]] == [one["hash"] for one in found[:-1]]
 
 
 def test_an_entry_is_never_before_the_one_that_it_follows(store, conversation, waits, entries, monkeypatch):
-    store.confirmations.decide_each(conversation, [Decision(waits(), "approve")], ADA)
+    store.approvals.confirmations.decide_each(conversation, [Decision(waits(), "approve")], ADA)
     late, hour = Stamp.now, 3_600_000_000
     monkeypatch.setattr(Stamp, "now", classmethod(lambda _: behind(late(), hour)))
-    store.confirmations.decide_each(conversation, [Decision(waits(), "reject")], ADA)
+    store.approvals.confirmations.decide_each(conversation, [Decision(waits(), "reject")], ADA)
 
     first, second = entries()
     assert second["time"] >= first["time"]
@@ -92,7 +84,7 @@ def test_the_audit_of_a_deleted_conversation_goes_on_with_the_next_of_its_id(sto
     store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
     one = action()
     store.events.append(conversation, as_events([one]))
-    store.confirmations.decide_each(conversation, [Decision(one["id"], "approve")], ADA)
+    store.approvals.confirmations.decide_each(conversation, [Decision(one["id"], "approve")], ADA)
 
     assert [entry["decision"] for entry in entries()] == ["deleted", "approve"]
     assert redis.ttl(key) == -1

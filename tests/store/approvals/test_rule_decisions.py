@@ -7,11 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from approvals.rules import Rule
+from core.approvals import Rule
 from store.approvals.audit import Actor
 from store.link import attempts
 from tests.agents import DUE, running_sandbox
 from tests.conftest import action, as_events, status
+from tests.store.conftest import expire, forget
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 ALICE = Actor("key", "alice")
@@ -22,11 +23,10 @@ WAITS = "waiting_for_confirmation"
 @pytest.fixture
 def rules(store):
     """The rules of a store that has none."""
-    for key in store.rules._redis.scan_iter("{rules}*"):
-        store.rules._redis.delete(key)
-    yield store.rules
-    for one in store.rules.all():
-        store.rules.revoke(one.rule.id)
+    forget(store.approvals.rules._redis, "{rules}*")
+    yield store.approvals.rules
+    for one in store.approvals.rules.all():
+        store.approvals.rules.revoke(one.rule.id)
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def group(*commands: str) -> list[dict]:
 
 
 def waiting(store, conversation) -> list[str]:
-    return [one["arguments"]["command"] for one in store.confirmations.pending(conversation)]
+    return [one["arguments"]["command"] for one in store.approvals.confirmations.pending(conversation)]
 
 
 def deciders(store, conversation) -> list[tuple[str, str, str]]:
     """Decision, and kind and name of the actor, of each entry of an audit."""
-    entries = map(json.loads, store.audit.of(conversation, limit=100))
+    entries = map(json.loads, store.approvals.audit.of(conversation, limit=100))
     return [(one["decision"], one["actor"]["kind"], one["actor"]["name"]) for one in entries]
 
 
@@ -111,9 +111,11 @@ def test_an_action_that_a_rule_approves_does_not_wait(store, rules, make, begin)
 
     assert waiting(store, conversation) == []
     assert store.conversations.get(conversation)["execution_status"] == "running"
-    assert [one["id"] == decided["action_id"] for decided in store.confirmations.decided(conversation)] == [True]
+    assert [one["id"] == decided["action_id"] for decided in store.approvals.confirmations.decided(conversation)] == [
+        True
+    ]
     assert deciders(store, conversation) == [("approve", "rule", rule.id)]
-    [entry] = map(json.loads, store.audit.of(conversation, limit=9))
+    [entry] = map(json.loads, store.approvals.audit.of(conversation, limit=9))
     assert entry["reason"] == f"Approval rule {rule.id}: Reads alone"
     used = rules.get(rule.id)
     assert used.uses == 1
@@ -140,7 +142,7 @@ def test_an_action_that_no_rule_matches_waits(store, rules, make, begin):
 
 def test_a_fault_of_the_rules_fails_no_append_and_leaves_the_action_to_people(store, make, begin, monkeypatch):
     make()
-    monkeypatch.setattr("store.approvals.rule_decisions.matching", lambda *_: {}["absent"])
+    monkeypatch.setattr("store.approvals.rules.matching", lambda *_: {}["absent"])
 
     conversation = begin(action("ls"))
 
@@ -169,7 +171,7 @@ def test_each_action_of_a_group_is_decided_by_itself(store, make, begin):
 
     assert waiting(store, conversation) == ["ls"]
     assert store.conversations.get(conversation)["execution_status"] == WAITS
-    store.confirmations.decide(conversation, accept=True, reason="", actor=ALICE)
+    store.approvals.confirmations.decide(conversation, accept=True, reason="", actor=ALICE)
     assert store.conversations.get(conversation)["execution_status"] == "running"
 
 
@@ -197,7 +199,7 @@ def test_a_rule_decides_within_a_request_that_has_an_idempotency_key(store, rule
 def test_a_rule_decides_what_waited_before_it_was_made_when_its_conversation_is_settled(store, make, begin):
     conversation = begin(action("ls"))
     make()
-    store.inbox.settle(conversation)
+    store.approvals.rule_decisions.settle(conversation)
     assert waiting(store, conversation) == []
 
 
@@ -208,11 +210,11 @@ def test_the_agent_of_a_sandbox_receives_a_rules_decision_from_a_supervisor(stor
     rule = make(arguments=GIT)
     conversation = begin(*group("git status", "git log"), sandbox_id=box)
 
-    delivery = store.deliveries.get(conversation)
+    delivery = store.approvals.deliveries.get(conversation)
     assert (delivery.accept, len(delivery.actions)) == (True, 2)
     assert deciders(store, conversation) == [("approve", "rule", rule.id)]
     entry = f"{delivery.id} {conversation} {box}"
-    due, now = store.rules._redis.zscore(DUE, entry), store.rules._redis.time()
+    due, now = store.approvals.rules._redis.zscore(DUE, entry), store.approvals.rules._redis.time()
     assert due <= now[0] * 1e6 + now[1]
 
 
@@ -222,7 +224,7 @@ def test_an_agent_that_takes_one_decision_gets_none_where_rules_differ(store, ru
     conversation = begin(*group(*commands), sandbox_id=box)
 
     assert waiting(store, conversation) == list(commands)
-    assert store.deliveries.get(conversation) is None
+    assert store.approvals.deliveries.get(conversation) is None
     assert [uses(rules, rule) for rule in made] == [0, 0]
 
 
@@ -238,7 +240,7 @@ def test_several_rules_that_decide_alike_decide_a_group_and_are_all_named(store,
     made = [make(arguments={"command": {"equals": command}}) for command in ("ls", "pwd")]
     conversation = begin(*group("ls", "pwd"), sandbox_id=box)
 
-    assert store.deliveries.get(conversation).accept
+    assert store.approvals.deliveries.get(conversation).accept
     names = " ".join(rule.id for rule in made)
     assert deciders(store, conversation) == [("approve", "rule", names)] * 2
 
@@ -247,12 +249,12 @@ def test_an_agent_that_takes_single_decisions_gets_those_of_rules_with_those_of_
     make(arguments=GIT)
     conversation = str(uuid4())
     assert store.conversations.create(conversation, confirmation_policy=ALWAYS, sandbox_id=box, app={})
-    store.rules._redis.hset(f"conv:{{{conversation}}}", "told.capabilities", '["decide_each"]')
+    store.approvals.rules._redis.hset(f"conv:{{{conversation}}}", "told.capabilities", '["decide_each"]')
     store.events.append(conversation, as_events([*group("git status", "ls"), status(WAITS)]), sandbox_id=box)
 
     assert waiting(store, conversation) == ["ls"]
-    assert store.deliveries.get(conversation) is None
-    redis = store.rules._redis
+    assert store.approvals.deliveries.get(conversation) is None
+    redis = store.approvals.rules._redis
     assert not [entry for entry in redis.zrange(DUE, 0, -1) if conversation in entry.decode()]
 
 
@@ -264,7 +266,7 @@ def test_twenty_workers_decide_as_many_actions_as_a_rule_has_uses(store, rules, 
     rule = make(max_uses=7)
 
     with ThreadPoolExecutor(20) as workers:
-        list(workers.map(store.inbox.settle, conversations * 4))
+        list(workers.map(store.approvals.rule_decisions.settle, conversations * 4))
 
     decided = [one for one in conversations if waiting(store, one) == []]
     assert len(decided) == uses(rules, rule) == 7
@@ -282,13 +284,13 @@ def test_the_repeat_after_a_crash_between_claim_and_decision_counts_once(store, 
         begin(action("ls"), conversation_id=conversation)
     assert (waiting(store, conversation), uses(rules, rule)) == (["ls"], 1)
 
-    store.inbox.settle(conversation)
+    store.approvals.rule_decisions.settle(conversation)
     assert (waiting(store, conversation), uses(rules, rule)) == ([], 1)
 
 
 def test_a_use_whose_action_a_person_decided_first_is_given_back(store, rules, make, begin, between):
     rule, conversation = make(max_uses=1), str(uuid4())
-    between(lambda: store.confirmations.decide(conversation, accept=False, reason="no", actor=ALICE))
+    between(lambda: store.approvals.confirmations.decide(conversation, accept=False, reason="no", actor=ALICE))
     begin(action("ls"), conversation_id=conversation)
 
     assert deciders(store, conversation) == [("reject", "key", "alice")]
@@ -297,7 +299,7 @@ def test_a_use_whose_action_a_person_decided_first_is_given_back(store, rules, m
 
 def test_a_use_by_which_another_worker_decided_first_is_kept(store, rules, make, begin, between):
     rule, conversation = make(max_uses=1), str(uuid4())
-    between(lambda: elsewhere(lambda: store.inbox.settle(conversation)))
+    between(lambda: elsewhere(lambda: store.approvals.rule_decisions.settle(conversation)))
     begin(action("ls"), conversation_id=conversation)
 
     assert deciders(store, conversation) == [("approve", "rule", rule.id)]
@@ -307,7 +309,7 @@ def test_a_use_by_which_another_worker_decided_first_is_kept(store, rules, make,
 def test_a_use_whose_conversation_was_deleted_is_given_back(store, rules, make, begin, between):
     conversation, rule = begin(action("ls")), make()
     between(lambda: store.conversations.delete(conversation))
-    store.inbox.settle(conversation)
+    store.approvals.rule_decisions.settle(conversation)
     assert uses(rules, rule) == 0
 
 
@@ -316,14 +318,9 @@ def test_a_use_whose_action_expired_is_given_back(store, rules, make, begin, bet
     conversation = begin(one)
     rule = make()
 
-    def expire() -> None:
-        key = f"conv:{{{conversation}}}:pending"
-        record = json.loads(rules._redis.hget(key, one["id"]))
-        rules._redis.hset(key, one["id"], json.dumps({**record, "expires": "1"}))
-
-    between(expire)
-    store.inbox.settle(conversation)
-    store.confirmations.expire(conversation)
+    between(lambda: expire(store, conversation, one))
+    store.approvals.rule_decisions.settle(conversation)
+    store.approvals.confirmations.expire(conversation)
     assert [kind for _, kind, _ in deciders(store, conversation)] == ["expiry"]
     assert uses(rules, rule) == 0
 
@@ -339,7 +336,7 @@ def test_a_revoked_rule_does_not_decide_the_same_action_of_a_later_conversation(
         elsewhere(lambda: begin(one, conversation_id=conversation))
 
     between(begin_again)
-    store.inbox.settle(conversation)
+    store.approvals.rule_decisions.settle(conversation)
     assert waiting(store, conversation) == ["ls"]
     assert ("approve", "rule", rule.id) not in deciders(store, conversation)
 
@@ -367,5 +364,5 @@ def test_no_action_that_is_appended_after_a_revocation_was_answered_is_decided_b
 
 def test_while_no_rule_is_there_what_waits_costs_one_round_trip_more(store, rules, begin, monkeypatch):
     conversation = begin(action("ls"))
-    monkeypatch.setattr(store.confirmations, "read_approvals", None)
-    store.inbox.apply_rules(conversation)
+    monkeypatch.setattr(store.approvals.index, "read_approvals", None)
+    store.approvals.rule_decisions.apply(conversation)

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-import wire
-from approvals.rules import Rule
-from store import Limits
+from core import wire
+from core.approvals import Rule
+from core.bounds import Limits
 from store.approvals import rules as rules_module
 from store.approvals.rules import (
     MOST_RULE_BYTES,
@@ -22,15 +22,14 @@ from store.approvals.rules import (
 )
 from store.link import attempts
 from tests.conftest import store_of
-from tests.store.conftest import round_trips
+from tests.store.conftest import forget, round_trips
 
 
 @pytest.fixture
 def rules(store):
     """The rules of a store that has none."""
-    for key in store.rules._redis.scan_iter("{rules}*"):
-        store.rules._redis.delete(key)
-    return store.rules
+    forget(store.approvals.rules._redis, "{rules}*")
+    return store.approvals.rules
 
 
 def wanted(**members) -> Rule:
@@ -151,7 +150,7 @@ def test_rules_that_did_not_change_cost_one_round_trip(rules, monkeypatch):
 
 
 def test_a_change_by_another_worker_is_seen_at_the_next_read(rules, redis_url):
-    others = store_of(redis_url, Limits(3, False, 60, 120)).rules
+    others = store_of(redis_url, Limits(3, False, 60, 120)).approvals.rules
     assert rules.current() == others.current() == ()
     made = others.make(wanted()).rule
     assert rules.current() == (made,)
@@ -162,8 +161,7 @@ def test_a_change_by_another_worker_is_seen_at_the_next_read(rules, redis_url):
 def test_a_redis_that_was_emptied_gives_no_version_a_second_time(rules):
     rules.make(wanted())
     rules.current()
-    for key in rules._redis.scan_iter("{rules}*"):
-        rules._redis.delete(key)
+    forget(rules._redis, "{rules}*")
     made = rules.make(wanted()).rule
     assert rules.current() == (made,)
 
@@ -187,6 +185,14 @@ def test_a_use_beyond_the_most_is_refused_and_a_repeat_is_not(rules, conversatio
     assert rules.claim([second]) == second
     assert rules.claim([first]) is None
     assert uses_of(rules, rule) == 1
+
+
+def test_the_claim_of_a_use_is_remembered_for_a_day(rules, conversation):
+    rule = rules.make(wanted()).rule
+    one = use(rule, conversation)
+    rules.claim([one])
+
+    assert 86_000 < rules._redis.ttl(f"{{rules}}:use:{one.claim}") <= 86_400
 
 
 def test_uses_are_counted_all_or_none(rules, conversation):

@@ -6,18 +6,20 @@ from uuid import uuid4
 import pytest
 
 from bench import dictionary
+from core.bounds import Durability
+from core.wire import Micros, Seq, micros, now, read_event
 from store.conversations.cold import StillCold
 from store.conversations.message_search import Query
 from store.errors import UNAVAILABLE, ConversationNotFound
-from store.link.durability import Durability
-from store.link.stamps import Stamp
+from store.keys import ColdKeys
+from store.link.attempts import Stamp
 from store.listing import Filter
-from store.scripts import IsCold, Scripts
-from store.scripts.texts import UNGUARDED, needs_log, sources
-from tests.cold import Objects, archiving
+from store.log.frozen import Frozen, frozen, thawed
+from store.scripts import IsCold, Scripts, sources
+from tests.cold import Objects, cold_store
 from tests.conftest import action, as_events, event, message, recorded
 from tests.servers import wait_until
-from wire import Micros, Seq, micros, now, read_event
+from tests.store.conftest import keys
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 
@@ -30,7 +32,7 @@ def objects():
 @pytest.fixture
 def store(redis_url, objects):
     """A store of its own objects."""
-    return archiving(redis_url, objects)
+    return cold_store(redis_url, objects)
 
 
 @pytest.fixture
@@ -44,14 +46,14 @@ def resting(store, conversation):
 
 @pytest.fixture
 def cold(store, resting):
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
     return resting
 
 
 def parts(store, conversation: str) -> set[str]:
     """The keys of a conversation that Redis has, as they follow its root."""
-    keys = store.conversations._redis.scan_iter(f"conv:{{{conversation}}}*")
-    return {key.decode().partition("}")[2] for key in keys}
+    found = keys(store.conversations._redis, f"conv:{{{conversation}}}*")
+    return {key.decode().partition("}")[2] for key in found}
 
 
 def content(store, key: str):
@@ -87,7 +89,7 @@ def test_a_read_brings_every_key_back_as_it_was(store, resting):
     before, known = log(store, resting), parts(store, resting)
     contents = {part: content(store, f"conv:{{{resting}}}{part}") for part in known if part}
 
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
 
     assert log(store, resting) == before
     assert parts(store, resting) == known
@@ -97,10 +99,10 @@ def test_a_read_brings_every_key_back_as_it_was(store, resting):
 def test_a_freezing_and_a_thaw_change_nothing_that_clients_see(store, resting):
     before = store.conversations.get(resting)
 
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
     assert store.conversations.get(resting) == before
 
-    store.cold.thaw(resting)
+    store.conversations.cold.thaw(resting)
     assert store.conversations.get(resting) == before
 
 
@@ -113,15 +115,15 @@ def test_a_conversation_that_does_not_rest_is_not_frozen(store, conversation, st
     else:
         store.events.append(conversation, as_events([action()]))
 
-    assert not store.cold.freeze(conversation)
+    assert not store.conversations.cold.freeze(conversation)
     assert not objects.kept
 
 
 def test_an_unknown_conversation_a_cold_one_and_one_without_objects_are_not_frozen(store, redis_url, cold):
-    assert not store.cold.freeze(str(uuid4()))
-    assert not store.cold.freeze(cold)
-    store.cold.thaw(cold)
-    assert not archiving(redis_url, None).cold.freeze(cold)
+    assert not store.conversations.cold.freeze(str(uuid4()))
+    assert not store.conversations.cold.freeze(cold)
+    store.conversations.cold.thaw(cold)
+    assert not cold_store(redis_url, None).conversations.cold.freeze(cold)
 
 
 @pytest.mark.parametrize("change", ["append", "delete", "recreate", "rename"])
@@ -141,7 +143,7 @@ def test_a_change_during_a_freezing_wins(store, resting, objects, change):
                 store.conversations.create(resting)
 
     objects.put = changed_meanwhile
-    assert not store.cold.freeze(resting)
+    assert not store.conversations.cold.freeze(resting)
 
     if change == "delete":
         assert store.conversations.get_many([resting]) == [None]
@@ -190,13 +192,13 @@ def test_a_conversation_in_an_object_that_is_missing_damaged_or_away_is_unavaila
         assert cold in str(refusal.value)
         assert cause in str(refusal.value.__cause__)
 
-    refused("ARCHIVE_URL is not set", store=archiving(redis_url, None))
+    refused("COLD_URL is not set", store=cold_store(redis_url, None))
     objects.is_away = True
     refused("cannot be reached, or refuses$", "the place of the tests is away")
     objects.is_away = False
     objects.kept.clear()
     refused(f"object {name} is missing$")
-    for wrong in (b"", content[:-9], content.replace(b'"format": 1', b'"format": 2'), content[:60]):
+    for wrong in (b"", content[:-9], content.replace(b'"format": 2', b'"format": 3'), content[:60]):
         objects.kept[name] = wrong
         refused(f"object {name} cannot be used$", "it is ")
 
@@ -207,13 +209,29 @@ def test_a_conversation_in_an_object_that_is_missing_damaged_or_away_is_unavaila
 def test_an_object_of_another_conversation_is_refused(store, cold, objects):
     other = str(uuid4())
     store.conversations.create(other)
-    assert store.cold.freeze(other)
+    assert store.conversations.cold.freeze(other)
     [mine, theirs] = sorted(objects.kept, key=lambda name: not name.startswith(cold))
     objects.kept[mine] = objects.kept[theirs]
 
     with pytest.raises(StillCold, match="cannot be used") as refusal:
         log(store, cold)
     assert "not the one that was kept under its name" in str(refusal.value.__cause__)
+
+
+def test_an_object_without_the_log_or_with_a_key_of_another_kind_is_refused_and_changes_nothing(store, cold, objects):
+    [(name, content)] = objects.kept.items()
+    state, before = store.conversations.get(cold), parts(store, cold)
+    of = Frozen(name, cold, state["incarnation"], state["revision"])
+    pairs = [pair.decode() for pair in store.conversations._redis.smembers(f"conv:{{{cold}}}:pairs")]
+    kept = dict(thawed(of, content, *ColdKeys.moved(86, 0, pairs)))
+    without = [(part, dump) for part, dump in kept.items() if part != ":log"]
+    for wrong in (without, [*kept.items(), (":pending", kept[":ids"])]):
+        objects.kept[name] = frozen(of, wrong)
+
+        with pytest.raises(StillCold, match="cannot be used") as refusal:
+            log(store, cold)
+        assert "other parts than the log" in str(refusal.value.__cause__)
+        assert parts(store, cold) == before
 
 
 def test_a_deletion_needs_no_object(store, cold, objects):
@@ -231,7 +249,7 @@ def test_what_lists_conversations_needs_no_object(store, cold, objects):
 
     found, _ = store.conversations.page(Filter(), by="updated", descending=True, limit=5, start=None)
     assert cold in [state["id"] for state in found]
-    assert store.conversation_list.get_many([cold])[0]["title"] == "rests"
+    assert store.conversations.summaries.get_many([cold])[0]["title"] == "rests"
 
 
 def test_a_search_over_all_messages_finds_those_of_cold_conversations(store, conversation, objects):
@@ -241,11 +259,11 @@ def test_a_search_over_all_messages_finds_those_of_cold_conversations(store, con
 
     def found():
         """The first of them, and the cursor of the other one, where the search ends: it reads no older conversation."""
-        return store.message_search.page(Query(needle), limit=1, start=None)
+        return store.conversations.message_search.page(Query(needle), limit=1, start=None)
 
     before = found()
     assert before[1].conversation_id == conversation
-    assert store.cold.freeze(conversation)
+    assert store.conversations.cold.freeze(conversation)
 
     objects.is_away = True
     with pytest.raises(StillCold):  # its text says that it has them; they are in the object
@@ -258,15 +276,15 @@ def test_text_that_a_process_has_cached_goes_on_to_be_true_while_the_conversatio
     assert store.events.count(resting, body="some words") == 1  # cached now
     store.events.append(resting, as_events([message("Some Words more")]))
 
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
 
     assert store.events.count(resting, body="some words") == 2
     assert is_cold(store, resting)
 
 
 def test_a_follower_that_has_all_events_leaves_a_conversation_cold_and_gets_the_next_event(store, resting):
-    with store.followers.follow(resting, None) as follower:
-        assert store.cold.freeze(resting)
+    with store.streams.events.follow(resting, None) as follower:
+        assert store.conversations.cold.freeze(resting)
         assert follower.next(0.1) == []
         follower.feed.receive(b"")  # as every two seconds
         assert follower.next(0.1) == []
@@ -281,7 +299,7 @@ def test_a_follower_that_has_all_events_leaves_a_conversation_cold_and_gets_the_
 
 def test_a_follower_from_the_beginning_of_a_cold_conversation_gets_every_event(store, cold, objects):
     objects.is_away = True
-    with store.followers.follow(cold, Seq(0)) as follower:
+    with store.streams.events.follow(cold, Seq(0)) as follower:
         with pytest.raises(StillCold):  # it may ask again
             follower.next(1)
         objects.is_away = False
@@ -293,33 +311,24 @@ def test_a_follower_from_the_beginning_of_a_cold_conversation_gets_every_event(s
 def test_a_cursor_before_a_time_is_that_of_a_warm_conversation(store, resting):
     times = [Micros(0), now(), *(one.at for one in as_events(recorded("never_confirm"))[::20])]
     before = [store.events.cursor_before(resting, at) for at in times]
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
 
     assert [store.events.cursor_before(resting, at) for at in times] == before
 
 
 def test_a_fork_and_an_export_of_a_cold_conversation_are_those_of_a_warm_one(store, resting):
     before, state = log(store, resting), store.conversations.get(resting)
-    assert store.cold.freeze(resting)
-    assert log(store, store.forks.fork(resting)) == before
+    assert store.conversations.cold.freeze(resting)
+    assert log(store, store.conversations.forks.fork(resting)) == before
 
-    assert store.cold.freeze(resting)
-    assert sorted(raw for page in store.exports.pages(state) for raw in page) == sorted(before)
-
-
-def test_a_packing_leaves_cold_conversations_where_they_are(store, cold, objects):
-    objects.is_away = True
-
-    assert list(store.packing.pack(cold)) == []
-
-    objects.is_away = False
-    assert len(log(store, cold)) == 86
+    assert store.conversations.cold.freeze(resting)
+    assert sorted(raw for page in store.conversations.exports.pages(state) for raw in page) == sorted(before)
 
 
 def test_the_end_of_an_agent_server_pauses_no_cold_conversation_and_brings_none_back(store, conversation, objects):
     box = uuid4().hex
     store.conversations.create(conversation, sandbox_id=box, app={})
-    assert store.cold.freeze(conversation)
+    assert store.conversations.cold.freeze(conversation)
     objects.is_away = True
 
     stamp = Stamp.now()
@@ -332,14 +341,14 @@ def test_the_end_of_an_agent_server_pauses_no_cold_conversation_and_brings_none_
 def test_a_log_that_is_too_large_stays_for_a_month_and_is_named(redis_url, conversation, caplog, request):
     if "fakeredis" in request.node.callspec.id:
         pytest.skip("fakeredis knows no MEMORY USAGE")
-    store = archiving(redis_url, Objects(), archive_bytes=1000)
+    store = cold_store(redis_url, Objects(), cold_bytes=1000)
     store.conversations.create(conversation)
     store.events.append(conversation, as_events([message("x" * 2000)]))
 
-    assert not store.cold.freeze(conversation)
+    assert not store.conversations.cold.freeze(conversation)
 
     assert f"the conversation {conversation} stays in Redis" in caplog.text
-    assert "ARCHIVE_MAX_BYTES" in caplog.text
+    assert "COLD_MAX_BYTES" in caplog.text
     warm_until = int(store.conversations._redis.hget(f"conv:{{{conversation}}}", "warm_until"))
     assert warm_until > now() + 29 * 86400 * 1_000_000
 
@@ -354,7 +363,7 @@ def test_a_cold_conversation_like_the_recorded_ones_keeps_at_most_15_percent_of_
     assert len(events) > 1000
 
     def memory() -> int:
-        return sum(redis.memory_usage(key, samples=0) for key in redis.scan_iter(f"conv:{{{conversation}}}*"))
+        return sum(redis.memory_usage(key, samples=0) for key in keys(redis, f"conv:{{{conversation}}}*"))
 
     store.conversations.create(conversation)
     store.events.append(conversation, events[:500])
@@ -362,7 +371,7 @@ def test_a_cold_conversation_like_the_recorded_ones_keeps_at_most_15_percent_of_
     store.events.send(conversation, content=[{"type": "text", "text": "no"}], run=False)
     warm = memory()
 
-    assert store.cold.freeze(conversation)
+    assert store.conversations.cold.freeze(conversation)
 
     assert memory() <= 0.15 * warm
 
@@ -370,10 +379,10 @@ def test_a_cold_conversation_like_the_recorded_ones_keeps_at_most_15_percent_of_
 def all_resting(store, before: Micros, since: Micros, limit: int = 100) -> list[str]:
     """What rests and was changed since a time: older conversations belong to other tests."""
     found = []
-    store.cold._start = (since, "")
+    store.conversations.cold._start = (since, "")
     while True:
-        found += store.cold.resting(before, limit)
-        if store.cold._start is None:
+        found += store.conversations.cold.resting(before, limit)
+        if store.conversations.cold._start is None:
             return found
 
 
@@ -382,10 +391,10 @@ def test_what_rests_is_found_once_until_it_is_cold_or_was_just_thawed(store, res
     assert resting not in all_resting(store, since, Micros(since - 3600_000_000))
     assert all_resting(store, now(), since).count(resting) == 1
 
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
     assert resting not in all_resting(store, now(), since)
 
-    store.cold.thaw(resting)
+    store.conversations.cold.thaw(resting)
     assert resting not in all_resting(store, now(), since)
     store.conversations._redis.hset(f"conv:{{{resting}}}", "warm_until", now() - 1)
     assert resting in all_resting(store, now(), since)
@@ -403,7 +412,7 @@ def test_a_search_for_what_rests_goes_on_where_its_limit_ended_it(store):
 
 def unneeded(store, conversation: str) -> list[str]:
     """The unneeded objects of one conversation: others belong to other tests."""
-    return [name for name in store.cold.unneeded(1000) if name.startswith(conversation)]
+    return [name for name in store.conversations.cold.unneeded(1000) if name.startswith(conversation)]
 
 
 def due_now(store, name: str) -> None:
@@ -411,32 +420,32 @@ def due_now(store, name: str) -> None:
 
 
 def test_an_object_is_unneeded_after_its_thaw_its_deletion_and_a_try_that_was_killed(store, resting, objects):
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
     [name] = objects.kept
     due_now(store, name)
     assert unneeded(store, resting) == []
 
-    store.cold.thaw(resting)
+    store.conversations.cold.thaw(resting)
     assert unneeded(store, resting) == []  # for an hour: a failover may forget the thaw
     due_now(store, name)
     assert unneeded(store, resting) == [name]
-    store.cold.forget([name])
+    store.conversations.cold.forget([name])
     assert unneeded(store, resting) == []
 
-    assert store.cold.freeze(resting)
+    assert store.conversations.cold.freeze(resting)
     [second] = set(objects.kept) - {name}
     store.conversations.delete(resting)
     due_now(store, second)
     assert unneeded(store, resting) == [second]
-    store.cold.forget([second])
+    store.conversations.cold.forget([second])
 
     lost = f"{resting}-{uuid4().hex}"
-    store.cold.enter([lost])
+    store.conversations.cold.enter([lost])
     assert unneeded(store, resting) == []
     due_now(store, lost)
-    store.cold.enter([lost])  # its time stays
+    store.conversations.cold.enter([lost])  # its time stays
     assert unneeded(store, resting) == [lost]
-    store.cold.forget([lost])
+    store.conversations.cold.forget([lost])
 
 
 def test_a_freezing_that_takes_too_long_drops_nothing(store, resting):
@@ -444,17 +453,17 @@ def test_a_freezing_that_takes_too_long_drops_nothing(store, resting):
     state = store.conversations.get(resting)
     late = [f"{resting}-{uuid4().hex}", state["incarnation"], state["revision"], now() - 1, ""]
 
-    assert store.cold._scripts.freeze_log([root], late) == 0
+    assert store.conversations.cold._scripts.freeze_log([root], late) == 0
 
     assert not is_cold(store, resting)
 
 
 def test_every_guarded_script_refuses_a_cold_conversation_and_writes_nothing(store, cold):
     redis = store.conversations._redis
-    scripts, asked = Scripts(redis), []
-    scripts.on_cold = asked.append
-    before = {key: redis.dump(key) for key in redis.scan_iter(f"conv:{{{cold}}}*")}
-    guarded = [name for name, text in sources().items() if needs_log(name, text)]
+    asked = []
+    scripts = Scripts(redis).thawing(asked.append)
+    before = {key: redis.dump(key) for key in keys(redis, f"conv:{{{cold}}}*")}
+    guarded = [name for name, source in sources().items() if source.needs_log]
     assert {"append_events", "page_events", "get_events", "send_message", "set_fields"} <= set(guarded)
 
     for name in guarded:
@@ -462,15 +471,11 @@ def test_every_guarded_script_refuses_a_cold_conversation_and_writes_nothing(sto
             getattr(scripts, name)([f"conv:{{{cold}}}"], [])
 
     assert set(asked) == {f"conv:{{{cold}}}"}
-    assert {key: redis.dump(key) for key in redis.scan_iter(f"conv:{{{cold}}}*")} == before
+    assert {key: redis.dump(key) for key in keys(redis, f"conv:{{{cold}}}*")} == before
 
 
-def test_every_script_without_a_guard_exists():
-    assert set(sources()) >= UNGUARDED
-
-
-def test_a_conversation_that_is_cold_again_after_each_thaw_is_an_error(store, cold):
-    store.cold._scripts.on_cold = lambda _root: None
+def test_a_conversation_that_is_cold_again_after_each_thaw_is_an_error(store, cold, monkeypatch):
+    monkeypatch.setattr(store.conversations.cold, "thaw", lambda _: None)
 
     with pytest.raises(IsCold):
         log(store, cold)

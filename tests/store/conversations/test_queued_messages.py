@@ -9,6 +9,7 @@ from store.conversations import queued_messages
 from store.conversations.queued_messages import MOST_QUEUED, NobodyReceives, StartTaskNotFound, TooManyQueued
 from store.errors import ConversationNotFound
 from tests.conftest import store_of
+from tests.store.conftest import forget, keys, present_for, stepped
 from tests.store.sandboxes.test_start_tasks import LIMITS
 
 SECRET = "a key for tests only"
@@ -19,15 +20,14 @@ def store(redis_url, monkeypatch):
     """A store without start tasks and queues, with one living host; no lease ends by itself."""
     monkeypatch.setattr(queued_messages, "LEASE", 3600.0)
     store = store_of(redis_url, LIMITS, SECRET)
-    for key in store.start_tasks._redis.scan_iter("{starts}*"):
-        store.start_tasks._redis.delete(key)
+    forget(store.start_tasks._redis, "{starts}*")
     store.sandboxes.beat("h", "supervisor")
     return store
 
 
 @pytest.fixture
 def queue(store):
-    return store.queued_messages
+    return store.conversations.queued_messages
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def make_due(store, conversation):
 
 def left(store):
     """The keys of queues, but for what a repeat of a request finds."""
-    return [key for key in store.start_tasks._redis.scan_iter("{starts}:queue*")]
+    return keys(store.start_tasks._redis, "{starts}:queue*")
 
 
 def test_a_message_for_an_unknown_or_a_detached_conversation_is_refused(store, queue, conversation):
@@ -93,7 +93,7 @@ def test_a_queue_is_full_at_its_bound_and_says_so(store, queue, ready):
         _, position = queue.put(ready, **said(str(number)))
         assert position == number + 1
 
-    with pytest.raises(TooManyQueued, match=f"{MOST_QUEUED} messages wait"):
+    with pytest.raises(TooManyQueued, match=f"Limit of {MOST_QUEUED} queued messages"):
         queue.put(ready, **said("one too many"))
     assert queue.settle(queue.claim())
     assert queue.put(ready, **said("again"))[1] == MOST_QUEUED
@@ -161,3 +161,42 @@ def test_the_messages_of_a_conversation_that_is_gone_are_removed_at_once(store, 
 
     assert queue.claim() is None
     assert left(store) == []
+
+
+@pytest.mark.parametrize("who", ["queues", "start tasks"])
+def test_a_step_of_the_clock_ends_no_lease_of_a_queue(store, queue, ready, monkeypatch, who):
+    monkeypatch.setattr(queued_messages, "LEASE", 300.0)
+    queue.put(ready, **said("x"))
+    present_for(store.start_tasks._redis, "{starts}", 2)
+    queued = queue.claim()
+
+    stepped(store.start_tasks._redis, 3600)
+
+    if who == "start tasks":  # supervisors claim these first
+        assert store.start_tasks.claim() is None
+    assert queue.claim() is None
+    assert queue.settle(queued)
+    assert left(store) == []
+
+
+def test_a_message_that_comes_while_no_supervisor_is_there_is_taken_by_the_first_that_comes(store, queue, ready):
+    present_for(store.start_tasks._redis, "{starts}", 121)
+    stepped(store.start_tasks._redis, 60)
+
+    queue.put(ready, **said("x"))
+
+    assert queue.claim() is not None
+
+
+def test_gaps_that_follow_each_other_prolong_a_lease_once(store, queue, ready):
+    """Else nothing would be due where each round of the supervisors takes longer than a gap."""
+    queue.put(ready, **said("x"))
+    redis = store.start_tasks._redis
+    present_for(redis, "{starts}", 2)
+    assert queue.claim() is not None
+    stepped(redis, 7200)
+    assert queue.claim() is None
+
+    stepped(redis, 7200)
+
+    assert queue.claim() is not None

@@ -8,7 +8,7 @@ import pytest
 
 from store.approvals.audit import SERVER
 from store.keys import ConversationKeys
-from store.link import traces
+from telemetry import traces
 from tests.agents import propose, running_sandbox
 from tests.conftest import action, as_events, event, observation, status
 
@@ -41,7 +41,7 @@ class Noted:
 def held(store, conversation):
     """A conversation whose policy holds every action."""
     store.conversations.create(conversation)
-    store.confirmations.set_policy(conversation, {"kind": "AlwaysConfirm"})
+    store.approvals.confirmations.set_policy(conversation, {"kind": "AlwaysConfirm"})
     return conversation
 
 
@@ -54,7 +54,7 @@ def append(store, conversation, *events, traceparent=""):
 
 
 def records(store, conversation):
-    stored = store.confirmations._redis.hvals(ConversationKeys(conversation).pending)
+    stored = store.approvals.confirmations._redis.hvals(ConversationKeys(conversation).pending)
     return [json.loads(record) for record in stored]
 
 
@@ -64,7 +64,7 @@ def test_a_decision_is_told_the_trace_of_each_action_and_the_next_batch_that_of_
     deciding = Noted(LATER)
 
     with traces.entered(deciding):
-        assert store.confirmations.decide(held, accept=True, reason="")
+        assert store.approvals.confirmations.decide(held, accept=True, reason="")
 
     assert [one["trace"] for one in deciding.decided] == [BATCH, BATCH]
     assert {one["verb"] for one in deciding.decided} == {"approve"}
@@ -76,7 +76,7 @@ def test_a_decision_is_told_the_trace_of_each_action_and_the_next_batch_that_of_
 
 def test_a_rejected_action_leaves_its_trace_too(store, held):
     append(store, held, action(), traceparent=BATCH)
-    store.confirmations.decide(held, accept=False, reason="no")
+    store.approvals.confirmations.decide(held, accept=False, reason="no")
 
     assert append(store, held, event()) == [BATCH]
 
@@ -96,7 +96,7 @@ def test_a_message_and_a_run_leave_the_trace_of_what_they_decide(store, held, ov
 def test_a_batch_that_brings_nothing_new_leaves_the_trace_to_the_next_one(store, held):
     known = event()
     append(store, held, known, action(), traceparent=BATCH)
-    store.confirmations.decide(held, accept=True, reason="")
+    store.approvals.confirmations.decide(held, accept=True, reason="")
 
     assert append(store, held, known) == []
     assert append(store, held, event()) == [BATCH]
@@ -105,19 +105,19 @@ def test_a_batch_that_brings_nothing_new_leaves_the_trace_to_the_next_one(store,
 def test_nothing_is_kept_where_nothing_is_traced(store, held):
     store.events.append(held, as_events([action()]))
     assert ["trace" in record for record in records(store, held)] == [False]
-    store.confirmations.decide(held, accept=True, reason="")
+    store.approvals.confirmations.decide(held, accept=True, reason="")
 
-    assert store.confirmations._redis.hget(ConversationKeys(held).root, "decided_trace") is None
+    assert store.approvals.confirmations._redis.hget(ConversationKeys(held).root, "decided_trace") is None
     assert append(store, held, event()) == []
 
 
 def test_a_repeated_decision_is_told_nothing(store, held):
     append(store, held, action(), traceparent=BATCH)
-    store.confirmations.decide(held, accept=True, reason="")
+    store.approvals.confirmations.decide(held, accept=True, reason="")
     late = Noted(LATER)
 
     with traces.entered(late):
-        assert not store.confirmations.decide(held, accept=True, reason="")
+        assert not store.approvals.confirmations.decide(held, accept=True, reason="")
 
     assert late.decided == []
 
@@ -126,14 +126,18 @@ def test_a_decision_for_the_agent_of_a_sandbox_leaves_its_trace_too(store, conve
     with running_sandbox(store, "http://127.0.0.1:9") as sandbox:
         with traces.entered(Noted(BATCH)):
             propose(store, conversation, sandbox.id)
-        claim, deciding, following = store.deliveries.open(conversation, sandbox.id, 30), Noted(LATER), Noted()
+        claim, deciding, following = (
+            store.approvals.deliveries.open(conversation, sandbox.id, 30),
+            Noted(LATER),
+            Noted(),
+        )
 
         with traces.entered(deciding):
-            won, delivery = store.deliveries.decide(claim, "approve", actor=SERVER)
+            won, delivery = store.approvals.deliveries.decide(claim, "approve", actor=SERVER)
         with traces.entered(following):
             store.events.append(conversation, as_events([status("running")]), sandbox_id=sandbox.id)
-        store.deliveries.settle(conversation, delivery)
-        store.deliveries.close(claim)
+        store.approvals.deliveries.settle(conversation, delivery)
+        store.approvals.deliveries.close(claim)
 
     assert won
     assert [one["trace"] for one in deciding.decided] == [BATCH]

@@ -5,10 +5,11 @@ from uuid import uuid4
 
 import pytest
 
+from core.bounds import Limits
 from store.access.quotas import Quota, TooManyFollowersOfKey
 from store.errors import TooManyConversations, TooManyStarts
-from store.sandboxes.sandbox_record import Limits
 from tests.conftest import store_of
+from tests.store.conftest import forget
 
 LIMITS = Limits(most=1000, pause_idlest=False, host_seconds=60, start_seconds=120, most_conversations=2, most_starts=3)
 
@@ -17,10 +18,10 @@ LIMITS = Limits(most=1000, pause_idlest=False, host_seconds=60, start_seconds=12
 def store(redis_url):
     """A store without start tasks, whose sandboxes have room for two conversations each."""
     store = store_of(redis_url, LIMITS)
-    for key in store.sandboxes._redis.scan_iter("{starts}*"):
-        store.sandboxes._redis.delete(key)
+    forget(store.sandboxes._redis, "{starts}*")
     store.sandboxes.beat("h", "supervisor")
-    return store
+    yield store
+    forget(store.sandboxes._redis, "{sandboxes}*")
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_sandbox_has_room_for_so_many_conversations(store, sandbox):
 
     with pytest.raises(TooManyConversations, match=r"MAX_CONVERSATIONS_PER_SANDBOX"):
         made(store, sandbox)
-    assert store.app_conversations.in_sandbox(sandbox) == 2
+    assert store.conversations.in_sandboxes.in_sandbox(sandbox) == 2
     made(store, store.sandboxes.start("spec").id)
 
 
@@ -87,7 +88,7 @@ def test_an_agent_starts_no_child_in_a_full_sandbox(store, sandbox, conversation
     parent, _ = made(store, sandbox), made(store, sandbox)
 
     with pytest.raises(TooManyConversations):
-        store.app_conversations.report(sandbox, conversation, {"parent_conversation_id": parent})
+        store.conversations.in_sandboxes.report(sandbox, conversation, {"parent_conversation_id": parent})
     assert store.conversations.get_many([conversation]) == [None]
 
 
@@ -105,7 +106,7 @@ def test_a_start_takes_the_place_of_its_conversation(store, sandbox):
 def test_the_place_of_a_start_that_failed_is_free(store, sandbox):
     start = started(store, sandbox)
     started(store, sandbox)
-    store.places.leave(sandbox, start.conversation_id)
+    store.sandboxes.places.leave(sandbox, start.conversation_id)
 
     started(store, sandbox)
 
@@ -120,7 +121,7 @@ def test_the_place_of_a_start_that_was_lost_is_free_after_an_hour(store, sandbox
 
 def test_a_conversation_that_was_made_keeps_its_place(store, sandbox):
     identity = made(store, sandbox)
-    store.places.leave(sandbox, identity)
+    store.sandboxes.places.leave(sandbox, identity)
     made(store, sandbox)
 
     with pytest.raises(TooManyConversations):

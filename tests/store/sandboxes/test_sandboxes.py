@@ -4,11 +4,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from core import wire
 from schemas.sandboxes import STATUSES
-from store.errors import NoSupervisor, SandboxNotFound, TooManySandboxes
-from store.sandboxes.sandbox_record import MOST_DETAIL, SandboxId
-from store.sandboxes.sandboxes import MOST_LOG_BYTES
-from tests.store.conftest import fresh_sandboxes, hashes_read, hook_key_of, round_trips, running_sandbox
+from store.errors import NoSupervisor, SandboxNotFound, SandboxPostedTooMuch, SandboxPostsTooFast, TooManySandboxes
+from store.sandboxes.sandboxes import MOST_DETAIL, MOST_LOG_BYTES, Hosts, SandboxId
+from tests.store.conftest import (
+    fresh_sandboxes,
+    hashes_read,
+    hook_key_of,
+    keys,
+    present_for,
+    round_trips,
+    running_sandbox,
+    silent_for,
+    stepped,
+)
 
 UNKNOWN = SandboxId("unknown")
 
@@ -62,9 +72,9 @@ def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
     assert sandboxes.of_hook_key(hook_key) is None
     assert sandboxes.of_host("h") == []
     assert sandboxes.search(status=None, spec_id=None, limit=10, start=None) == ([], None)
-    left = {key for key in sandboxes._redis.scan_iter("{sandboxes}*")}
+    left = set(keys(sandboxes._redis, "{sandboxes}*"))
     told = {b"{sandboxes}:changes", b"{sandboxes}:changes:floor"}  # those who follow the list hear of the deletion
-    assert left == {b"{sandboxes}:hosts", b"{sandboxes}:supervisors", *told}
+    assert left == {b"{sandboxes}:hosts", b"{sandboxes}:supervisors", b"{sandboxes}:present", *told}
 
 
 def test_an_unknown_sandbox_is_not_found(sandboxes):
@@ -126,17 +136,55 @@ def test_a_hook_key_opens_its_sandbox_and_notes_use_in_one_round_trip(sandboxes,
     assert sandboxes.get(sandbox.id).active_at > sandbox.active_at
 
 
+def test_a_sandbox_posts_no_more_than_its_bytes_in_all(redis_url):
+    sandboxes = fresh_sandboxes(redis_url, posted_bytes=1000)
+    key = hook_key_of(sandboxes, running_sandbox(sandboxes))
+
+    assert sandboxes.of_hook_key(key, size=1000)
+    with pytest.raises(SandboxPostedTooMuch, match=r"1000 bytes in all \(MAX_SANDBOX_BYTES\)"):
+        sandboxes.of_hook_key(key, size=1)
+    assert sandboxes.of_hook_key(key)
+
+
+def test_a_sandbox_that_posts_too_fast_waits_for_the_end_of_the_window(redis_url):
+    sandboxes = fresh_sandboxes(redis_url, posting_rate="1000/minute")
+    sandbox = running_sandbox(sandboxes)
+    key, box = hook_key_of(sandboxes, sandbox), f"{{sandboxes}}:box:{sandbox.id}"
+
+    assert sandboxes.of_hook_key(key, size=5000)  # one body may be longer than a window's bytes
+    with pytest.raises(SandboxPostsTooFast, match=r"1000/minute bytes \(RATE_LIMIT_HOOK_BYTES\)") as refused:
+        sandboxes.of_hook_key(key, size=1)
+    assert 50 < refused.value.retry_after <= 60
+
+    sandboxes._redis.hincrby(box, "window_ends", -60_000_000)
+    assert sandboxes.of_hook_key(key, size=1000)
+
+
+@pytest.mark.parametrize("seconds", [61, 3600, -3600])
+def test_a_step_of_redis_clock_keeps_no_window_of_a_sandbox_open(redis_url, seconds):
+    sandboxes = fresh_sandboxes(redis_url, posting_rate="1000/minute")
+    key = hook_key_of(sandboxes, running_sandbox(sandboxes))
+    assert sandboxes.of_hook_key(key, size=1000)
+
+    stepped(sandboxes._redis, seconds)
+
+    assert sandboxes.of_hook_key(key, size=1000)
+    with pytest.raises(SandboxPostsTooFast):
+        sandboxes.of_hook_key(key, size=1)
+
+
 def unused_for_a_minute(sandboxes, sandbox):
     sandboxes._redis.hincrby(f"{{sandboxes}}:box:{sandbox.id}", "active_at", -60_000_000)
     return sandboxes.get(sandbox.id)
 
 
-@pytest.mark.parametrize("status", STATUSES)
-def test_the_hook_key_of_a_failed_sandbox_opens_nothing(sandboxes, status):
-    sandbox = running_sandbox(sandboxes)
-    hook_key = hook_key_of(sandboxes, sandbox)
-    sandboxes.report(sandbox.id, "h", "supervisor", status)
-    assert sandboxes.of_hook_key(hook_key) == (None if status == "ERROR" else sandbox.id)
+def test_the_hook_key_of_a_failed_sandbox_opens_nothing(redis_url):
+    sandboxes = fresh_sandboxes(redis_url, most=99)
+    for status in STATUSES:
+        sandbox = running_sandbox(sandboxes)
+        hook_key = hook_key_of(sandboxes, sandbox)
+        sandboxes.report(sandbox.id, "h", "supervisor", status)
+        assert sandboxes.of_hook_key(hook_key) == (None if status == "ERROR" else sandbox.id)
 
 
 def test_the_hook_key_of_a_sandbox_opens_nothing_once_its_deletion_is_asked_for(sandboxes):
@@ -207,7 +255,7 @@ def test_concurrent_starts_do_not_exceed_the_cap(sandboxes):
         started = [one for one in pool.map(start, range(16)) if one]
 
     assert len(started) == 3
-    with pytest.raises(TooManySandboxes, match="3 sandboxes run and 3 may"):
+    with pytest.raises(TooManySandboxes, match="Limit of 3 running sandboxes reached"):
         sandboxes.start("spec")
 
 
@@ -237,7 +285,8 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one_if_so_configured(redis
     assert sandboxes.claim("h") == third.id
 
 
-def test_the_log_of_a_failed_sandbox_is_kept_and_logs_of_others_are_requested_from_their_host(sandboxes):
+def test_the_log_of_a_failed_sandbox_is_kept_and_logs_of_others_are_requested_from_their_host(sandboxes, monkeypatch):
+    monkeypatch.setattr("store.sandboxes.sandboxes._LOG_TIMEOUT", 0.1)
     sandbox = running_sandbox(sandboxes)
     with pytest.raises(NoSupervisor):
         sandboxes.log(sandbox.id, 5)
@@ -260,4 +309,209 @@ def test_the_log_of_a_failed_sandbox_is_bounded_and_no_list_reads_it(sandboxes):
     assert detail.endswith("\nlast")
     sandboxes.ask(sandbox.id, "delete")
     sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
-    assert not list(sandboxes._redis.scan_iter("{sandboxes}:log:*"))
+    assert not keys(sandboxes._redis, "{sandboxes}:log:*")
+
+
+HOUR = 3600
+
+
+def test_a_start_without_a_living_host_is_refused(redis_url, monkeypatch):
+    monkeypatch.setattr("store.sandboxes.sandboxes._HOST_TIMEOUT", 0)
+    sandboxes = fresh_sandboxes(redis_url)
+    silent_for(sandboxes, 61)
+    with pytest.raises(NoSupervisor):
+        sandboxes.start("spec")
+
+
+@pytest.mark.parametrize("reader", ["search", "get_many", "of_host", "use"])
+def test_the_sandboxes_of_a_lost_host_are_missing_for_every_reader(sandboxes, reader):
+    reads = {
+        "search": lambda sandboxes, *_: sandboxes.search(status=None, spec_id=None, limit=9, start=None)[0],
+        "get_many": lambda sandboxes, *ids: sandboxes.get_many(ids),
+        "of_host": lambda sandboxes, *_: sandboxes.of_host("h"),
+        "use": lambda sandboxes, *ids: [sandboxes.use(one) for one in ids],
+    }
+    one, two, three = [running_sandbox(sandboxes) for _ in range(3)]
+    sandboxes.report(two.id, "h", "supervisor", "ERROR")
+    sandboxes.ask(three.id, "delete")
+    silent_for(sandboxes, 61)
+
+    found = {one.id: one.status for one in reads[reader](sandboxes, one.id, two.id)}
+
+    assert found == {one.id: "MISSING", two.id: "ERROR"}
+    assert "does not answer" in sandboxes.get(one.id).detail
+    assert sandboxes.beat("h", "supervisor")
+    assert sandboxes.report(one.id, "h", "supervisor", "RUNNING", detail="")
+
+
+def test_a_sandbox_that_no_host_claims_in_time_fails(redis_url):
+    sandboxes = fresh_sandboxes(redis_url, start_seconds=1)
+    started = sandboxes.start("spec")
+    sandboxes._redis.zincrby("{sandboxes}:unclaimed", -2_000_000, started.id)
+    assert sandboxes.get(started.id).status == "STARTING"  # supervisors were not there for so long
+    present_for(sandboxes._redis, "{sandboxes}", 2)
+
+    failed = sandboxes.get(started.id)
+
+    assert failed.status == "ERROR"
+    assert "No supervisor has taken it" in failed.detail
+    assert sandboxes.claim("h") is None
+
+
+def test_a_host_has_one_supervisor_until_its_heartbeats_end(sandboxes):
+    assert sandboxes.beat("h", "supervisor")
+    assert not sandboxes.beat("h", "another")
+    assert sandboxes.beat("other", "another")
+    silent_for(sandboxes, 61)
+    assert sandboxes.beat("h", "another")
+    assert not sandboxes.beat("h", "supervisor")
+
+
+def test_a_supervisor_that_lost_its_host_to_another_one_reports_nothing(sandboxes):
+    running = running_sandbox(sandboxes)
+    silent_for(sandboxes, 5)
+    assert sandboxes.beat("h", "another")
+
+    for status in ("", "ERROR", "GONE"):
+        assert not sandboxes.report(running.id, "h", "supervisor", status, detail="of the one before")
+
+    assert sandboxes.get(running.id) == running
+    assert sandboxes.report(running.id, "h", "another", "PAUSED")
+
+
+def test_a_supervisor_that_gave_its_host_up_reports_until_another_one_speaks_for_it(sandboxes):
+    running = running_sandbox(sandboxes)
+    sandboxes.release("h", "supervisor")
+    assert sandboxes.report(running.id, "h", "supervisor", "PAUSED")
+    assert sandboxes.beat("h", "another")
+    assert not sandboxes.report(running.id, "h", "supervisor", "ERROR")
+
+
+def test_a_lost_host_leaves_no_trace_of_its_supervisor(sandboxes):
+    assert sandboxes.beat("other", "supervisor")
+    silent_for(sandboxes, 61, "other")
+    assert sandboxes.beat("h", "supervisor")
+    assert sandboxes._redis.hkeys("{sandboxes}:supervisors") == [b"h"]
+
+
+def test_concurrent_claims_give_each_sandbox_to_one_host(sandboxes):
+    ids = {sandboxes.start("spec").id for _ in range(3)}
+    with ThreadPoolExecutor(6) as pool:
+        claimed = [one for one in pool.map(lambda n: sandboxes.claim(f"h{n % 2}"), range(6)) if one]
+    assert len(claimed) == 3
+    assert set(claimed) == ids
+
+
+@pytest.mark.parametrize("seconds", [10, 60, 300, HOUR, -HOUR])
+def test_a_step_of_redis_clock_or_a_suspended_machine_loses_no_host(sandboxes, seconds):
+    running = running_sandbox(sandboxes)
+    assert not sandboxes.beat("h", "another")
+
+    stepped(sandboxes._redis, seconds)
+
+    for _ in range(3):  # readers come before the supervisor's next heartbeat
+        assert sandboxes.get(running.id).status == "RUNNING"
+        assert not sandboxes.beat("h", "another")
+    assert sandboxes.beat("h", "supervisor")
+    silent_for(sandboxes, 3)
+    assert sandboxes.get(running.id).status == "RUNNING"
+
+
+def test_a_host_is_lost_when_it_was_found_silent_and_is_silent_still_after_its_time(sandboxes):
+    running = running_sandbox(sandboxes)
+    sandboxes._redis.zincrby("{sandboxes}:hosts", -61_000_000, "h")
+    assert sandboxes.get(running.id).status == "RUNNING"
+
+    beat, since = map(int, sandboxes._redis.hget("{sandboxes}:silent", "h").split())
+    sandboxes._redis.hset("{sandboxes}:silent", "h", f"{beat} {since - 57_000_000}")
+    assert sandboxes.get(running.id).status == "RUNNING"
+    sandboxes._redis.hset("{sandboxes}:silent", "h", f"{beat} {since - 59_000_000}")
+    assert sandboxes.get(running.id).status == "MISSING"
+
+
+@pytest.mark.parametrize("seconds", [10, 60, 300, HOUR, -HOUR])
+def test_a_sandbox_waits_for_a_host_while_no_supervisor_is_there(redis_url, seconds):
+    sandboxes = fresh_sandboxes(redis_url, start_seconds=5)
+    started = sandboxes.start("spec")
+
+    stepped(sandboxes._redis, seconds)
+
+    assert sandboxes.get(started.id).status == "STARTING"
+    assert sandboxes.beat("h", "supervisor")
+    assert sandboxes.get(started.id).status == "STARTING"
+    assert sandboxes.claim("h") == started.id
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+def test_a_reader_whose_clock_is_wrong_loses_no_living_host(sandboxes, monkeypatch, seconds):
+    running, waiting = running_sandbox(sandboxes), sandboxes.start("spec")
+    clock = wire.now
+
+    monkeypatch.setattr(wire, "now", lambda: clock() + seconds * 1_000_000)
+
+    assert sandboxes.get(running.id).status == "RUNNING"
+    assert sandboxes.use(running.id).status == "RUNNING"
+    assert [one.status for one in sandboxes.of_host("h")] == ["RUNNING"]
+    found, _ = sandboxes.search(status=None, spec_id=None, limit=9, start=None)
+    assert {one.id: one.status for one in found} == {running.id: "RUNNING", waiting.id: "STARTING"}
+    assert sandboxes.start("spec").status == "STARTING"
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+def test_a_supervisor_whose_clock_is_wrong_keeps_its_host_and_a_lost_host_is_found(sandboxes, monkeypatch, seconds):
+    sandbox = running_sandbox(sandboxes)
+    clock = wire.now
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "now", lambda: clock() + seconds * 1_000_000)
+        assert sandboxes.beat("h", "supervisor")
+        assert sandboxes.beat("other", "whose clock is wrong")
+    assert not sandboxes.beat("other", "another")
+    assert sandboxes.get(sandbox.id).status == "RUNNING"
+
+    silent_for(sandboxes, 61)
+
+    assert sandboxes.get(sandbox.id).status == "MISSING"
+    assert sandboxes.beat("h", "another")
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+def test_ages_are_measured_by_the_clock_of_redis(sandboxes, monkeypatch, seconds):
+    clock = wire.now
+    monkeypatch.setattr(wire, "now", lambda: clock() + seconds * 1_000_000)
+    sandbox = running_sandbox(sandboxes)
+    sandboxes._redis.hincrby(f"{{sandboxes}}:box:{sandbox.id}", "active_at", -60_000_000)
+
+    seen = sandboxes.get(sandbox.id)
+
+    assert 0 <= seen.seen_at - seen.created_at < HOUR * 1_000_000 / 2
+    assert 0 <= seen.seen_at - seen.active_at - 60_000_000 < HOUR * 1_000_000 / 2
+
+
+def test_an_id_of_no_sandbox_in_an_index_stops_no_reader_and_no_claim(sandboxes):
+    sandboxes._redis.zadd("{sandboxes}:unclaimed", {"ghost": 1})
+    sandboxes._redis.sadd("{sandboxes}:host:h", "ghost")
+
+    assert sandboxes.claim("h") is None
+    silent_for(sandboxes, 61)
+    assert sandboxes.of_host("h") == []
+    assert sandboxes.beat("h", "supervisor")
+    assert sandboxes.of_host("h") == []
+
+
+def test_a_host_says_how_many_sandboxes_it_has_and_a_lost_one_is_forgotten(sandboxes, redis_url):
+    hosts = Hosts(sandboxes._redis)
+    running = running_sandbox(sandboxes)
+    sandboxes.report(running_sandbox(sandboxes).id, "h", "supervisor", "ERROR")
+    assert sandboxes.beat("other", "another")
+    hosts.note("other", {"kind": "none"}, "0.9")
+
+    assert [(one.id, one.sandboxes, one.said, one.version) for one in hosts.all()] == [
+        ("h", 2, None, None),
+        ("other", 0, {"kind": "none"}, "0.9"),
+    ]
+    assert hosts.all()[0].seen_at <= sandboxes.get(running.id).seen_at
+
+    silent_for(sandboxes, 61, "other")
+    assert sandboxes.beat("h", "supervisor")
+    hosts.note("h", {"kind": "bubblewrap"}, "1.0")
+    assert [(one.id, one.version) for one in hosts.all()] == [("h", "1.0")]

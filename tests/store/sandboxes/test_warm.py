@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from store import Limits
+from core.bounds import Limits
 from store.sandboxes.warm import Pool
-from tests.store.conftest import fresh_sandboxes, store_of
+from tests.store.conftest import fresh_sandboxes, silent_for, store_of
 
 POOL = Pool("spec", "v1", 2)
 
@@ -21,7 +21,7 @@ def sandboxes(redis_url):
 def warm(redis_url, sandboxes):
     """The pools, of which one keeps two sandboxes."""
     limits = Limits(most=4, pause_idlest=False, host_seconds=60, start_seconds=120)
-    warm = store_of(redis_url, limits).warm
+    warm = store_of(redis_url, limits).sandboxes.warm
     warm.declare([POOL])
     return warm
 
@@ -64,6 +64,26 @@ def test_a_warm_sandbox_that_is_discarded_is_being_deleted_and_its_keys_open_not
     assert sandboxes.of_session_key(key) is None
     assert warm.claim(POOL, "start") is None
     assert not warm.discard(one.id)
+
+
+def test_a_key_owns_the_running_bound_sandboxes_that_it_has_started_until_they_are_gone(sandboxes, warm):
+    one = add(sandboxes, warm)
+    assert sandboxes.owned_by("") == sandboxes.owned_by("key") == []
+    assert warm.claim(POOL, "start", owner="key") == one.id
+    assert sandboxes.owned_by("key") == [one.id]
+    starting = sandboxes.start("other", owner="key")
+    assert sandboxes.owned_by("key") == [one.id]
+    assert sandboxes.owned_by("another") == []
+
+    sandboxes.ask(one.id, "pause")
+    assert sandboxes.owned_by("key") == []
+    for identity in (one.id, starting.id):
+        sandboxes.ask(identity, "delete")
+    while claimed := sandboxes.claim("h"):
+        assert claimed == starting.id
+    for identity in (one.id, starting.id):
+        sandboxes.report(identity, "h", "supervisor", "GONE")
+    assert not sandboxes._redis.exists("{sandboxes}:owned:key")
 
 
 def test_a_bound_sandbox_is_never_discarded(sandboxes, warm):
@@ -123,15 +143,33 @@ def test_a_warm_sandbox_without_a_host_is_removed_at_once(sandboxes, warm):
     assert sandboxes.claim("h") is None
 
 
-def test_warm_sandboxes_of_a_lost_host_are_removed_from_it_and_replaced_on_another(sandboxes, warm):
+@pytest.fixture
+def lost(sandboxes, warm):
+    """A warm sandbox whose host is lost."""
     one = add(sandboxes, warm)
-    assert sandboxes._redis.zadd("{sandboxes}:hosts", {"h": 1}) == 0  # its last heartbeat was long ago
-
+    silent_for(sandboxes, 61)
     assert sandboxes.beat("other", "another supervisor")
+    assert sandboxes.get(one.id).status == "MISSING"
+    return one
 
-    assert sandboxes.get_many([one.id]) == [None]
-    assert sandboxes.removals("h") == [("scripted", one.id)]
+
+def test_warm_sandboxes_of_a_lost_host_are_replaced_on_another_and_are_of_the_pool_again_when_it_is_back(
+    sandboxes, warm, lost
+):
+    assert warm.claim(POOL, "a start", gives_way=False) is None
     assert warm.fill(POOL) == "added"
+
+    assert sandboxes.beat("h", "supervisor")
+    assert sandboxes.report(lost.id, "h", "supervisor", "RUNNING")
+    assert warm.claim(POOL, "a start", gives_way=False) == lost.id
+    assert sandboxes.removals("h") == []
+
+
+def test_warm_sandboxes_of_a_lost_host_that_no_pool_wants_are_removed_when_it_is_back(sandboxes, warm, lost):
+    warm.declare([])
+
+    assert sandboxes.get_many([lost.id]) == [None]
+    assert sandboxes.removals("h") == [("scripted", lost.id)]
 
 
 def test_a_failed_pool_waits_longer_after_each_failure_and_at_most_a_minute(sandboxes, warm):
@@ -223,6 +261,13 @@ def test_a_repeated_claim_gets_the_same_sandbox_and_another_one_once_that_is_del
     assert warm.claim(POOL, "start") == second.id
 
 
+def test_a_claim_is_remembered_for_an_hour(sandboxes, warm):
+    add(sandboxes, warm)
+    warm.claim(POOL, "start")
+
+    assert 3500 < sandboxes._redis.ttl("{sandboxes}:claimed:start") <= 3600
+
+
 def test_a_claimed_sandbox_is_bound_with_its_time_from_now_on(sandboxes, warm):
     one = add(sandboxes, warm)
     assert one.shown_key is None
@@ -257,6 +302,6 @@ def test_a_conversation_that_is_given_a_warm_sandbox_binds_it(redis_url, sandbox
     store = store_of(redis_url, Limits(most=4, pause_idlest=False, host_seconds=60, start_seconds=120))
     one = add(sandboxes, warm)
 
-    assert store.places.take(one.id, "00000000-0000-4000-8000-000000000000", made=False)
+    assert store.sandboxes.places.take(one.id, "00000000-0000-4000-8000-000000000000", made=False)
 
     assert sandboxes.get(one.id).warm == ""

@@ -1,0 +1,1 @@
+"""Programs for operators, where the store is; `python -m admin` lists them."""

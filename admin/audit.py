@@ -1,0 +1,184 @@
+"""Verify an export of the audit:  python -m admin audit verify FILE|URL
+
+FILE has an entry on every line, as `?format=jsonl` responds; `-` is the standard input. A URL is one of the two
+exports, which is read with the key of SESSION_API_KEY. Every hash is computed again, and every line must be the
+canonical JSON of its entry, so that no byte can differ. On success the last hash of each conversation is printed: kept
+elsewhere and given as `--heads`, it shows entries that were removed from the end, and a chain that was forged whole.
+Exit status: 0 the export verifies, 1 it does not, 2 it cannot be read. Source: docs/approvals.md.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from core.approvals import canonical, digest
+from core.wire import InvalidJson, parse_json
+from settings import variable
+
+#: bytes of the longest line that is read
+_MOST_LINE = 1024 * 1024
+
+#: seconds without a byte after which a server counts as silent
+_SILENCE = 60.0
+
+
+#: the members that chain an entry, and the form of a conversation's id
+_MEMBERS = {"conversation_id": str, "seq": int, "previous": str, "hash": str}
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Fault(Exception):
+    """The export is not what was written; the message says where and what differs."""
+
+
+class Unreadable(Exception):
+    """There is no whole export to verify; the message says why."""
+
+
+class Head(NamedTuple):
+    """The last entry of a conversation."""
+
+    seq: int
+    hash: str
+
+
+_NONE = Head(0, "")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. The heads are the only lines on standard output."""
+    given = _parser().parse_args(words)
+    try:
+        kept = _read_heads(given.heads) if given.heads else {}
+        with _lines(given.export) as lines:
+            heads, entries = verify(lines, kept, is_part=given.part)
+    except Fault as fault:
+        print(f"audit: does not verify: {fault}", file=sys.stderr)
+        return 1
+    except (Unreadable, OSError, httpx.HTTPError) as error:
+        print(f"audit: cannot be read: {error}", file=sys.stderr)
+        return 2
+    for conversation_id, head in heads.items():
+        print(conversation_id, head.seq, head.hash)
+    print(f"audit: {entries} entries of {len(heads)} conversations verify", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m admin audit", description="Verify an export of the audit.")
+    verify_one = parser.add_subparsers(dest="command", required=True).add_parser("verify", help="verify an export")
+    verify_one.add_argument("export", metavar="FILE|URL", help="JSON lines; - for the standard input")
+    verify_one.add_argument("--heads", metavar="FILE", help="what an earlier verification printed")
+    verify_one.add_argument(
+        "--part", action="store_true", help="of a period: an audit may begin after its first entry, and end early"
+    )
+    return parser
+
+
+def verify(
+    lines: Iterable[bytes], kept: Mapping[str, Head] | None = None, *, is_part: bool = False
+) -> tuple[dict[str, Head], int]:
+    """The last entry of every conversation, and the number of entries. Raises Fault.
+
+    lines: each with its newline; the entries of a conversation in their order, those of several mixed as they like.
+    kept: heads that an earlier verification found. Keeps one head per conversation in memory.
+    """
+    heads: dict[str, Head] = {}
+    kept, number = kept or {}, 0
+    for number, line in enumerate(lines, 1):
+        entry = _entry(line, number)
+        conversation_id, seq = entry["conversation_id"], entry["seq"]
+        known = kept.get(conversation_id)
+        before = heads.get(conversation_id) or _beginning(entry, known, is_part)
+        where = f"conversation {conversation_id}, seq {seq} (line {number})"
+        hashed = digest({name: value for name, value in entry.items() if name != "hash"})
+        if entry["hash"] != hashed:
+            raise Fault(f"{where}: its hash is {entry['hash']}, and that of its content is {hashed}")
+        if seq != before.seq + 1:
+            raise Fault(f"{where}: seq {before.seq + 1} is due here, so entries are missing, repeated or out of order")
+        if entry["previous"] != before.hash:
+            raise Fault(f"{where}: previous is {entry['previous']!r}, and the hash before is {before.hash!r}")
+        if known and known.seq == seq and known.hash != entry["hash"]:
+            raise Fault(f"{where}: its hash is {entry['hash']}, and the kept head is {known.hash}")
+        heads[conversation_id] = Head(seq, entry["hash"])
+    for conversation_id, head in kept.items():
+        found = heads.get(conversation_id, _NONE)
+        if found.seq < head.seq and not is_part:
+            words = f"ends at seq {found.seq}" if found.seq else "has no entry"
+            raise Fault(f"conversation {conversation_id}: its audit {words}, and the kept head is seq {head.seq}")
+    return heads, number
+
+
+def _entry(line: bytes, number: int) -> dict[str, Any]:
+    """The entry of a line, whose bytes are its canonical form. Raises Fault."""
+    if not line.endswith(b"\n"):
+        raise Fault(f"line {number}: it has no end, or more than {_MOST_LINE} bytes")
+    try:
+        entry = parse_json(line)
+    except InvalidJson as error:
+        raise Fault(f"line {number}: it is not JSON: {error}") from None
+    if not isinstance(entry, dict) or any(type(entry.get(name)) is not kind for name, kind in _MEMBERS.items()):
+        raise Fault(f"line {number}: it is not an entry of an audit")
+    if not _ID.fullmatch(entry["conversation_id"]):
+        raise Fault(f"line {number}: it is not an entry of an audit")
+    if canonical(entry) + b"\n" != line:
+        where = f"conversation {entry['conversation_id']}, seq {entry['seq']} (line {number})"
+        raise Fault(f"{where}: its bytes are not the canonical JSON of the entry")
+    return entry
+
+
+def _beginning(entry: dict[str, Any], known: Head | None, is_part: bool) -> Head:
+    """What the first entry of a conversation must follow: nothing, in a part the kept head or whatever it names."""
+    if not is_part or entry["seq"] == 1:
+        return _NONE
+    if known and known.seq < entry["seq"]:
+        return known
+    return Head(entry["seq"] - 1, entry["previous"])
+
+
+def _read_heads(path: str) -> dict[str, Head]:
+    heads = {}
+    for line in Path(path).read_text().splitlines():
+        match line.split(" "):
+            case [conversation_id, seq, hash_] if seq.isdecimal():
+                heads[conversation_id] = Head(int(seq), hash_)
+            case _:
+                raise Unreadable(f"{path} has a line that is not CONVERSATION SEQ HASH: {line[:100]!r}")
+    return heads
+
+
+@contextmanager
+def _lines(export: str) -> Iterator[Iterable[bytes]]:
+    """The lines of a file, of the standard input or of a URL, each with its newline."""
+    if export == "-":
+        yield iter(lambda: sys.stdin.buffer.readline(_MOST_LINE), b"")
+    elif export.startswith(("http://", "https://")):
+        key = variable("SESSION_API_KEY")
+        headers = {"X-Session-API-Key": key} if key else {}
+        url = httpx.URL(export).copy_remove_param("limit").copy_set_param("format", "jsonl")
+        with httpx.stream("GET", url, headers=headers, timeout=_SILENCE) as response:
+            if response.status_code != 200:
+                detail = response.read()[:1000].decode(errors="replace")
+                raise Unreadable(f"the server responds {response.status_code}: {detail}")
+            yield _split(response.iter_bytes())
+    else:
+        with Path(export).open("rb") as file:
+            yield iter(lambda: file.readline(_MOST_LINE), b"")
+
+
+def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a body that comes in pieces; one of more than _MOST_LINE bytes without its end."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+        if len(rest) > _MOST_LINE:
+            break
+    if rest:
+        yield rest

@@ -1,0 +1,61 @@
+"""Verify the objects of cold conversations:  python -m admin cold verify
+
+Reads every object of COLD_URL once and changes nothing; servers and supervisors may run meanwhile. The store is that
+of REDIS_URL; without one, the embedded store of DATA_DIR. Each line of standard output names an object that does not
+verify, and says why. Exit status: 0 all verify, 1 some do not, 2 cold storage or the store cannot be read.
+Source: docs/keeping.md.
+"""
+
+import argparse
+import sys
+
+from settings import ConfigError
+from store import Store
+from store.conversations.cold import ObjectsAway
+from store.errors import UNAVAILABLE, StoreError
+from wiring import store_here
+
+
+class Unset(Exception):
+    """There is no cold storage to verify."""
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    _parser().parse_args(words)
+    try:
+        with store_here() as store:
+            store.data_version.ensure()
+            return _verify(store)
+    except (ConfigError, StoreError, RuntimeError, ObjectsAway, Unset) as error:
+        print(f"cold: cannot be read: {error}", file=sys.stderr)
+    except UNAVAILABLE as error:
+        print(f"cold: cannot be read: the store does not answer: {error}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m admin cold", description="The objects of cold conversations.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("verify", help="read every object of COLD_URL, and name those that are wrong")
+    return parser
+
+
+def _verify(store: Store) -> int:
+    if store.conversations.cold.objects is None:
+        raise Unset("COLD_URL is not set")
+    needed = others = faults = 0
+    for checked in store.conversations.cold.checks():
+        if checked.fault is not None:
+            faults += 1
+            print(f"{checked.name}: {checked.fault}", flush=True)
+        elif checked.is_needed:
+            needed += 1
+        else:
+            others += 1
+    print(
+        f"cold: {needed} objects of cold conversations verify, and {others} that no conversation here needs; "
+        f"{faults} do not verify",
+        file=sys.stderr,
+    )
+    return 1 if faults else 0

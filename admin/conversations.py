@@ -1,0 +1,77 @@
+"""Export and import conversations:  python -m admin conversations export ID > FILE  and  import < FILE
+
+The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not. The
+lines: docs/keeping.md. Exit status 1: nothing was imported, or the export is not whole; a sentence on standard error
+says why.
+"""
+
+import argparse
+import sys
+from typing import Any, BinaryIO
+
+from marshmallow import ValidationError
+
+from core.wire import ConversationId
+from schemas.errors import validation_errors
+from schemas.exports import BadLine, export, read_export
+from schemas.fields import canonical_id
+from settings import ConfigError
+from store import Store
+from store.conversations.copies import RepeatedEvent
+from store.errors import UNAVAILABLE, StoreError
+from wiring import store_here
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. Standard output has an export and nothing else."""
+    given = _parser().parse_args(words)
+    try:
+        with store_here() as store:
+            store.data_version.ensure()
+            if given.command == "export":
+                _export(store, ConversationId(canonical_id(given.id)), sys.stdout.buffer)
+            else:
+                print(_import(store, sys.stdin.buffer), file=sys.stderr)
+    except BadLine as bad:
+        return _refuse(f"line {bad.number}: {_told(bad.messages)}")
+    except RepeatedEvent as repeated:
+        return _refuse(f"line {repeated.seq + 1}: {repeated}")
+    except ValidationError as fault:
+        return _refuse(_told(fault.messages))
+    except (ConfigError, StoreError, RuntimeError) as error:
+        return _refuse(str(error))
+    except UNAVAILABLE as error:
+        return _refuse(f"the store does not answer: {error}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m admin conversations", description="Conversations as JSON lines.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("export", help="write a conversation to standard output").add_argument("id")
+    commands.add_parser("import", help="make a conversation of standard input, whole or not at all")
+    return parser
+
+
+def _export(store: Store, conversation_id: ConversationId, sink: BinaryIO) -> None:
+    state = store.conversations.get(conversation_id)
+    sink.writelines(export(state, store.conversations.exports.pages(state)))
+    sink.flush()
+
+
+def _import(store: Store, source: BinaryIO) -> str:
+    head, events = read_export(source)
+    created = store.conversations.exports.load(ConversationId(head["id"]), head, events)
+    outcome = "imported" if created else "exists already, with all of these events"
+    return f"conversation {head['id']}: {outcome}"
+
+
+def _told(messages: Any) -> str:
+    """marshmallow's messages as one sentence."""
+    faults = validation_errors("", messages)
+    return "; ".join(": ".join([*map(str, fault["loc"][1:]), fault["msg"]]) for fault in faults)
+
+
+def _refuse(sentence: str) -> int:
+    print(f"conversations: {sentence}", file=sys.stderr)
+    return 1

@@ -1,0 +1,62 @@
+"""Make, list and revoke keys where the store is, such as the first one:  python -m admin keys make NAME --scope read
+
+The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not.
+"""
+
+import argparse
+import sys
+
+from core.access import SCOPES
+from schemas.keys import KeyInfo, KeyRequest
+from settings import ConfigError
+from store.access.access_keys import AccessKey
+from store.errors import UNAVAILABLE, StoreError
+from wiring import store_here
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; returns the exit status. A made key is the only line on standard output."""
+    given = _parser().parse_args(words)
+    try:
+        with store_here() as store:
+            match given.command:
+                case "make":
+                    wanted = {"name": given.name, "scopes": given.scope, "expires_at": given.expires_at}
+                    if faults := KeyRequest().validate(wanted):
+                        return _refuse("; ".join(f"{name}: {texts}" for name, texts in faults.items()))
+                    made, key = store.access.keys.make(**KeyRequest().load(wanted))
+                    print(f"{made.name}: id {made.id}, scopes {', '.join(made.scopes)}. The key:", file=sys.stderr)
+                    print(key)
+                case "list":
+                    for each in store.access.keys.all():
+                        print(_line(each))
+                case "revoke":
+                    store.access.keys.revoke(given.id)
+    except (ConfigError, StoreError, RuntimeError) as error:
+        return _refuse(str(error))
+    except UNAVAILABLE as error:
+        return _refuse(f"the store does not answer: {error}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m admin keys", description="Keys of access: make, list, revoke.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    make = commands.add_parser("make", help="make a key and print it, this once")
+    make.add_argument("name")
+    make.add_argument("--scope", action="append", choices=SCOPES, required=True, help="repeat it for several")
+    make.add_argument("--expires-at", metavar="TIME", help="such as 2027-01-31T00:00:00Z; absent: never")
+    commands.add_parser("list", help="list the keys, the newest first, without the keys themselves")
+    commands.add_parser("revoke", help="revoke a key: within a second it opens nothing").add_argument("id")
+    return parser
+
+
+def _line(key: AccessKey) -> str:
+    fields = KeyInfo().dump(key)
+    ends, used = fields["expires_at"] or "never expires", fields["used_at"] or "never used"
+    return "\t".join([key.id, key.name, ",".join(key.scopes), fields["created_at"], ends, used])
+
+
+def _refuse(sentence: str) -> int:
+    print(f"keys: {sentence}", file=sys.stderr)
+    return 1

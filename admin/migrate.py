@@ -1,0 +1,48 @@
+"""Bring the stored data to the version of this code:  python -m admin migrate
+
+The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not. The
+gunicorn master runs it before the workers. Exit status 1, and a sentence: the data are of a newer version, or REDIS_URL
+leads to something that is not a Redis.
+It warns where another SECRET_KEY has sealed the data, and where Redis is not what DURABILITY asks for.
+A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
+"""
+
+import argparse
+import logging
+
+from redis.exceptions import InvalidResponse
+
+from settings import ConfigError
+from settings.config import Config
+from store.errors import UNAVAILABLE, NewerData, SecretsRefused
+from telemetry.logs import is_json, log_to_stderr, say
+from wiring import store_here
+
+
+def main(words: list[str] | None = None) -> int:
+    """Migrate; returns the exit status."""
+    options = argparse.ArgumentParser(
+        prog="python -m admin migrate", description="Bring the stored data to this version."
+    )
+    options.parse_args(words)
+    log_to_stderr(logging.Formatter("[%(process)d] [migrate] %(message)s"), logging.WARNING, as_json=is_json())
+    try:
+        config = Config.from_env()
+        with store_here() as store:
+            store.data_version.ensure()
+            for fault in store.link.health.probe().faults:
+                logging.warning(fault)
+            if config.notifies:
+                # What the first requests bring is notified of before a supervisor has said so.
+                store.notifications.outboxes.want()
+            if other_key := store.link.seal_check.fault():
+                logging.warning(other_key)
+    except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
+        say(str(error))
+        return 1
+    except InvalidResponse as error:
+        say(f"What answers at REDIS_URL does not speak the protocol of Redis: {error}")
+        return 1
+    except UNAVAILABLE as error:
+        logging.warning("The store does not answer yet, so the version of its data is not known: %s", error)
+    return 0

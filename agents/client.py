@@ -1,0 +1,411 @@
+"""The HTTP client of a sandbox's agent server. Source: the agent-server wire.
+
+An agent server is not trusted. One deadline covers a whole call. A response is asked for without encoding and has at
+most MOST_BYTES. Its text reaches errors and logs as one plain line. A state that is not a JSON object is refused.
+
+A call that can be repeated without harm is tried twice when the connection fails. A message, a run and a decision are
+not repeated: the client cannot know whether the agent received them.
+
+httpx limits each single read and write; a server that sends one byte a second would hold a call forever. So the
+connections of `Transport` know the deadline of the call that they serve. A call without a deadline, as one that streams
+for as long as it takes, may have a pulse instead: it ends when nobody waits.
+"""
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import quote
+
+import httpcore
+import httpx
+
+from core.refused import Kind, Refused
+from core.wire import (
+    MOST_CALL_BYTES,
+    MOST_EVENT_BYTES,
+    MOST_NAME,
+    ConversationId,
+    Event,
+    InvalidJson,
+    one_line,
+    parse_json,
+    read_event,
+)
+from telemetry import traces
+
+#: seconds that a connection may take, that a health check may take, and a change of a title, which can wait
+_CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
+
+#: most bytes of a response
+MOST_BYTES = 8 << 20
+
+#: most characters of an error's detail
+_DETAIL = 500
+
+#: most seconds that an agent can have been idle, 31 years: a larger number is not a duration
+_LONGEST_IDLE = 1e9
+
+
+class AgentUnreachable(Refused):
+    """The agent server sent no usable response; the message is a sentence of one line."""
+
+    kind = Kind.BAD_AGENT
+
+
+class ResponseTooLong(AgentUnreachable):
+    """The agent server's response has more than MOST_BYTES."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The agent server's response is longer than {MOST_BYTES} bytes")
+
+
+class AgentRefused(Exception):
+    """The agent server responded with an error status; the message is a sentence of one line.
+
+    shown: what a client reads of it in place of the message, with the same status: a text or the list of an
+    HTTPValidationError. None unless the error is about the client's own request.
+    """
+
+    def __init__(self, status: int, detail: str = "", body: bytes = b"", *, shown: Any = None) -> None:
+        super().__init__(f"The agent server answered {status}: {detail or 'no detail'}")
+        self.status, self.body, self.shown = status, body, shown
+
+
+class AgentServer:
+    """One sandbox's agent server. Every method raises AgentUnreachable and AgentRefused. Any thread may use it."""
+
+    def __init__(self, client: httpx.Client, url: str, session_api_key: str) -> None:
+        self._client = client
+        self._url = url
+        self._headers = {"X-Session-API-Key": session_api_key, "Accept-Encoding": "identity"}
+
+    def is_alive(self) -> bool:
+        """Whether the agent server responds to requests."""
+        try:
+            self._call("GET", "/alive", seconds=_ALIVE)
+        except (AgentUnreachable, AgentRefused):
+            return False
+        return True
+
+    def idle_seconds(self) -> float | None:
+        """Seconds for which the agent server reports to be idle; None if it reports no duration."""
+        idle = _object(self._call("GET", "/server_info", seconds=_ALIVE)).get("idle_time")
+        if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 <= idle <= _LONGEST_IDLE:
+            return None
+        return float(idle)
+
+    def start(self, request: dict[str, Any], seconds: float, headers: Mapping[str, str] | None = None) -> None:
+        """Start a conversation, once per id. Cost: many seconds while the agent loads its tools."""
+        options = {"headers": {**(headers or {}), **self._headers}}
+        self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds, **options)
+
+    def state(self, conversation_id: ConversationId) -> dict[str, Any]:
+        """The agent server's description of a conversation."""
+        return _object(self._call("GET", f"/api/conversations/{conversation_id}", repeatable=True))
+
+    def latest_action(self, conversation_id: ConversationId) -> str | None:
+        """Id of the action that the agent proposed last; None before its first."""
+        query = {"kind": "ActionEvent", "sort_order": "TIMESTAMP_DESC", "limit": 1}
+        path = f"/api/conversations/{conversation_id}/events/search"
+        items = _object(self._call("GET", path, params=query, repeatable=True)).get("items")
+        if items == []:
+            return None
+        if not isinstance(items, list) or not isinstance(items[0], dict) or not isinstance(items[0].get("id"), str):
+            raise AgentUnreachable("The agent server's response has no list of events with ids as its items")
+        return str(items[0]["id"])
+
+    def count_events(self, conversation_id: ConversationId, *, seconds: float | None = None) -> int:
+        """The number of events in the agent's own log of a conversation; seconds is by default the client's."""
+        path = f"/api/conversations/{conversation_id}/events/count"
+        number = _json(self._call("GET", path, repeatable=True, seconds=seconds))
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise AgentUnreachable("The agent server's response is not a number of events")
+        return number
+
+    def has_event(self, conversation_id: ConversationId, event_id: str) -> bool:
+        """Whether the agent's own log of a conversation has an event."""
+        try:
+            self._call(
+                "GET", f"/api/conversations/{conversation_id}/events/{quote(event_id, safe='')}", repeatable=True
+            )
+        except AgentRefused as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
+
+    def events(
+        self, conversation_id: ConversationId, *, limit: int, newest_first: bool = False, page_id: str | None = None
+    ) -> tuple[list[Event], str | None]:
+        """A page of the agent's own log of a conversation, and the page_id of the next one.
+
+        page_id: id of the first event. An event that no webhook would take is left out. Raises ResponseTooLong.
+        """
+        query = {"limit": str(limit), "sort_order": "TIMESTAMP_DESC" if newest_first else "TIMESTAMP"}
+        query |= {"page_id": page_id} if page_id else {}
+        path = f"/api/conversations/{conversation_id}/events/search"
+        page = _object(self._call("GET", path, params=query, repeatable=True))
+        items, following = page.get("items"), page.get("next_page_id")
+        if not isinstance(items, list) or not isinstance(following, str | None):
+            raise AgentUnreachable("The agent server's response is not a page of events")
+        return [event for event in map(_event, items) if event], following or None
+
+    def send(self, conversation_id: ConversationId, content: list[dict[str, Any]], run: bool) -> None:
+        """Send the agent a user's message."""
+        body = {"role": "user", "content": content, "run": run}
+        self._call("POST", f"/api/conversations/{conversation_id}/events", json=body)
+
+    def decide(self, conversation_id: ConversationId, accept: bool, reason: str, decisions: Sequence[Any] = ()) -> None:
+        """Send the agent a decision about its pending actions, with that of each where it takes them singly."""
+        path = f"/api/conversations/{conversation_id}/events/respond_to_confirmation"
+        each = {"decisions": list(decisions)} if decisions else {}
+        self._call("POST", path, json={"accept": accept, "reason": reason, **each})
+
+    def post(self, conversation_id: ConversationId, verb: str, body: dict[str, Any], *, repeatable: bool) -> None:
+        """Send a command: `run`, `pause`, `interrupt`, or the name of a setting with its value."""
+        self._call("POST", f"/api/conversations/{conversation_id}/{verb}", json=body, repeatable=repeatable)
+
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        """The JSON of a response to a request that changes nothing; options are httpx's. Raises ResponseTooLong."""
+        return _json(self._call(method, path, repeatable=True, **options))
+
+    def label(self, conversation_id: ConversationId, labels: dict[str, Any]) -> None:
+        """Set the title and the tags of a conversation."""
+        path = f"/api/conversations/{conversation_id}"
+        self._call("PATCH", path, json=labels, repeatable=True, seconds=_LABEL)
+
+    def delete(self, conversation_id: ConversationId) -> None:
+        """Remove a conversation from the agent server."""
+        self._call("DELETE", f"/api/conversations/{conversation_id}", repeatable=True)
+
+    def _call(
+        self, method: str, path: str, *, seconds: float | None = None, repeatable: bool = False, **options: Any
+    ) -> bytes:
+        """The body of a successful response; seconds is for both tries together, by default the client's."""
+        seconds = seconds or self._client.timeout.read or _ALIVE
+        options["timeout"] = httpx.Timeout(seconds, connect=_CONNECT)
+        with deadline(seconds):
+            for is_last in (not repeatable, True):
+                try:
+                    with traces.call(method) as carried:
+                        headers = {**options.get("headers", self._headers), **carried}
+                        return self._exchange(method, path, {**options, "headers": headers})
+                except (httpx.TransportError, httpx.InvalidURL) as error:
+                    if is_last or isinstance(error, httpx.PoolTimeout):  # which is the whole deadline
+                        raise AgentUnreachable(_reason(error, seconds)) from error
+        raise AssertionError("the last try returns or raises")
+
+    def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
+        """A single try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
+        with self._client.stream(method, self._url + path, **options) as response:
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
+                raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
+            body = bytearray()
+            for part in response.iter_raw():
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise ResponseTooLong
+        if not response.is_success:
+            raise AgentRefused(response.status_code, _detail(bytes(body)), bytes(body))
+        return bytes(body)
+
+
+def _reason(error: Exception, seconds: float) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return f"The agent server did not answer within {seconds:g} s"
+    return f"The agent server does not answer: {one_line(str(error))[:_DETAIL] or type(error).__name__}"
+
+
+def _json(body: bytes) -> Any:
+    """The JSON of a response. Raises AgentUnreachable."""
+    try:
+        return parse_json(body)
+    except InvalidJson as error:
+        raise AgentUnreachable(f"The agent server's response is not a JSON object: {one_line(str(error))}") from error
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a response. Raises AgentUnreachable."""
+    value = _json(body)
+    if not isinstance(value, dict):
+        raise AgentUnreachable("The agent server's response is not a JSON object")
+    return value
+
+
+def _event(item: Any) -> Event | None:
+    """An event of the agent's log; None for one that is not of the shape which webhooks take."""
+    names = ("id", "kind", "source", "timestamp", "tool_name", "tool_call_id", "llm_response_id")
+    if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in names[:4]):
+        return None
+    texts = [item[name].encode(errors="surrogatepass") for name in names if isinstance(item.get(name), str)]
+    raw = json.dumps(item).encode()
+    if len(raw) > MOST_EVENT_BYTES or any(len(text) > MOST_CALL_BYTES for text in texts):
+        return None
+    try:
+        event = read_event(raw)
+        "".join(event[:3]).encode()
+    except ValueError:  # no time, or a lone surrogate in a name
+        return None
+    return event if all(0 < len(name) <= MOST_NAME for name in event[:3]) else None
+
+
+def _detail(body: bytes) -> str:
+    """The `detail` of an error response, or its text, as one short line."""
+    try:
+        text = str(_object(body)["detail"])
+    except (AgentUnreachable, KeyError):
+        text = body.decode(errors="replace")
+    return one_line(text[: 4 * _DETAIL])[:_DETAIL]
+
+
+def http_client(seconds: float) -> httpx.Client:
+    """The client of one process, for all agent servers. seconds: the default deadline of a call."""
+    limits = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=4)
+    # No proxy of the environment stands between a server and its sandboxes.
+    timeout = httpx.Timeout(seconds, connect=_CONNECT)
+    return httpx.Client(timeout=timeout, transport=Transport(limits), trust_env=False)
+
+
+#: seconds in which an agent server ends a run that it calls ended, and between two tries to start the next one
+_ENDING, _POLL = 3.0, 0.05
+
+
+def start_run(agent: AgentServer, conversation_id: ConversationId) -> None:
+    """Start a run; where the last one is about to end (409), after its end.
+
+    A client that got the 409 would wait for the end of a run that nobody starts. The 409 is true, and final, of an
+    agent that runs or waits: a retry could start a second run, or accept what waits meanwhile. Source: `run` of the
+    published agent server. Raises AgentUnreachable and AgentRefused.
+    """
+    deadline = time.monotonic() + _ENDING
+    while True:
+        try:
+            agent.post(conversation_id, "run", {}, repeatable=False)
+        except AgentRefused as refusal:
+            if refusal.status != 409 or time.monotonic() > deadline:
+                raise
+            if agent.state(conversation_id).get("execution_status") in ("running", "waiting_for_confirmation"):
+                raise
+        else:
+            return
+        time.sleep(_POLL)
+
+
+#: when the call of this thread ends, in seconds of `time.monotonic`
+_deadline: ContextVar[float] = ContextVar("deadline")
+
+#: what a read of this thread calls while it waits; it raises to end the call
+_pulse: ContextVar[Callable[[], None]] = ContextVar("pulse")
+
+#: seconds between two calls of a pulse
+_BEAT = 1.0
+
+#: bytes of one write: so few that the system takes them whole or makes the writer wait
+_CHUNK = 16384
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Limit the calls inside the block to so many seconds together; a longer call raises httpx.TimeoutException."""
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+@contextmanager
+def pulse(beat: Callable[[], None]) -> Iterator[None]:
+    """Call `beat` each second while a read inside the block waits for bytes; what it raises ends the read."""
+    token = _pulse.set(beat)
+    try:
+        yield
+    finally:
+        _pulse.reset(token)
+
+
+class Transport(httpx.HTTPTransport):
+    """httpx's own transport without proxies, over connections that know the deadline."""
+
+    def __init__(
+        self,
+        limits: httpx.Limits,
+        backend: httpcore.NetworkBackend | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """backend: what opens the connections, where not every address may be connected to."""
+        super().__init__(trust_env=False)
+        # httpx has no parameter for the network backend of its pool.
+        self._pool = httpcore.ConnectionPool(
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=backend or Backend(),
+            ssl_context=ssl_context,
+        )
+
+
+class Backend(httpcore.NetworkBackend):
+    """Opens connections whose every read and write ends at the deadline."""
+
+    def __init__(self) -> None:
+        self._backend = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._backend.connect_tcp(host, port, left, local_address, socket_options))
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        beat = _pulse.get(None)
+        if beat is None:
+            return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        last = time.monotonic() + (timeout or float("inf"))
+        while True:
+            left = _left(max(min(_BEAT, last - time.monotonic()), 0.001), httpcore.ReadTimeout)
+            try:
+                return self._stream.read(max_bytes, left)
+            except httpcore.ReadTimeout:
+                beat()
+                if time.monotonic() >= last:
+                    raise
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _CHUNK):
+            self._stream.write(buffer[start : start + _CHUNK], _left(timeout, httpcore.WriteTimeout))
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left = _left(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _left(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
+    """The seconds that a read or write may take. Raises `error` when the deadline has passed."""
+    left = _deadline.get(float("inf")) - time.monotonic()
+    if left <= 0:
+        raise error("the deadline of the call has passed")
+    return timeout if left == float("inf") else min(left, timeout or left)

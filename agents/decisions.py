@@ -1,0 +1,338 @@
+"""Decisions of single actions with their "always" rules, by a one-time link, and by a deadline.
+
+A link is marked as used before its decision is taken. A process that is killed in between loses nothing: the same
+decision can be repeated until the conversation's audit has it.
+
+`confirmation_seconds` says after how long a pending action expires: a conversation's own value wins, then that of its
+sandbox's spec, then the setting. A start writes the spec's value into the conversation, so that the script that opens
+an action needs no spec; null in a change does so again. See docs/approvals.md.
+
+`ExpiryDriver` runs in every worker and in every supervisor, also one that stands by. No lease: each tries, and the
+script of the conversation decides once. Guarantee: while one worker or one supervisor lives and the store answers, an
+action is rejected within a second after its deadline. Nothing expires while the store is away; what was due then is
+rejected at the next poll.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple
+
+from agents.commands import Commands
+from core.access import Principal
+from core.approvals import Link, Rule, action_digest, rule_of, shown_arguments
+from core.refused import Kind
+from core.wire import ConversationId, Micros, parse_json, utc_time
+from settings.specs import Specs
+from store import Store
+from store.approvals.audit import Actor
+from store.approvals.decisions import Approvals, Decision, StaleDecision, Use
+from store.approvals.inbox import MOST_DUE, thought_of
+from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, NeedsApproval, NewerData, StoreError
+from store.sandboxes.sandboxes import SandboxId
+
+#: entries at the end of an audit among which the decision of an action is sought
+_MOST_SOUGHT = 1000
+
+_DECIDED = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "approved with other arguments",
+    "deleted": "dropped",
+    "unapproved": "carried out without a decision",
+}
+
+
+class LinkRefused(Exception):
+    """A link shows nothing to decide; the text says why, for people."""
+
+
+class LinkExpired(LinkRefused):
+    """The link has expired, or the deadline of its action has passed."""
+
+
+class LinkUsed(LinkRefused):
+    """The link has taken its decision."""
+
+
+class ActionDecided(LinkRefused):
+    """The action does not wait, or is not the one that the link is about."""
+
+
+class ConversationGone(LinkRefused):
+    """The conversation was deleted."""
+
+
+class Shown(NamedTuple):
+    """A pending action as a person is shown it."""
+
+    title: str | None
+    tool: str
+    arguments: Any
+    summary: str
+    thought: str
+    risk: str
+    since: str
+    expires: Micros | None  #: the deadline of the action
+    used_for: str  #: the decision that the link was used for, and that is not known to have been taken
+    together: int  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
+
+
+def show_link(store: Store, link: Link) -> Shown:
+    """What a link is about. Raises a LinkRefused."""
+    use = store.approvals.link_uses.find(link.identity, link.ends)
+    if use is None:
+        raise LinkExpired("This link has expired.")
+    found = store.approvals.index.read_approvals(link.conversation_id)
+    if found.gone:
+        raise ConversationGone("The conversation was deleted, and none of its actions waits any more.")
+    if use.decision:
+        _require_untaken(store, link, use)
+    record = next((one for one in found.pending if one["id"] == link.action_id), None)
+    if record is None:
+        raise ActionDecided(_told(store, link))
+    try:
+        event = parse_json(store.events.get(link.conversation_id, link.action_id))
+    except (ConversationNotFound, EventNotFound):
+        raise ConversationGone("The conversation was deleted, and none of its actions waits any more.") from None
+    tool, arguments = event.get("tool_name"), shown_arguments(event.get("action"))
+    if action_digest(tool, arguments) != link.digest:
+        raise ActionDecided("This action is another one than the link is about.")
+    return Shown(
+        title=found.title,
+        tool=_text(tool),
+        arguments=arguments,
+        summary=_text(event.get("summary")),
+        thought=thought_of(event),
+        risk=_text(record.get("risk")) or "UNKNOWN",
+        since=_text(record.get("since")),
+        expires=Micros(int(record["expires"])) if record.get("expires") else None,
+        used_for=use.decision,
+        together=_together(found),
+    )
+
+
+def decide_by_link(
+    commands: Commands, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
+) -> None:
+    """Take a link's decision, once. Raises a LinkRefused, ReasonTooLong."""
+    store, decision = commands.store, Decision(link.action_id, verb, reason, digest=link.digest)
+    store.approvals.confirmations.encode_decisions(
+        link.conversation_id, [decision]
+    )  # a reason that is too long uses no link
+    outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
+    if outcome == "past":
+        raise LinkExpired("This link has expired. Nothing was decided by it.")
+    if outcome != "first":
+        _require_untaken(store, link, use)
+    if outcome == "other":
+        raise LinkUsed(
+            f"At {utc_time(use.at)} this link was used for another decision: the action is to be "
+            f"{_DECIDED[use.decision]}. That decision is not taken yet: open the link again and repeat it."
+        )
+    try:
+        commands.of(Actor("link", link.target, address)).decide_each(link.conversation_id, [decision])
+    except ConversationNotFound:
+        raise ConversationGone("The conversation was deleted before. Nothing was decided by this link.") from None
+    except StaleDecision as stale:
+        problem = next((one["problem"] for one in stale.problems if one["action_id"] == link.action_id), "")
+        if problem in ("", "decided_alike"):
+            words = "Its agent takes one decision for all actions that wait: decide them together, in the inbox."
+        elif problem == "expired":
+            raise LinkExpired("The deadline of this action has passed: it is rejected.") from None
+        else:
+            words = _told(store, link)
+        raise ActionDecided(f"{words} Nothing was decided by this link.") from None
+
+
+def _require_untaken(store: Store, link: Link, use: Use) -> None:
+    """Raises LinkUsed where the audit has the decision that a used link was used for."""
+    for entry in _entries(store, link):
+        if (entry["actor"]["kind"], entry["actor"]["name"]) == ("link", link.target):
+            raise LinkUsed(f"This link was used at {utc_time(use.at)}: the action was {_DECIDED[use.decision]}.")
+
+
+def _told(store: Store, link: Link) -> str:
+    """Who decided the action of a link, and how, in words."""
+    entry = next(_entries(store, link), None)
+    if entry is None:
+        return "This action does not wait for a decision."
+    name = entry["actor"]["name"]
+    who = {
+        "key": f"with the key {name}",
+        "link": f"by a link of {name}",
+        "message": f"by a message that was sent with the key {name}",
+        "run": f"by a run that was asked for with the key {name}",
+        "rule": f"by the rule {name}",
+        "expiry": "by its deadline",
+        "agent": "by the agent itself, which went on unasked",
+        "deletion": f"by the deletion of its conversation with the key {name}",
+    }.get(entry["actor"]["kind"], "by the server")
+    reason = f" The reason: {entry['reason']}" if entry["reason"] else ""
+    return f"This action was {_DECIDED[entry['decision']]} at {entry['time']} {who}.{reason}"
+
+
+def _entries(store: Store, link: Link) -> Iterator[dict[str, Any]]:
+    """The entries of the audit about the action of a link, the last first."""
+    number = store.approvals.index.read_approvals(link.conversation_id).audited
+    entries = store.approvals.audit.of(link.conversation_id, after=max(0, number - _MOST_SOUGHT), limit=_MOST_SOUGHT)
+    for entry in map(json.loads, reversed(entries)):
+        if link.action_id in entry["action_ids"]:
+            yield entry
+
+
+def _together(found: Approvals) -> int:
+    return len(found.pending) if found.together and len(found.pending) > 1 else 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+class RuleRefused(StoreError):
+    """An action whose decision is to hold always has no rule."""
+
+    kind = Kind.MEMBER
+    member = "always"
+
+
+def decide_each(
+    commands: Commands,
+    conversation_id: ConversationId,
+    decisions: Sequence[Decision],
+    always: Mapping[str, Any],
+    created_by: str,
+) -> list[dict[str, Any]]:
+    """Decide single pending actions, all or none, then make the rules.
+
+    always: by action id, what `core.approvals.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail
+    says why a rule could not be made, and the decisions hold all the same.
+    Raises RuleRefused before anything is decided, and what `Commands.decide_each` raises.
+    """
+    rules = _rules_of(commands, conversation_id, decisions, always, created_by)
+    commands.decide_each(conversation_id, decisions)
+    made = []
+    for action_id, rule in rules.items():
+        try:
+            rule_id, detail = commands.store.approvals.rules.make(rule, f"rule {action_id}").rule.id, None
+        except StoreError as error:
+            rule_id, detail = None, str(error)
+        made.append({"action_id": action_id, "rule_id": rule_id, "detail": detail})
+    return made
+
+
+def _rules_of(
+    commands: Commands,
+    conversation_id: ConversationId,
+    decisions: Sequence[Decision],
+    always: Mapping[str, Any],
+    created_by: str,
+) -> dict[str, Rule]:
+    verbs = {one.action_id: one.verb for one in decisions}
+    rules = {}
+    for action_id, wanted in always.items():
+        try:
+            event = json.loads(commands.store.events.get(conversation_id, action_id))
+        except EventNotFound:
+            raise StaleDecision([{"action_id": action_id, "problem": "not_pending"}]) from None
+        verb = verbs[action_id]
+        if verb == "edit" or not isinstance(event.get("action"), dict):
+            raise RuleRefused("A decision that edits, or about an action without arguments, cannot hold always")
+        try:
+            rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by)
+        except ValueError as error:
+            raise RuleRefused(str(error)) from None
+    return rules
+
+
+class DeadlineNeedsApproval(NeedsApproval):
+    """A change of a deadline, after which actions are rejected, by one who may not reject them."""
+
+    def __str__(self) -> str:
+        return "confirmation_seconds decides when actions are rejected: that needs a key with the scope approve"
+
+
+def with_deadline(
+    store: Store, specs: Specs, principal: Principal, conversation_id: ConversationId, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The changes with the seconds that a null stands for; None where only the setting says some.
+
+    An action that waits already keeps its deadline. Raises DeadlineNeedsApproval, and ConversationNotFound of a null.
+    """
+    if "confirmation_seconds" not in changes:
+        return dict(changes)
+    if not principal.may("approve"):
+        raise DeadlineNeedsApproval
+    seconds = changes["confirmation_seconds"]
+    sandbox_id = store.conversations.sandbox_of(conversation_id) if seconds is None else None
+    if sandbox_id:
+        [sandbox] = store.sandboxes.get_many([SandboxId(sandbox_id)])
+        spec = specs.find(sandbox.spec_id) if sandbox else None
+        seconds = spec.confirmation_seconds if spec else None
+    return {**changes, "confirmation_seconds": seconds}
+
+
+log = logging.getLogger("expiry")
+
+#: seconds between two polls for what is due
+_POLL = 0.2
+
+#: conversations that one process decides at once
+_AT_ONCE = 8
+
+
+class ExpiryDriver:
+    """Rejects what is due, until its process ends."""
+
+    def __init__(self, store: Store, commands: Commands) -> None:
+        self._store = store
+        self._commands = commands
+        self._fails = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Poll until `stop` is set."""
+        more = False
+        with ThreadPoolExecutor(_AT_ONCE, "expiry") as pool:
+            while not stop.wait(0 if more else _POLL):
+                try:
+                    self._store.data_version.ensure()
+                    more = self.expire_due(pool)
+                except NewerData:  # the process serves nothing, and says why
+                    more = False
+                except Exception as error:
+                    self._log("the poll for what expires", error)
+                    more = False
+
+    def expire_due(self, pool: ThreadPoolExecutor) -> bool:
+        """Reject what is due, of many conversations at once. Whether more may be due; a failed one is due again."""
+        due = self._store.approvals.checks.due()
+        if not due:
+            self._fails = False
+        are_done = list(pool.map(self._expire, due))
+        return len(due) == MOST_DUE and any(are_done)
+
+    def _expire(self, conversation_id: ConversationId) -> bool:
+        """Whether the conversation is no longer due."""
+        try:
+            try:
+                self._commands.expire(conversation_id)
+            except ConversationNotFound:
+                log.debug("conversation %s was deleted before it was due", conversation_id)
+            self._store.approvals.rule_decisions.settle(conversation_id)
+        except Exception as error:
+            self._log(f"the rejection of what has expired in conversation {conversation_id}", error)
+            return False
+        self._fails = False
+        return True
+
+    def _log(self, what: str, error: Exception) -> None:
+        """Log a failure, and of many in a row the first."""
+        is_known, self._fails = self._fails, True
+        if is_known:
+            return
+        if isinstance(error, UNAVAILABLE):
+            log.warning("the store does not answer: %s", error)
+        else:
+            log.error("%s failed", what, exc_info=error)

@@ -1,1 +1,0 @@
-"""What approvals stand on: digests of what was shown, rules, one-time links."""

@@ -1,0 +1,322 @@
+"""The inbox: pages and decisions in a large one, from an append to a hundred streams on two servers, and to a webhook.
+
+Both processes of the streams read `time.monotonic`, which is one clock for all processes of a machine. An action bears
+the time of its sending.
+"""
+
+import json
+import re
+import selectors
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
+from multiprocessing.connection import Connection
+from random import Random
+from statistics import median, quantiles
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from bench import corpus, load, servers
+from bench.load import TIMEOUT, Received, received
+from bench.measure import Effort, Row, interleaved
+from core.wire import ConversationId, Event, event_time, micros, now
+from store.approvals.audit import Actor
+from store.approvals.inbox import Cursor, Filter, PendingAction
+
+#: actions that wait in each conversation, and actions of a page
+_WAITING, _PAGE = 10, 5
+
+#: calls of one measurement
+_CALLS = 50
+
+_ALICE = Actor("key", "alice")
+_ALL = Filter()
+
+#: workers of each of the two servers that have streams
+_WORKERS = 2
+
+#: the last event of a snapshot, and an opened action
+_READY, _OPENED = b"event: ready\n", re.compile(rb"event: opened\nid: \S+\ndata: (.*)\n\n")
+
+#: seconds until a notification counts as lost, and between two actions, so that polls are met at any phase
+_LOST, _BETWEEN = 30.0, 0.13
+
+
+def pages(effort: Effort) -> list[Row]:
+    """The time of a page at either end and in the middle, of one conversation's, and of a decision, in two stores."""
+    conversations = effort.inbox_conversations
+    with ExitStack() as stack:
+        large, small = (_Inbox(stack.enter_context(servers.redis_server()), size) for size in (conversations, 1))
+        rounds = {name: interleaved(effort.rounds, large.timed(name), small.timed(name)) for name in large.calls}
+    return [
+        Row(
+            f"inbox of {conversations * _WAITING:,} actions in {conversations:,} conversations against one of "
+            f"{_WAITING}: time of {name}",
+            found.ratio,
+            " ×",
+            "{:.2f} ms against {:.2f} ms".format(*(1000 * seconds for seconds in found.medians)),
+            most=1.5,
+            raw={**found.raw, "unit": "s"},
+        )
+        for name, found in rounds.items()
+    ]
+
+
+class _Inbox:
+    """A store with so many conversations, in each of which ten actions wait."""
+
+    def __init__(self, url: str, conversations: int) -> None:
+        self._random = Random(1)
+        self._store = corpus.open_store(url)
+        ids = [self._begin() for _ in range(conversations)]
+        self._deciding = cycle(ids)
+        middle = ids[conversations // 2]
+        [first, *_], _ = self._page(filters=Filter(conversation_id=middle))
+        _, cursor = self._page(filters=Filter(since=micros(first.since)), limit=_WAITING - _PAGE)
+        self.calls: dict[str, Callable[[], object]] = {
+            "a page, the oldest": self._page,
+            "a page, the newest": partial(self._page, descending=True),
+            "a page from the middle on": partial(self._page, start=cursor),
+            "a page of one conversation": partial(self._page, filters=Filter(conversation_id=middle)),
+            "a decision, and ten actions that wait after it": self._decide,
+        }
+
+    def timed(self, name: str) -> Callable[[], float]:
+        """The seconds of one call."""
+
+        def measure() -> float:
+            start = time.perf_counter()
+            for _ in range(_CALLS):
+                self.calls[name]()
+            return (time.perf_counter() - start) / _CALLS
+
+        return measure
+
+    def _begin(self) -> ConversationId:
+        conversation_id = corpus.conversation(self._random)
+        self._store.conversations.create(conversation_id, confirmation_policy={"kind": "AlwaysConfirm"})
+        self._append(conversation_id)
+        return conversation_id
+
+    def _append(self, conversation_id: ConversationId) -> None:
+        at, events = now(), []
+        for _ in range(_WAITING):
+            fields = {
+                "id": corpus.conversation(self._random),
+                "timestamp": event_time(at),
+                "source": "agent",
+                "kind": "ActionEvent",
+                **corpus.action_fields(self._random, "git status"),
+            }
+            events.append(Event(fields["id"], "ActionEvent", "agent", at, fields, json.dumps(fields).encode()))
+        self._store.events.append(conversation_id, events)
+
+    def _decide(self) -> None:
+        conversation_id = next(self._deciding)
+        self._store.approvals.confirmations.decide(conversation_id, accept=False, reason="no", actor=_ALICE)
+        self._append(conversation_id)
+
+    def _page(
+        self, *, filters: Filter = _ALL, descending: bool = False, limit: int = _PAGE, start: Cursor | None = None
+    ) -> tuple[list[PendingAction], Cursor | None]:
+        return self._store.approvals.inbox.page(filters, descending=descending, limit=limit, start=start)
+
+
+def streams(effort: Effort) -> list[Row]:
+    """At a rate that people could still read."""
+    with (
+        servers.redis_server() as url,
+        servers.gunicorn("app:create_app()", url, _WORKERS) as one,
+        servers.gunicorn("app:create_app()", url, _WORKERS) as two,
+    ):
+        found = _streamed([one, two], effort)
+    return [
+        Row(
+            f"{effort.inbox_streams} inbox streams on 2 servers of {_WORKERS} workers, {effort.inbox_rate} actions/s: "
+            "from append to the client's hand, p99",
+            found.percentile(0.99),
+            " ms",
+            f"p50 {found.percentile(0.5):.1f} ms, largest {found.percentile(1):.1f} ms; "
+            f"{len(found.latencies):,} deliveries in {found.seconds:.1f} s, each action once",
+            most=250,
+            raw={"p50": found.percentile(0.5), "p99": found.percentile(0.99), "unit": "ms"},
+        )
+    ]
+
+
+def _streamed(ports: list[int], effort: Effort) -> Received:
+    random = Random(13)
+    conversations = [corpus.conversation(random) for _ in range(-(-effort.inbox_actions // _WAITING))]
+    for conversation_id in conversations:
+        policy = {"conversation_id": conversation_id, "confirmation_policy": {"kind": "AlwaysConfirm"}}
+        load.create(ports[0], "/api/conversations", json.dumps(policy).encode())
+    return received(
+        _listen,
+        (ports, effort.inbox_streams, effort.inbox_actions),
+        lambda: _append(ports, conversations, effort),
+    )
+
+
+def _append(ports: list[int], conversations: list[ConversationId], effort: Effort) -> None:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(closing(load.Connection(port))) for port in ports]
+        start = time.monotonic()
+        for number in range(effort.inbox_actions):
+            time.sleep(max(0.0, start + number / effort.inbox_rate - time.monotonic()))
+            path = f"/api/v1/webhooks/events/{conversations[number // _WAITING]}"
+            connection = opened[number % len(opened)]
+            connection.send_next(iter([load.post(path, json.dumps([_action(number), _waits(number)]).encode())]))
+            while connection.receive() is None:
+                pass
+
+
+def _action(number: int) -> dict[str, Any]:
+    return {
+        "id": f"action-{number}",
+        "kind": "ActionEvent",
+        "source": "agent",
+        "timestamp": "2026-01-01T00:00:00",
+        "tool_name": "terminal",
+        "tool_call_id": f"call-{number}",
+        "llm_response_id": f"response-{number}",
+        "thought": [{"type": "text", "text": "x" * 300}],
+        "action": {"kind": "TerminalAction", "command": f"run {number}", "sent": time.monotonic()},
+    }
+
+
+def _waits(number: int) -> dict[str, Any]:
+    return {
+        "id": f"waits-{number}",
+        "kind": "ConversationStateUpdateEvent",
+        "source": "environment",
+        "timestamp": "2026-01-01T00:00:00",
+        "key": "execution_status",
+        "value": "waiting_for_confirmation",
+    }
+
+
+def _listen(pipe: Connection, ports: list[int], streams: int, actions: int) -> None:
+    """Open the streams, report that, receive every action; send back the latencies in seconds, or the error."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    listeners = [_Listener(ports[at % len(ports)]) for at in range(streams)]
+    selector = selectors.DefaultSelector()
+    for listener in listeners:
+        selector.register(listener.socket, selectors.EVENT_READ, listener)
+    pipe.send("open")
+    latencies: list[float] = []
+    while len(latencies) < streams * actions:
+        for key, _ in selector.select(TIMEOUT):
+            key.data.receive(latencies)
+    expected = {f"run {number}" for number in range(actions)}
+    wrong = [one for one in listeners if len(one.received) != actions or set(one.received) != expected]
+    pipe.send(f"an action is missing or doubled: {wrong[0].received}" if wrong else latencies)
+    time.sleep(TIMEOUT)
+
+
+class _Listener:
+    """One client with the least protocol that a stream needs: without chunks, as HTTP/1.0 has none."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+        self.socket.sendall(b"GET /api/v1/pending-actions/stream HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        self.received: list[str] = []
+        self._unread = b""
+        while _READY not in self._unread:
+            self._unread += self.socket.recv(65536)
+        self._unread = self._unread.partition(_READY)[2].partition(b"\n\n")[2]
+
+    def receive(self, latencies: list[float]) -> None:
+        """Take the bytes that came."""
+        self._unread += self.socket.recv(262144)
+        at = time.monotonic()
+        end = 0
+        for match in _OPENED.finditer(self._unread):
+            arguments = json.loads(match[1])["arguments"]
+            self.received.append(arguments["command"])
+            latencies.append(at - arguments["sent"])
+            end = match.end()
+        self._unread = self._unread[end:]
+
+
+class _Webhook(BaseHTTPRequestHandler):
+    arrived: dict[str, float]  #: action id → when its notification came
+
+    def do_POST(self) -> None:
+        at = time.perf_counter()
+        payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.arrived.setdefault(payload["data"]["action_id"], at)
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def notifications(effort: Effort) -> list[Row]:
+    """Let actions wait one after the other, on a server with one worker, a supervisor and one webhook."""
+    arrived: dict[str, float] = {}
+    webhook = ThreadingHTTPServer(("127.0.0.1", 0), type("Webhook", (_Webhook,), {"arrived": arrived}))
+    threading.Thread(target=webhook.serve_forever, daemon=True).start()
+    settings = {
+        "SUPERVISOR": "1",
+        "NOTIFY_WEBHOOKS": f"http://127.0.0.1:{webhook.server_address[1]}/|whsec_{'A' * 32}",
+        "NOTIFY_EVENTS": "action.pending",
+        "NOTIFY_PRIVATE": "1",
+    }
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-notifications-") as folder,
+            servers.redis_server() as url,
+            servers.gunicorn("app:create_app()", url, 1, DATA_DIR=folder, **settings) as port,
+            httpx.Client(base_url=f"http://127.0.0.1:{port}/api", timeout=30) as client,
+        ):
+            _first_try(client, arrived)  # the supervisor is there, everything is loaded
+            seconds = [_first_try(client, arrived) for _ in range(effort.notifications)]
+    finally:
+        webhook.shutdown()
+        webhook.server_close()
+    p99 = quantiles(seconds, n=100)[98] if len(seconds) > 1 else seconds[0]
+    return [
+        Row(
+            "a notification: request that makes an action wait to its first try at a webhook, p99",
+            1000 * p99,
+            " ms",
+            f"median {1000 * median(seconds):.0f} ms, largest {1000 * max(seconds):.0f} ms of {len(seconds)}",
+            most=1000,
+            raw={"ours": seconds, "unit": "s"},
+        )
+    ]
+
+
+def _first_try(client: httpx.Client, arrived: dict[str, float]) -> float:
+    """Seconds from a request to the notification of its action. Raises RuntimeError if that never comes."""
+    identity = client.post("/conversations", json={}).raise_for_status().json()["id"]
+    policy = {"policy": {"kind": "AlwaysConfirm"}}
+    client.post(f"/conversations/{identity}/confirmation_policy", json=policy).raise_for_status()
+    action = {
+        "id": str(uuid4()),
+        "timestamp": "2026-11-20T20:37:22.528416",
+        "source": "agent",
+        "kind": "ActionEvent",
+        "action": {"command": "ls", "kind": "TerminalAction"},
+        "tool_name": "terminal",
+        "tool_call_id": "call",
+        "llm_response_id": str(uuid4()),
+    }
+    time.sleep(_BETWEEN)
+    start = time.perf_counter()
+    client.post(f"/v1/webhooks/events/{identity}", json=[action]).raise_for_status()
+    while action["id"] not in arrived:
+        if time.perf_counter() - start > _LOST:
+            raise RuntimeError("notifications: one did not arrive in time")
+        time.sleep(0.001)
+    return arrived[str(action["id"])] - start

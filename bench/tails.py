@@ -1,0 +1,441 @@
+"""How long the slowest requests take: beside those of a bare view, and of a good client while the server is besieged.
+
+`tails`: the bare view counts, whatever ours does beside it: it shows what the machine, gunicorn and Redis cost at that
+moment. All four are measured in turn, a part of their seconds each time: what disturbs the machine disturbs all of
+them.
+
+`besieged`: what a good client waits, and what the server's memory grows by, while others take what they can without a
+key: half a head on thousands of connections, silent sockets, many followers, whole bodies that nobody asked for, and
+sandboxes that post with their hook keys as fast as the server takes it. The good client counts, reads a page and
+appends an event in turn, at a steady rate, and reconnects now and then, as a new client would.
+"""
+
+import json
+import multiprocessing
+import resource
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from itertools import chain, count, repeat
+from multiprocessing.connection import Connection
+from random import Random
+from typing import NamedTuple
+from uuid import uuid4
+
+from redis import Redis
+
+from app import create_app
+from bench import corpus, load, servers
+from bench.load import TIMEOUT, Received
+from bench.measure import Effort, Row
+from bench.sockets import Listener, message
+from core.wire import ConversationId
+from settings.config import Config
+from store import Store
+
+_WORKERS = 2
+
+_CONNECTIONS = (1, 4, 16, 64)
+
+#: parts that the seconds of a measurement are split into
+_PARTS = 4
+
+#: by how much p99 and the longest may exceed those of the bare view; the least throughput of a count, in bare ones
+_MOST_P99, _MOST_LONGEST, _LEAST_RATE = 2, 5, 0.7
+
+#: requests a second of the good client; events a second for the followers
+_RATE, _EVENTS = 50, 2
+
+#: seconds after which the good client ends, however many of its requests are left
+_MOST_SECONDS = 60
+
+#: the good client's waits may grow by this factor at most
+_MOST = 10
+
+#: runs in a process of its own, and sends "open" once the crowd is there: (pipe, port, conversation, number)
+_Crowd = Callable[[Connection, int, ConversationId, int], None]
+
+_MIB = 1 << 20
+
+#: the store's `maxmemory`, and a key that its sandboxes' keys are sealed with
+_STORE_BYTES, _SECRET = 1024 * _MIB, "a key of the bench alone"
+
+#: bytes that a connection may cost its worker beside a body: greenlet, socket and parser, and a piece that is read
+_CONNECTION_BYTES = 128 * 1024
+
+#: bytes of a process that nobody is to blame for: what its allocator keeps, and what the good client appends
+_SLACK = 16 * _MIB
+
+#: of the good client's requests, every one of this number is the first of a new connection
+_RENEWED = 10
+
+#: loopback addresses that the half heads come from; seconds that the server leaves each of them, in which all that it
+#: has closed before come again; seconds between two polls for those
+_ADDRESSES, _LIFE, _LOOK = 8, 20.0, 0.1
+
+#: events in one request of a sandbox
+_BATCH = 100
+
+_HOST = ("bench", "supervisor")
+
+
+def tails(effort: Effort) -> list[Row]:
+    """p99 and the longest of each against those of the bare view, and the throughput of a count, in one run."""
+    random = Random(16)
+    counted, appended = corpus.conversation(random), corpus.conversation(random)
+    with ExitStack() as stack:
+        url = stack.enter_context(servers.redis_server())
+        corpus.fill(url, counted, corpus.agent_events(random, effort.small_log))
+        with Redis.from_url(url) as redis:
+            redis.zadd(servers.sorted_set(counted), {f"{i:010d}": i for i in range(effort.small_log)})
+        ours = stack.enter_context(servers.gunicorn("app:create_app()", url, _WORKERS))
+        bare = stack.enter_context(servers.bare(url, _WORKERS))
+        load.create(ours, "/api/conversations", json.dumps({"conversation_id": appended}).encode())
+        events = f"/api/conversations/{counted}/events"
+        count, page = load.get(f"{events}/count"), load.get(f"{events}/search?limit=100")
+        sides = {
+            "bare": (bare, repeat(count)),
+            "a count": (ours, repeat(count)),
+            "a page of 100 events": (ours, repeat(page)),
+            "an append": (ours, _one_event_appends(random, appended)),
+        }
+        found = []
+        for connections in _CONNECTIONS:
+            taken = _taken(sides, connections, effort)
+            floor = taken.pop("bare")
+            for what, one in taken.items():
+                found += _tail_rows(f"{what}, {_number(connections)}", one, floor)
+            found.append(_throughput(_number(connections), taken["a count"], floor))
+        return found
+
+
+def _number(connections: int) -> str:
+    return f"{connections} connection{'s' * (connections > 1)}"
+
+
+def _one_event_appends(random: Random, conversation_id: ConversationId) -> Iterator[bytes]:
+    path = f"/api/v1/webhooks/events/{conversation_id}"
+    for event in corpus.agent_events(random, 1_000_000):
+        yield load.post(path, b"[%b]" % event.raw)
+
+
+def _taken(sides: dict[str, tuple[int, Iterator[bytes]]], connections: int, effort: Effort) -> dict[str, Received]:
+    """What each request of each side took."""
+    for port, requests in sides.values():
+        load.drive(port, requests, connections=connections, seconds=effort.seconds)  # what is loaded at a first use
+    runs: dict[str, list[load.Load]] = {name: [] for name in sides}
+    for _ in range(_PARTS):
+        for name, (port, requests) in sides.items():
+            part = load.drive(port, requests, connections=connections, seconds=effort.tail_seconds / _PARTS)
+            runs[name].append(part)
+    return {
+        name: Received([one for part in parts for one in part.latencies], sum(part.seconds for part in parts))
+        for name, parts in runs.items()
+    }
+
+
+def _tail_rows(what: str, ours: Received, bare: Received) -> list[Row]:
+    words = f"{_words(ours)}; bare {_words(bare)}"
+    shares = {"p99": (0.99, _MOST_P99), "the longest": (1.0, _MOST_LONGEST)}
+    return [
+        Row(
+            f"{what}: {name} against a bare Flask view that counts",
+            ours.percentile(share) / bare.percentile(share),
+            " ×",
+            words,
+            most=most,
+            raw={"ours": ours.latencies[-1000:], "bare": bare.latencies[-1000:], "unit": "s"},
+        )
+        for name, (share, most) in shares.items()
+    ]
+
+
+def _words(taken: Received) -> str:
+    p50, p99, longest = (taken.percentile(share) for share in (0.5, 0.99, 1.0))
+    return f"p50 {p50:.2f}, p99 {p99:.1f}, longest {longest:.0f} ms"
+
+
+def _throughput(connections: str, ours: Received, bare: Received) -> Row:
+    ours_rate, bare_rate = ours.rate, bare.rate
+    return Row(
+        f"a count, {connections}: throughput against a bare Flask view",
+        ours_rate / bare_rate,
+        " ×",
+        f"{ours_rate:,.0f}/s against {bare_rate:,.0f}/s",
+        least=_LEAST_RATE,
+        raw={"ours": ours_rate, "bare": bare_rate, "unit": "requests/s"},
+    )
+
+
+class _Siege(NamedTuple):
+    what: str
+    crowd: _Crowd
+    number: int
+    workers_bytes: int  #: by which the workers may grow together, as the settings add up
+    store_bytes: int = _SLACK
+
+
+def besieged(effort: Effort) -> list[Row]:
+    """Of each siege the good client's p99 against its p99 just before, and the growth of the workers and the store."""
+    random, config = Random(23), Config()
+    with ExitStack() as stack:
+        url = stack.enter_context(servers.redis_server(most_bytes=_STORE_BYTES))
+        store: Store = create_app(Config(redis_url=url, secret_key=_SECRET)).extensions["store"]
+        # Workers do not get exactly as many followers each
+        settings = {"SECRET_KEY": _SECRET, "MAX_FOLLOWERS_PER_KEY": str(2 * effort.crowd)}
+        port = stack.enter_context(servers.gunicorn("app:create_app()", url, _WORKERS, **settings))
+        redis = stack.enter_context(Redis.from_url(url))
+        own, theirs = corpus.conversation(random), corpus.conversation(random)
+        corpus.fill(url, own, corpus.agent_events(random, 1000))
+        load.create(port, "/api/conversations", json.dumps({"conversation_id": theirs}).encode())
+        posts = partial(_posts, [_hook(store, random) for _ in range(effort.sandboxes)])
+        room = _WORKERS * (config.max_followers + 1000)
+
+        def grown(connections: int) -> int:
+            return _WORKERS * _SLACK + connections * _CONNECTION_BYTES
+
+        half, crowd, bodies, many = effort.half_heads, effort.crowd, effort.unread_bodies, effort.sandboxes
+        followed = f"{2 * crowd:,} followers of one conversation, {_EVENTS} events/s"
+        unread = f"{bodies} unread bodies of {config.max_body_bytes / _MIB:.0f} MiB"
+        posting = f"{many} sandboxes that post as fast as they can"
+        read = many * config.max_body_bytes
+        sieges = [
+            _Siege(
+                f"{half:,} half heads, which come again when they are closed", _half_heads, half, grown(min(half, room))
+            ),
+            _Siege(f"{crowd:,} silent sockets", _silent_sockets, crowd, grown(crowd)),
+            _Siege(followed, _followers, 2 * crowd, grown(2 * crowd)),
+            _Siege(unread, partial(_unread_bodies, config.max_body_bytes), bodies, grown(bodies)),
+            _Siege(posting, posts, many, grown(many) + read, _STORE_BYTES),
+        ]
+        return [row for siege in sieges for row in _besieged(siege, port, redis, (own, theirs), effort)]
+
+
+def _besieged(
+    siege: _Siege, port: int, redis: Redis, conversations: tuple[ConversationId, ConversationId], effort: Effort
+) -> list[Row]:
+    """conversations: the good client's, and the crowd's."""
+    own, theirs = conversations
+    alone = _good_client(port, own, effort)
+    pids = [one.pid for one in servers.worker_processes()]
+    for pid in pids:
+        servers.forget_peak(pid)
+    workers, store = 1024 * sum(map(servers.resident, pids)), redis.info("memory")["used_memory"]
+    with _beside(siege.crowd, port, theirs, siege.number):
+        crowded = _good_client(port, own, effort)
+        workers_peak = 1024 * sum(servers.resident(pid, "VmHWM") for pid in pids)
+        store_after = redis.info("memory")["used_memory"]
+    what = f"besieged by {siege.what}, {_WORKERS} workers"
+    return [
+        _waits(f"a good client {what}", alone, crowded),
+        _growth(f"{what}: growth of the workers' memory", workers, workers_peak, siege.workers_bytes),
+        _growth(f"{what}: growth of the store's memory", store, store_after, siege.store_bytes),
+    ]
+
+
+def _growth(what: str, before: int, after: int, allowed: int) -> Row:
+    return Row(
+        f"{what}, against what the settings add up to",
+        max(0, after - before) / allowed,
+        " ×",
+        f"from {before / _MIB:.0f} to {after / _MIB:.0f} MiB, where {allowed / _MIB:.0f} MiB more are allowed",
+        most=1,
+        raw={"before": before, "after": after, "allowed": allowed, "unit": "bytes"},
+    )
+
+
+def _waits(what: str, alone: Received, crowded: Received) -> Row:
+    """The good client's p99 against its p99 alone."""
+    return Row(
+        f"{what}: p99 against p99 alone",
+        crowded.percentile(0.99) / alone.percentile(0.99),
+        " ×",
+        f"{crowded.percentile(0.99):.1f} ms against {alone.percentile(0.99):.1f} ms; "
+        f"p50 {crowded.percentile(0.5):.1f} ms against {alone.percentile(0.5):.1f} ms",
+        most=_MOST,
+        raw={"beside": crowded.latencies, "alone": alone.latencies, "unit": "s"},
+    )
+
+
+def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> Received:
+    """The seconds that each of its requests took.
+
+    The making of a new connection counts. Raises RuntimeError, OSError where the server refuses it a request or a
+    connection.
+    """
+    events = f"/api/conversations/{conversation_id}/events"
+    reads = repeat(load.get(f"{events}/count")), repeat(load.get(f"{events}/search?limit=20"))
+    requests = chain.from_iterable(zip(*reads, _appends(conversation_id), strict=False))
+    latencies: list[float] = []
+    start = time.monotonic()
+    connection = load.Connection(port)
+    try:
+        for number in range(effort.good_requests):
+            time.sleep(max(0.0, start + number / _RATE - time.monotonic()))
+            sent = time.perf_counter()
+            if number % _RENEWED == 0:
+                connection.close()
+                connection = load.Connection(port)
+            connection.send_next(requests)
+            while connection.receive() is None:
+                pass
+            latencies.append(time.perf_counter() - sent)
+            if time.monotonic() - start > _MOST_SECONDS:
+                break
+    finally:
+        connection.close()
+    return Received(latencies, time.monotonic() - start)
+
+
+def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
+    """Requests that append an event each."""
+    for number in count():
+        event = message(number) | {"id": str(uuid4())}
+        yield load.post(f"/api/v1/webhooks/events/{conversation_id}", json.dumps([event]).encode())
+
+
+@contextmanager
+def _beside(crowd: _Crowd, port: int, conversation_id: ConversationId, number: int) -> Iterator[None]:
+    """A crowd in a process of its own, until the block ends. Raises RuntimeError where it ended before."""
+    ours, theirs = multiprocessing.Pipe()
+    arguments = (theirs, port, conversation_id, number)
+    process = multiprocessing.get_context("fork").Process(target=_run, args=(crowd, arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(TIMEOUT) or ours.recv() != "open":
+            raise RuntimeError(f"the crowd of {crowd} did not come")
+        yield
+        if not process.is_alive():
+            raise RuntimeError(f"the crowd of {crowd} left early")
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _run(crowd: _Crowd, arguments: tuple[Connection, int, ConversationId, int]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file
+    crowd(*arguments)
+
+
+def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
+    """Sockets that neither read nor write."""
+    sockets = [Listener(port, conversation_id, []) for _ in range(number)]
+    pipe.send("open")
+    time.sleep(TIMEOUT * len(sockets))
+
+
+def _followers(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
+    """Sockets that read all, while so many events a second come."""
+    sockets = [Listener(port, conversation_id, []) for _ in range(number)]
+    selector = selectors.DefaultSelector()
+    for one in sockets:
+        selector.register(one.socket, selectors.EVENT_READ, one.socket)
+    requests = _appends(conversation_id)
+    pipe.send("open")
+    following = time.monotonic()
+    with closing(load.Connection(port)) as connection:
+        while True:
+            if time.monotonic() >= following:
+                following += 1 / _EVENTS
+                connection.send_next(requests)
+                while connection.receive() is None:
+                    pass
+            for key, _ in selector.select(min(TIMEOUT, max(0.0, following - time.monotonic()))):
+                key.fileobj.recv(65536)  # type: ignore[union-attr]
+
+
+def _half_heads(pipe: Connection, port: int, _conversation: ConversationId, number: int) -> None:
+    """Each has sent half a request line and waits; those that the server closes come again, at an even rate."""
+    selector, missing = selectors.DefaultSelector(), list(range(number))
+    share, is_told = number, False
+    while True:
+        missing, now = missing[share:], missing[:share]
+        for at in now:
+            try:
+                source = (f"127.0.0.{2 + at % _ADDRESSES}", 0)
+                one = socket.create_connection(("127.0.0.1", port), TIMEOUT, source)
+                one.sendall(b"GET /api/conversations/sea")
+                selector.register(one, selectors.EVENT_READ, at)
+            except OSError:  # the server has too many of them to take this one
+                missing.append(at)
+        if not is_told:
+            pipe.send("open")
+            share, is_told = max(1, round(number * _LOOK / _LIFE)), True
+        time.sleep(_LOOK)
+        for key, _ in selector.select(0):
+            selector.unregister(key.fileobj)
+            key.fileobj.close()  # type: ignore[union-attr]
+            missing.append(key.data)
+
+
+def _unread_bodies(size: int, pipe: Connection, port: int, _conversation: ConversationId, number: int) -> None:
+    """Each sends a body but for its last byte, to a link that does not exist, and begins again when it is closed."""
+    head = (
+        "POST /approvals/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Idempotency-Key: besieged\r\nContent-Length: {size}\r\n\r\n"
+    ).encode()
+    begun, body = threading.Semaphore(0), b" " * (size - 1)
+
+    def post() -> None:
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
+                connection.sendall(head)
+                begun.release()
+                connection.sendall(body)
+                while connection.recv(65536):
+                    pass
+
+    for _ in range(number):
+        threading.Thread(target=post, daemon=True).start()
+    for _ in range(number):
+        begun.acquire()
+    pipe.send("open")
+    time.sleep(TIMEOUT * number)
+
+
+def _hook(store: Store, random: Random) -> tuple[str, ConversationId]:
+    """The hook key of a new sandbox, whose processes the crowd stands for, and the conversation in it."""
+    conversation_id, sandboxes = corpus.conversation(random), store.sandboxes
+    sandboxes.beat(*_HOST)
+    sandbox = sandboxes.start("reference-agent")
+    sandboxes.claim(_HOST[0])
+    key = sandboxes.begin(sandbox.id, *_HOST, "process")
+    if key is None:
+        raise RuntimeError(f"the sandbox {sandbox.id} did not begin")
+    sandboxes.report(sandbox.id, *_HOST, "RUNNING", agent_url="http://127.0.0.1:9", urls=[], handle={})
+    store.conversations.create(conversation_id, sandbox_id=sandbox.id, app={})
+    return key, conversation_id
+
+
+def _posts(
+    hooks: list[tuple[str, ConversationId]], pipe: Connection, port: int, _conversation: ConversationId, _number: int
+) -> None:
+    """Each sandbox posts batch after batch, whatever the server says to that."""
+    selector, queues = selectors.DefaultSelector(), {}
+    with ExitStack() as stack:
+        for hook in hooks:
+            connection = stack.enter_context(closing(load.Connection(port, any_status=True)))
+            queues[connection.number] = (connection, _sandbox_batches(*hook))
+            selector.register(connection.number, selectors.EVENT_READ)
+            connection.send_next(queues[connection.number][1])
+        pipe.send("open")
+        while True:
+            for key, _ in selector.select(TIMEOUT):
+                connection, requests = queues[key.fd]
+                if connection.receive() is not None:
+                    connection.send_next(requests)
+
+
+def _sandbox_batches(key: str, conversation_id: ConversationId) -> Iterator[bytes]:
+    path = f"/api/v1/webhooks/events/{conversation_id}"
+    for number in count():
+        batch = [message(number * _BATCH + at) | {"id": str(uuid4())} for at in range(_BATCH)]
+        yield load.post(path, json.dumps(batch).encode(), f"Authorization: Bearer {key}")

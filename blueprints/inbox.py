@@ -1,0 +1,115 @@
+"""The inbox: the pending actions of all conversations, as pages and as a stream; and decisions of single actions.
+
+A stream begins with a snapshot. A decision is bound to what a person was shown. Source: docs/approvals.md.
+"""
+
+from typing import Any
+
+from flask import Response, g
+
+from agents.decisions import decide_each
+from blueprints import current_commands, current_store
+from blueprints.api import Blueprint, json_response, needs
+from blueprints.following import ended_stream, event_lines, last_event_id, streamed
+from core.wire import ConversationId
+from schemas.inbox import (
+    ChangeId,
+    DecidedAction,
+    DecisionsRequest,
+    DecisionsResult,
+    InboxStreamQuery,
+    PendingActionFilter,
+    PendingActionSearch,
+    WaitingActionPage,
+    page_id,
+)
+from store.approvals.decisions import Decision
+from store.approvals.inbox import Filter
+from store.approvals.inbox_stream import Sent
+from store.errors import Stopping
+
+pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pending-actions")
+
+
+@pending_actions.get("")
+@needs("read")
+@pending_actions.fails()
+@pending_actions.arguments(PendingActionSearch(), location="query")
+@pending_actions.response(200, WaitingActionPage)
+def list_pending_actions(search: dict[str, Any]) -> dict[str, Any]:
+    """List what waits for a decision in all conversations. A page may be shorter than its limit and not the last."""
+    page = {name: search.pop(name) for name in ("descending", "limit", "start")}
+    items, following = current_store.approvals.inbox.page(Filter(**search), **page)
+    return {"items": items, "next_page_id": page_id(page["descending"], following)}
+
+
+@pending_actions.get("/count")
+@needs("read")
+@pending_actions.fails()
+@pending_actions.arguments(PendingActionFilter(), location="query")
+@pending_actions.response(200, {"type": "integer", "minimum": 0}, description="The number of pending actions")
+def count_pending_actions(filters: dict[str, Any]) -> Response:
+    """Count what waits for a decision, with the filters of the list."""
+    return json_response(b"%d" % current_store.approvals.inbox.count(Filter(**filters)))
+
+
+inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-actions")
+
+_EVENTS = (
+    "Events: `reset` (a snapshot follows, forget what you knew), `snapshot`, `ready`, then `opened`, `decided`, "
+    "`expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
+)
+
+
+@inbox_stream.get("/stream")
+@needs("read", ticket=True)
+@inbox_stream.fails(429)
+@inbox_stream.doc(
+    parameters=[
+        {
+            "in": "header",
+            "name": "Last-Event-ID",
+            "schema": {"type": "string", "pattern": ChangeId.pattern},
+            "description": "Sent by a browser that connects again; last_event_id does not count then.",
+        }
+    ]
+)
+@inbox_stream.arguments(InboxStreamQuery(), location="query")
+@inbox_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
+def stream_pending_actions(query: dict[str, Any]) -> Response:
+    """Follow all pending actions: first a snapshot of what waits, then each change once."""
+    after = last_event_id(ChangeId(), query.pop("last_event_id", None))
+    try:
+        return streamed(current_store.streams.inbox.follow(after, Filter(**query)), _lines)
+    except Stopping:
+        return ended_stream()
+
+
+def _lines(sent: Sent) -> bytes:
+    return event_lines(sent.raw, sent.id, sent.name)
+
+
+decisions = Blueprint("Decisions", __name__, url_prefix="/api/v1/conversation/<conversation_id:conversation_id>")
+
+
+@decisions.post("/pending-actions/decisions")
+@needs("approve")
+@decisions.fails(404, 409, 413, 415)
+@decisions.arguments(DecisionsRequest())
+@decisions.response(200, DecisionsResult)
+def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+    """Decide single pending actions, all or none; the first decision of an action wins."""
+    wanted = [(one.pop("always"), Decision(**one)) for one in given["decisions"]]
+    always = {decision.action_id: rule for rule, decision in wanted if rule is not None}
+    decisions = [decision for _, decision in wanted]
+    rules = decide_each(current_commands, conversation_id, decisions, always, g.principal.name)
+    return {"success": True, "rules": rules}
+
+
+@decisions.get("/pending-actions/decisions")
+@needs("read")
+@decisions.fails(404)
+@decisions.response(200, DecidedAction(many=True))
+def list_decided_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
+    """List the actions that were approved and are not observed yet: what an agent may execute."""
+    return current_store.approvals.confirmations.decided(conversation_id)

@@ -1,0 +1,83 @@
+"""Traces of requests by OpenTelemetry, which the variables OTEL_… switch on. Source: docs/monitoring.md.
+
+A worker imports this module after its fork, and only where traces are wanted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flask import Flask, Response, request
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Tracer
+
+from blueprints.sockets import TakenOver
+from telemetry import traces
+from telemetry.meter import Meter, template
+from telemetry.spans import CONVERSATION, METHOD, Spans, SpanTrace, sent_trace
+
+ROUTE, STATUS, TRIPS = "http.route", "http.response.status_code", "agent_server.redis.round_trips"
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Tracing:
+    """The traces of one worker."""
+
+    def __init__(self, app: Flask) -> None:
+        """Trace the app's requests from now on. Raises ValueError for a variable that the SDK cannot read."""
+        self._spans = Spans()
+        self._meter: Meter = app.extensions["meter"]
+        app.after_request_funcs.setdefault(None, []).insert(0, self._describe)  # the first one is called last
+        app.wsgi_app = self._traced(app.wsgi_app)  # type: ignore[assignment]
+
+    def end(self, seconds: float) -> None:
+        """Send what has not been sent yet, in so many seconds at most."""
+        self._spans.end(seconds)
+
+    def _traced(self, wsgi_app: Wsgi) -> Wsgi:
+        def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            method = environ["REQUEST_METHOD"] if environ["REQUEST_METHOD"] in _METHODS else "_OTHER"
+            with _RequestTrace(self._spans.tracer, method, sent_trace(environ)).present():
+                return wsgi_app(environ, start_response)
+
+        return serve
+
+    def _describe(self, response: Response) -> Response:
+        trace = traces.present()
+        if isinstance(trace, _RequestTrace):
+            status = 101 if isinstance(response, TakenOver) else response.status_code
+            route = template(request.url_rule.rule) if request.url_rule else None
+            conversation_id = (request.view_args or {}).get("conversation_id")
+            trace.describe(route, conversation_id, status, self._meter.trips)
+        return response
+
+
+class _RequestTrace(SpanTrace):
+    """The trace of one request."""
+
+    def __init__(self, tracer: Tracer, method: str, parent: Context) -> None:
+        self._method = method
+        name = "HTTP" if method == "_OTHER" else method
+        super().__init__(tracer, name, parent, SpanKind.SERVER, {METHOD: method})
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Within the block it is the trace of this thread; then its span ends."""
+        with self.current(), traces.entered(self):
+            yield
+
+    def describe(self, route: str | None, conversation_id: str | None, status: int, trips: int) -> None:
+        """Name the span by its route, and say how the request ended."""
+        if not self.span.is_recording():
+            return
+        if route:
+            self.span.update_name(f"{self._method} {route}")
+            self.span.set_attribute(ROUTE, route)
+        if conversation_id:
+            self.span.set_attribute(CONVERSATION, conversation_id)
+        self.span.set_attributes({STATUS: status, TRIPS: trips})
+        if status >= 500:
+            self.fail(str(status))

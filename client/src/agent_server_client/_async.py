@@ -1,0 +1,516 @@
+"""The async client. `_sync.py` is made from this module by `make docs`."""
+
+import asyncio
+import contextlib
+import json
+import os
+import posixpath
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, TypeAlias
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import httpx
+
+from agent_server_client.archives import pack, unpack
+from agent_server_client.errors import AgentServerError
+from agent_server_client.models import (
+    AppConversationStartTask,
+    ConversationInfo,
+    DecisionsResult,
+    Event,
+    GitChange,
+    GitDiff,
+    KeyInfo,
+    ListedConversation,
+    NewKey,
+    SandboxInfo,
+    ServerInfo,
+    User,
+    WaitingAction,
+)
+from agent_server_client.wire import SILENCE, STOPPED, Entry, Lines, Output, Sent, Tries, passing, status_of
+
+#: seconds between two polls of what has no stream, and bytes that are read of a file at once
+_POLL, _PIECE = 0.25, 1 << 16
+
+#: items of a page
+_PAGE = 100
+
+#: seconds for which the inbox may be behind the log
+_BEHIND = 30.0
+
+#: seconds before a stream that its server ended is opened again, as the server asks of browsers
+_ENDED = 1.0
+
+
+class AsyncClient:
+    """A client of one server, with one key.
+
+    url, key: AGENT_SERVER_URL and AGENT_SERVER_KEY by default. timeout: seconds of silence after which a response is
+    given up. retry_seconds: how long a request is tried again that may be: a GET, DELETE or PATCH, and a POST with an
+    Idempotency-Key, after a lost connection, or a 503, 429 or 409 with a Retry-After. A stream connects again for as
+    long after the last that came. Every method raises AgentServerError.
+    """
+
+    def __init__(
+        self,
+        url: str = "",
+        key: str = "",
+        *,
+        timeout: float = 60.0,
+        retry_seconds: float = 120.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = (url or os.environ.get("AGENT_SERVER_URL") or "http://127.0.0.1:8000").rstrip("/")
+        key = key or os.environ.get("AGENT_SERVER_KEY", "")
+        self._retry_seconds = retry_seconds
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
+        timeouts = httpx.Timeout(timeout, connect=10.0)
+        verify = not self.url.startswith("http://")  # to load the certificates would take longer than a request
+        self._http = httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=timeouts, limits=limits, transport=transport, verify=verify
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def request(self, method: str, path: str, *, again: bool = True, **options: Any) -> httpx.Response:
+        """Send a request, and return its response, which is a success. options: as httpx takes them.
+
+        again: whether it may be sent more than once. A POST bears an Idempotency-Key then.
+        """
+        headers = {"Idempotency-Key": uuid4().hex} if again and method == "POST" else {}
+        headers |= options.pop("headers", {})
+        tries = Tries(self._retry_seconds if again else 0.0)
+        while True:
+            asked: float | None = 0.0
+            cause: httpx.TransportError | None = None
+            try:
+                response = await self._http.request(method, path, headers=headers, **options)
+            except httpx.TransportError as error:
+                refusal, cause = self._unreachable(error), error
+            else:
+                if not response.is_error:
+                    return response
+                refusal, asked = AgentServerError.of(response), passing(response)
+            pause = None if asked is None else tries.pause(asked)
+            if pause is None:
+                raise refusal from cause
+            await asyncio.sleep(pause)
+
+    async def get(self, path: str, /, **params: Any) -> Any:
+        """The JSON of a GET. params: those that are None are left out."""
+        return (await self.request("GET", path, params=_given(params))).json()
+
+    async def post(self, path: str, body: dict[str, Any] | None = None, *, again: bool = True) -> Any:
+        """The JSON of a POST."""
+        return (await self.request("POST", path, json=body or {}, again=again)).json()
+
+    async def pages(self, path: str, /, **params: Any) -> AsyncIterator[Any]:
+        """The items of all pages of a list."""
+        page_id = None
+        while True:
+            page = await self.get(path, **params, page_id=page_id)
+            for item in page["items"]:
+                yield item
+            page_id = page["next_page_id"]
+            if page_id is None:
+                return
+
+    async def stream(self, path: str, cursor: str = "") -> AsyncIterator[Sent]:
+        """The events of a stream that has no end, each once, through restarts of the server.
+
+        cursor: the `id` of the event to go on after.
+        """
+        tries, timeout = Tries(self._retry_seconds), httpx.Timeout(SILENCE, connect=10.0)
+        while True:
+            headers = {"Last-Event-ID": cursor} if cursor else {}
+            refusal, asked = AgentServerError(None, f"{self.url} ended the stream"), _ENDED
+            try:
+                async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                    if response.is_error:
+                        await response.aread()
+                        refusal, waits = AgentServerError.of(response), passing(response)
+                        if waits is None:
+                            raise refusal
+                        asked = waits
+                    else:
+                        lines = Lines()
+                        async for piece in response.aiter_bytes():
+                            tries.begin()
+                            for sent in lines.feed(piece):
+                                cursor = sent.id or cursor
+                                yield sent
+            except httpx.TransportError as error:
+                refusal, asked = self._unreachable(error), 0.0
+            pause = tries.pause(asked)
+            if pause is None:
+                raise refusal
+            await asyncio.sleep(pause)
+
+    def conversation(self, conversation_id: str) -> "AsyncConversation":
+        """A conversation by its id, without a request. Raises ValueError for what is not a UUID."""
+        return AsyncConversation(self, str(UUID(conversation_id)))
+
+    async def start(
+        self,
+        text: str = "",
+        *,
+        folder: Path | None = None,
+        title: str | None = None,
+        model: str | None = None,
+        spec: str | None = None,
+        on_progress: Callable[[AppConversationStartTask], None] | None = None,
+        seconds: float = 300.0,
+    ) -> "AsyncConversation":
+        """Start a conversation with an agent in a sandbox, and return it when it is READY.
+
+        text: the first message, with which the agent begins to run. folder: of this machine; the sandbox begins with
+        its files. spec: the id of a sandbox spec. on_progress: gets each state of the start. seconds: most to wait.
+        """
+        sandbox = await self.start_sandbox(folder, spec) if folder is not None else None
+        message = {"content": [{"type": "text", "text": text}], "run": True} if text else None
+        wanted = {"initial_message": message, "title": title, "llm_model": model}
+        place = {"sandbox_id": sandbox["id"]} if sandbox else {"sandbox_spec_id": spec}
+        try:
+            task: AppConversationStartTask = await self.post("/api/v1/app-conversations", _given(wanted | place))
+        except AgentServerError:
+            if sandbox:
+                await self.request("DELETE", f"/api/v1/sandboxes/{sandbox['id']}")
+            raise
+        tries, shown = Tries(seconds), None
+        while True:
+            if task["status"] != shown:
+                shown = task["status"]
+                if on_progress:
+                    on_progress(task)
+            if shown == "ERROR":
+                raise AgentServerError(None, task["detail"] or "The start failed")
+            if shown == "READY" and task["app_conversation_id"]:
+                return self.conversation(task["app_conversation_id"])
+            if tries.are_over:
+                raise AgentServerError(None, f"The start {task['id']} takes longer than {seconds:.0f} s, and continues")
+            await asyncio.sleep(_POLL)
+            [found] = await self.get("/api/v1/app-conversations/start-tasks", ids=task["id"])
+            if found is None:
+                raise AgentServerError(404, f"The start task {task['id']} is gone")
+            task = found
+
+    def search(
+        self, *, text: str | None = None, status: str | None = None, tag: str | None = None
+    ) -> AsyncIterator[ListedConversation]:
+        """All conversations that pass the filters, those that changed last first."""
+        return self.pages("/api/v1/conversations/search", text=text, status=status, tag=tag, limit=_PAGE)
+
+    async def pending_actions(
+        self,
+        *,
+        conversation_id: str | None = None,
+        tool_name: str | None = None,
+        security_risk: str | None = None,
+        text: str | None = None,
+    ) -> list["AsyncPendingAction"]:
+        """What waits for a decision, the oldest first: the inbox."""
+        filters = {"conversation_id": conversation_id, "tool_name": tool_name, "security_risk": security_risk}
+        return [
+            AsyncPendingAction(self, item)
+            async for item in self.pages("/api/v1/pending-actions", **filters, text=text, limit=_PAGE)
+        ]
+
+    async def inbox(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Follow the inbox: (name, data) of `reset`, `snapshot`, `ready`, `opened`, `decided`, `expired`, `closed`."""
+        async for sent in self.stream("/api/v1/pending-actions/stream"):
+            yield sent.name, json.loads(sent.data)
+
+    def sandboxes(self) -> AsyncIterator[SandboxInfo]:
+        """All sandboxes, the newest first."""
+        return self.pages("/api/v1/sandboxes/search", limit=_PAGE)
+
+    async def start_sandbox(self, folder: Path, spec: str | None = None) -> SandboxInfo:
+        """Start a sandbox with the files of a folder of this machine (archives.pack says which)."""
+        with tempfile.TemporaryFile() as file:
+            await asyncio.to_thread(pack, folder, file)
+            file.seek(0)
+            params = _given({"from": "archive", "sandbox_spec_id": spec})
+            kind = {"Content-Type": "application/x-tar"}
+            options = {"params": params, "content": _pieces(file), "headers": kind, "timeout": 600.0}
+            sandbox: SandboxInfo = (await self.request("POST", "/api/v1/sandboxes", again=False, **options)).json()
+            return sandbox
+
+    async def keys(self) -> list[KeyInfo]:
+        """The keys that admins made, the newest first."""
+        keys: list[KeyInfo] = await self.get("/api/v1/keys")
+        return keys
+
+    async def make_key(self, name: str, scopes: list[str], expires_at: str | None = None) -> NewKey:
+        """Make a key. This response alone shows it."""
+        key: NewKey = await self.post("/api/v1/keys", {"name": name, "scopes": scopes, "expires_at": expires_at})
+        return key
+
+    async def revoke_key(self, key_id: str) -> None:
+        """Revoke a key: it opens nothing any more."""
+        await self.request("DELETE", f"/api/v1/keys/{quote(key_id, safe='')}")
+
+    async def server_info(self) -> ServerInfo:
+        """What the server says of itself."""
+        info: ServerInfo = await self.get("/server_info")
+        return info
+
+    async def user(self) -> User:
+        """Who asks, and what they may do."""
+        user: User = await self.get("/api/v1/users/me")
+        return user
+
+    def _unreachable(self, error: httpx.TransportError) -> AgentServerError:
+        return AgentServerError(None, f"{self.url} does not answer: {str(error) or type(error).__name__}")
+
+
+class AsyncConversation:
+    """A conversation, by its id."""
+
+    def __init__(self, client: AsyncClient, conversation_id: str) -> None:
+        self.client, self.id = client, conversation_id
+        self.files = AsyncFiles(self)
+        self._path = f"/api/conversations/{conversation_id}"
+
+    async def info(self) -> ConversationInfo:
+        """Its state."""
+        info: ConversationInfo = await self.client.get(self._path)
+        return info
+
+    async def send(self, text: str, *, run: bool = True) -> None:
+        """Send a user's message, which rejects what waits for a decision. run: whether the agent begins to run."""
+        await self.client.post(f"{self._path}/events", {"content": [{"type": "text", "text": text}], "run": run})
+
+    async def run(self) -> None:
+        """Let the agent go on. Raises AgentServerError (409) while an action waits: the run would approve it."""
+        if (await self.info())["execution_status"] == "waiting_for_confirmation":
+            raise AgentServerError(409, "An action waits for a decision: approve or reject it first")
+        await self.client.post(f"{self._path}/run")
+
+    async def pause(self) -> None:
+        """Ask the agent to stop after its present step."""
+        await self.client.post(f"{self._path}/pause")
+
+    async def interrupt(self) -> None:
+        """Ask the agent to stop at once."""
+        await self.client.post(f"{self._path}/interrupt")
+
+    async def set_policy(self, kind: str, **members: Any) -> None:
+        """Set which actions wait: NeverConfirm, AlwaysConfirm, or ConfirmRisky with `threshold`."""
+        await self.client.post(f"{self._path}/confirmation_policy", {"policy": {"kind": kind, **members}})
+
+    def search(self, **filters: Any) -> AsyncIterator[Event]:
+        """The events that pass the filters (kind, source, body, timestamp__gte, timestamp__lt), by their times."""
+        return self.client.pages(f"{self._path}/events/search", **filters, limit=_PAGE)
+
+    async def count(self, **filters: Any) -> int:
+        """The number of events that pass the filters of search."""
+        number: int = await self.client.get(f"{self._path}/events/count", **filters)
+        return number
+
+    async def events(self, after: int = 0) -> AsyncGenerator[Entry, None]:
+        """Follow the log from the event after a seq on: each event once, through restarts of the server."""
+        async for sent in self.client.stream(f"{self._path}/events/stream", str(after)):
+            yield Entry(int(sent.id) if sent.id else None, json.loads(sent.data))
+
+    async def log(self, after: int = 0) -> AsyncIterator[Entry]:
+        """The log as it is now, from the event after a seq on."""
+        last = await self.count()
+        if last <= after:
+            return
+        async with contextlib.aclosing(self.events(after)) as entries:
+            async for entry in entries:
+                yield entry
+                if entry.seq is not None and entry.seq >= last:
+                    return
+
+    async def follow(self, after: int = 0) -> AsyncGenerator["Entry | AsyncPendingAction", None]:
+        """Follow the log until the agent stops: its entries, and each action that waits for a decision once.
+
+        The agent stops at the status finished, idle, paused, error or stuck after it has run.
+        """
+        has_run, waits, shown = False, False, set[str]()
+        async with contextlib.aclosing(self.events(after)) as entries:
+            async for entry in entries:
+                yield entry
+                status = status_of(entry.event)
+                if status is not None:
+                    waits = status == "waiting_for_confirmation"
+                    has_run = has_run or waits or status == "running"
+                    if has_run and status in STOPPED:
+                        return
+                if waits and (status is not None or entry.event["kind"] == "ActionEvent"):
+                    for action in await self._opened():
+                        if action.id not in shown:
+                            shown.add(action.id)
+                            yield action
+
+    async def _opened(self) -> list["AsyncPendingAction"]:
+        """What waits here, once the inbox has it: the log is a moment ahead of it."""
+        tries = Tries(_BEHIND)
+        while not tries.are_over:
+            if actions := await self.pending_actions():
+                return actions
+            if (await self.info())["execution_status"] != "waiting_for_confirmation":
+                break
+            await asyncio.sleep(_POLL)
+        return []
+
+    async def pending_actions(self) -> list["AsyncPendingAction"]:
+        """Its actions that wait for a decision, in the order of the log."""
+        return await self.client.pending_actions(conversation_id=self.id)
+
+    async def decide(self, actions: list["AsyncPendingAction"], decision: str, **members: Any) -> DecisionsResult:
+        """Decide actions, all or none, each bound to the digest of what was shown.
+
+        decision: approve, reject or edit. members: `reason`, `arguments` or `always`.
+        Raises AgentServerError (409) with `problems`: somebody was faster, or the action is another one by now.
+        """
+        decisions = [
+            {"action_id": one.id, "decision": decision, "digest": one.item["digest"], **members} for one in actions
+        ]
+        path = f"/api/v1/conversation/{self.id}/pending-actions/decisions"
+        result: DecisionsResult = await self.client.post(path, {"decisions": decisions})
+        return result
+
+    async def changes(self, path: str = ".") -> list[GitChange]:
+        """The changed files of the repository at a path. Raises AgentServerError where the agent has no Git."""
+        changes: list[GitChange] = await self.client.get(f"/api/v1/app-conversations/{self.id}/git/changes", path=path)
+        return changes
+
+    async def diff(self, path: str) -> GitDiff:
+        """A changed file as it is and as it was."""
+        diff: GitDiff = await self.client.get(f"/api/v1/app-conversations/{self.id}/git/diff", path=path)
+        return diff
+
+    async def execute(
+        self, command: str, *, cwd: str | None = None, seconds: int = 600
+    ) -> AsyncGenerator[Output, None]:
+        """Run a shell command in the sandbox, as the agent's user; nobody is asked. cwd: its folder by default.
+
+        Who stops reading stops the command. Raises AgentServerError where the agent serves no commands.
+        """
+        body = _given({"command": command, "cwd": cwd, "timeout": seconds})
+        begun = await self.client.post(f"{self._path}/bash/start_bash_command", body, again=False)
+        search, order = f"{self._path}/bash/bash_events/search", -1
+        wanted = {"command_id__eq": begun["id"], "kind__eq": "BashOutput", "sort_order": "TIMESTAMP"}
+        tries, has_ended = Tries(seconds + 30.0), False
+        try:
+            while not tries.are_over:
+                outputs = (await self.client.get(search, **wanted, order__gt=order, limit=_PAGE))["items"]
+                for one in sorted(outputs, key=lambda output: int(output["order"])):
+                    order, has_ended = one["order"], one.get("exit_code") is not None
+                    yield Output(one.get("stdout") or "", one.get("stderr") or "", one.get("exit_code"))
+                    if has_ended:
+                        return
+                if not outputs:
+                    await asyncio.sleep(_POLL)
+            raise AgentServerError(None, f"The command has not ended within {seconds} s")
+        finally:
+            if not has_ended:
+                with contextlib.suppress(AgentServerError):
+                    await self.client.post(f"{self._path}/bash/bash_commands/{begun['id']}/stop", again=False)
+
+    async def delete(self) -> None:
+        """Delete the conversation, and its sandbox unless another conversation is in it."""
+        try:
+            await self.client.request("DELETE", f"/api/v1/app-conversations/{self.id}")
+        except AgentServerError as error:
+            if error.status != 404:
+                raise
+            await self.client.request("DELETE", self._path)  # one without a sandbox
+
+
+class AsyncPendingAction:
+    """An action that waits for a decision, as it was shown: a decision is bound to its digest."""
+
+    def __init__(self, client: AsyncClient, item: WaitingAction) -> None:
+        self.item = item
+        self.id = item["action_id"]
+        self.conversation = client.conversation(item["conversation_id"])
+
+    async def approve(self) -> None:
+        """Let the agent do exactly this. Raises AgentServerError (409) where it is decided or another one by now."""
+        await self.conversation.decide([self], "approve")
+
+    async def reject(self, reason: str = "") -> None:
+        """Refuse it; the agent reads the reason. Raises as approve does."""
+        await self.conversation.decide([self], "reject", **({"reason": reason} if reason else {}))
+
+
+#: paths in a sandbox, and of this machine: `list` is a method below
+_Names: TypeAlias = list[str]
+_Written: TypeAlias = list[Path]
+
+
+class AsyncFiles:
+    """The files of a conversation's sandbox. Paths are relative to its folder."""
+
+    def __init__(self, conversation: AsyncConversation) -> None:
+        self._client, self._id = conversation.client, conversation.id
+
+    async def list(self, path: str = ".") -> _Names:
+        """The paths of its files, at most 2,000."""
+        names: _Names = await self._client.get(f"/api/v1/app-conversations/{self._id}/files", path=path)
+        return names
+
+    async def read(self, path: str) -> str:
+        """The text of a file; empty where there is none."""
+        text: str = await self._client.get(f"/api/v1/app-conversations/{self._id}/file", file_path=path)
+        return text
+
+    async def download(self, path: str = "", to: Path = Path()) -> _Written:
+        """Write a file, or the files of a folder, to this machine, and return their paths (archives.unpack)."""
+        info = (await self._client.get("/api/v1/app-conversations", ids=self._id))[0]
+        if info is None:
+            raise AgentServerError(404, "There is no conversation of that id with a sandbox")
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder) / "files.tar.zst"
+            async with self._client._http.stream("GET", f"/api/v1/sandboxes/{info['sandbox_id']}/archive") as response:
+                if response.is_error:
+                    await response.aread()
+                    raise AgentServerError.of(response)
+                with archive.open("wb") as file:
+                    async for piece in response.aiter_bytes():
+                        file.write(piece)
+            return await asyncio.to_thread(unpack, archive, path, to)
+
+    async def _folder(self) -> str:
+        """The absolute path of the folder in the sandbox, which an agent server wants of an upload."""
+        conversation = self._client.conversation(self._id)
+        workspace = (await conversation.info()).get("workspace")
+        folder = str(workspace.get("working_dir") or "") if isinstance(workspace, dict) else ""
+        if folder.startswith("/"):
+            return folder
+        return "".join([piece.stdout async for piece in conversation.execute("pwd")]).strip()
+
+    async def upload(self, file: Path, path: str) -> None:
+        """Write a file of this machine into the sandbox. Raises AgentServerError where the agent takes no files."""
+        place = posixpath.normpath(posixpath.join(await self._folder(), path))
+        with file.open("rb") as content:
+            options = {"params": {"path": place}, "files": {"file": (file.name, content)}}
+            await self._client.request("POST", f"/api/conversations/{self._id}/file/upload", again=False, **options)
+
+
+def _given(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece

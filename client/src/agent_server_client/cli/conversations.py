@@ -1,0 +1,253 @@
+"""Commands about conversations: run, ls, logs, send, pause, resume, rm, open."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from agent_server_client._sync import Conversation, PendingAction
+from agent_server_client.archives import clone
+from agent_server_client.cli.decisions import Approver
+from agent_server_client.cli.program import (
+    STOPPED_SHORT,
+    Failed,
+    Session,
+    command,
+    conversation_argument,
+    ids_completed,
+    print_json,
+)
+from agent_server_client.cli.shown import ago, counted, print_entry, print_table, status_text
+from agent_server_client.models import AppConversationStartTask
+from agent_server_client.visible import in_line
+from agent_server_client.wire import status_of
+
+_approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
+    "--approve",
+    type=click.Choice(["ask", "rules", "never"]),
+    help="Who decides what waits: `ask` asks here, `rules` leaves it to the server's rules and the inbox, `never` "
+    "rejects it. Default: ask at a terminal, else rules.",
+)
+
+
+@contextlib.contextmanager
+def _folder_of(repo: str | None) -> Iterator[Path | None]:
+    """The folder of a repository: one that is there, or a clone of a URL."""
+    if repo is None or Path(repo).is_dir():
+        yield None if repo is None else Path(repo)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        clone(repo, Path(folder) / "repo")
+        yield Path(folder) / "repo"
+
+
+def _follow(session: Session, conversation: Conversation, after: int, approver: Approver, as_json: bool) -> None:
+    """Show a run until the agent stops. Raises Failed where it has not finished."""
+    status = ""
+    try:
+        for one in conversation.follow(after):
+            if isinstance(one, PendingAction):
+                approver.decide(one)
+                continue
+            status = status_of(one.event) or status
+            if as_json:
+                print_json({"seq": one.seq, "event": one.event})
+            else:
+                print_entry(session.out, one)
+    except KeyboardInterrupt:
+        session.err.print(f"\nThe agent goes on: agentctl logs -f {conversation.id[:8]}", style="dim")
+        raise
+    if status != "finished":
+        raise Failed(STOPPED_SHORT, f"{status}. Go on with: agentctl send -f {conversation.id[:8]} TEXT")
+
+
+@command()
+@click.argument("text")
+@click.option("--repo", metavar="URL|DIR", help="The sandbox begins with the files of a folder or a Git repository.")
+@click.option("--model", help="The model of the agent.")
+@_approve_option
+@click.option("--pull", type=click.Path(file_okay=False, path_type=Path), help="At the end, write its files to DIR.")
+@click.option("--title", help="Default: the first line of TEXT.")
+@click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
+def run(
+    session: Session,
+    as_json: bool,
+    text: str,
+    repo: str | None,
+    model: str | None,
+    approve: str | None,
+    pull: Path | None,
+    title: str | None,
+    detach: bool,
+) -> None:
+    """Start an agent, and follow it until it stops.
+
+    TEXT is its task, `-` reads it from the standard input. A folder goes without what its .gitignore names, and a URL
+    is cloned here, with your keys: no key reaches the sandbox.
+    """
+    approver, client = Approver(session, approve), session.client(patient=True)
+    with _folder_of(repo) as folder, session.err.status("Starting") as shown:
+
+        def progress(task: AppConversationStartTask) -> None:
+            shown.update(f"Starting: {task['status'].lower().replace('_', ' ')}")
+
+        text = sys.stdin.read() if text == "-" else text
+        started = client.start(text, folder=folder, title=title or _title_of(text), model=model, on_progress=progress)
+    if as_json:
+        print_json({"conversation_id": started.id})
+    else:
+        words = Text.assemble(("Conversation ", "dim"), (started.id[:8], "bold"), (f"  {_page_of(started)}", "dim"))
+        session.err.print(words, soft_wrap=True)
+    if detach:
+        return
+    try:
+        _follow(session, started, 0, approver, as_json)
+    finally:
+        if pull is not None:
+            written = started.files.download("", pull)
+            session.err.print(f"{counted(len(written), 'file')} in {pull}", style="dim")
+
+
+def _title_of(text: str) -> str:
+    return in_line(text.strip().partition("\n")[0])[:80] or "agentctl"
+
+
+@command()
+@click.option("--status", help="Those of one status, such as running or waiting_for_confirmation.")
+@click.option("--text", help="Those with a part of the title.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True)
+def ls(session: Session, as_json: bool, status: str | None, text: str | None, limit: int) -> None:
+    """List conversations, the last changed first."""
+    found = [item for item, _ in zip(session.client().search(status=status, text=text), range(limit), strict=False)]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        session.err.print("No conversations. Start one: agentctl run TEXT", style="dim")
+    rows = [
+        (
+            item["id"][:8],
+            in_line(item["title"] or "–"),
+            status_text(item["execution_status"]),
+            Text(str(item["pending"]), "bold yellow") if item["pending"] else Text("–", "dim"),
+            str(item["events"]),
+            f"{ago(item['updated_at'])} ago",
+        )
+        for item in found
+    ]
+    if rows:
+        print_table(session.out, ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED"), rows)
+
+
+@command()
+@conversation_argument
+@click.option("-f", "--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--after", metavar="SEQ", type=click.IntRange(0), default=0, help="Begin after the event of that number.")
+@click.option("--kind", help="Events of one kind, such as MessageEvent.")
+@click.option("--full", is_flag=True, help="Long outputs whole.")
+def logs(
+    session: Session, as_json: bool, conversation: str, follow: bool, after: int, kind: str | None, full: bool
+) -> None:
+    """Show the log of a conversation.
+
+    With -f it goes on through restarts of the server, and shows each event once.
+    """
+    found = session.conversation(session.client(patient=follow), conversation)
+    for entry in found.events(after) if follow else found.log(after):
+        if kind and str(entry.event["kind"]).rpartition(".")[2] != kind:
+            continue
+        if as_json:
+            print_json({"seq": entry.seq, "event": entry.event})
+        else:
+            print_entry(session.out, entry, full=full)
+
+
+@command()
+@conversation_argument
+@click.argument("text")
+@click.option("-f", "--follow", is_flag=True, help="Follow the agent until it stops.")
+@_approve_option
+def send(session: Session, as_json: bool, conversation: str, text: str, follow: bool, approve: str | None) -> None:
+    """Send a message to an agent, which then runs.
+
+    The message rejects what waits for a decision. TEXT `-` is read from the standard input.
+    """
+    approver, client = Approver(session, approve), session.client(patient=follow)
+    found = session.conversation(client, conversation)
+    after = found.count() if follow else 0
+    found.send(sys.stdin.read() if text == "-" else text)
+    if follow:
+        _follow(session, found, after, approver, as_json)
+    else:
+        _done(session, as_json, "Sent", found)
+
+
+@command()
+@conversation_argument
+@click.option("--now", is_flag=True, help="Do not wait for the end of the step.")
+def pause(session: Session, as_json: bool, conversation: str, now: bool) -> None:
+    """Ask an agent to stop after its present step."""
+    found = session.conversation(session.client(), conversation)
+    if now:
+        found.interrupt()
+    else:
+        found.pause()
+    _done(session, as_json, "Asked to stop", found)
+
+
+@command()
+@conversation_argument
+def resume(session: Session, as_json: bool, conversation: str) -> None:
+    """Let an agent go on.
+
+    It is refused while an action waits for a decision: approve or reject that first.
+    """
+    found = session.conversation(session.client(), conversation)
+    found.run()
+    _done(session, as_json, "Goes on", found)
+
+
+@command()
+@click.argument("conversations", metavar="ID...", nargs=-1, required=True, shell_complete=ids_completed)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def rm(session: Session, as_json: bool, conversations: tuple[str, ...], yes: bool) -> None:
+    """Delete conversations and their sandboxes."""
+    client = session.client()
+    found = [session.conversation(client, one) for one in conversations]
+    for one in found:
+        title = in_line(one.info().get("title") or "without a title")
+        if not yes:
+            click.confirm(f"Delete {one.id[:8]} ({title}) and the files of its sandbox?", abort=True, err=True)
+        one.delete()
+        _done(session, as_json, "Deleted", one)
+
+
+@command("open")
+@conversation_argument
+def open_(session: Session, as_json: bool, conversation: str) -> None:
+    """Open a conversation in the browser."""
+    address = _page_of(session.conversation(session.client(), conversation))
+    if as_json:
+        print_json({"url": address})
+    else:
+        click.echo(address)
+        click.launch(address)
+
+
+def _page_of(conversation: Conversation) -> str:
+    """The address of a conversation in the console."""
+    return f"{conversation.client.url}/console/#/conversations/{conversation.id}"
+
+
+def _done(session: Session, as_json: bool, words: str, conversation: Conversation) -> None:
+    if as_json:
+        print_json({"conversation_id": conversation.id, "done": words})
+    else:
+        session.err.print(f"{words}: {conversation.id[:8]}", style="dim")
+
+
+COMMANDS = (run, ls, logs, send, pause, resume, rm, open_)

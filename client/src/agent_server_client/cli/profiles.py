@@ -1,0 +1,58 @@
+"""Which server, and with which key: the environment, or a profile of a file."""
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+
+class BadProfile(Exception):
+    """The file of profiles cannot be used; the message says what to do."""
+
+
+class Target(NamedTuple):
+    """A server and a key; each may be empty."""
+
+    url: str = ""
+    key: str = ""
+
+
+def file_of(environment: Mapping[str, str]) -> Path:
+    """The file of profiles."""
+    folder = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(folder) / "agentctl/config.toml"
+
+
+def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Target:
+    """The server to talk to.
+
+    Without a named profile AGENT_SERVER_URL and AGENT_SERVER_KEY come first, then the profile `default`. The key of a
+    profile is never sent to the server of AGENT_SERVER_URL. Raises BadProfile.
+    """
+    url, key = environment.get("AGENT_SERVER_URL", ""), environment.get("AGENT_SERVER_KEY", "")
+    if url and not profile:
+        return Target(url, key)
+    path = file_of(environment)
+    if not path.exists():
+        if profile:
+            raise BadProfile(f"There is no profile {profile}: {path} does not exist")
+        return Target(url, key)
+    found = _read(path).get(profile or "default", {} if not profile else None)
+    if not isinstance(found, dict):
+        raise BadProfile(f"{path} has no profile {profile}: add a table [{profile}] with `url` and `key`")
+    values = {name: found.get(name, "") for name in ("url", "key")}
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise BadProfile(f"{path}: `{name}` of the profile should be a text")
+    if values["key"] and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise BadProfile(f"Others can read the key in {path}: chmod 600 {path}")
+    return Target(values["url"], values["key"] if profile else key or values["key"])
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadProfile(f"{path}: {error}") from None

@@ -1,0 +1,181 @@
+"""The program around the commands: its session, its exit codes, and how an error is told."""
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+
+from agent_server_client._sync import Client, Conversation
+from agent_server_client.archives import Unsafe
+from agent_server_client.cli.profiles import BadProfile, target
+from agent_server_client.errors import AgentServerError
+from agent_server_client.visible import visible
+
+#: exit codes, beside 0 and click's 2 for a wrong command line
+REFUSED, UNREACHABLE, NOT_FOUND, NOT_ALLOWED, NOT_DECIDED, STOPPED_SHORT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
+
+#: exit codes of statuses
+_CODES = {None: UNREACHABLE, 401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 410: NOT_FOUND}
+
+_EXIT_CODES = """\b
+Exit codes:
+  0    done; a followed agent has finished
+  1    refused by the server, or failed
+  2    the command line or the profile is wrong
+  3    the server does not answer
+  4    there is no such thing
+  5    the key is missing, wrong, or not allowed to do this
+  6    the decision was not taken: it is decided already, or changed
+  7    a followed agent has stopped before it finished
+  130  interrupted by Ctrl-C
+"""
+
+#: what stands before a sentence that is not an error
+_LABELS = {STOPPED_SHORT: click.style("Stopped: ", fg="yellow", bold=True)}
+
+#: seconds for which a command tries again, and for which one that follows does
+_BRIEF, _PATIENT = 15.0, 300.0
+
+#: most conversations among which the beginning of an id is looked up
+_LOOKED_UP = 2_000
+
+
+class Failed(click.ClickException):
+    """A command ends with a code and a sentence."""
+
+    def __init__(self, code: int, words: str, *, status: int | None = None) -> None:
+        super().__init__(words)
+        self.exit_code = code  # type: ignore[misc]
+        self.status, self.as_json = status, False
+
+    def show(self, file: Any = None) -> None:  # noqa: ARG002
+        if self.as_json:
+            told = {"error": self.message, "status": self.status, "exit_code": self.exit_code}
+            click.echo(json.dumps(told), err=True)
+        else:
+            click.echo(
+                _LABELS.get(self.exit_code, click.style("Error: ", fg="red", bold=True))
+                + visible(self.message, prose=True),
+                err=True,
+            )
+
+
+class Session:
+    """What the commands of one call share."""
+
+    def __init__(self, profile: str = "") -> None:
+        self._profile, self.as_json = profile, False
+        # Nothing that comes from a server is markup, and nothing is coloured for what it seems to be.
+        plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+        self.out, self.err = Console(**plain), Console(**plain, stderr=True)
+
+    def client(self, *, patient: bool = False) -> Client:
+        """A client, which the end of the command closes. patient: it follows something through restarts."""
+        try:
+            found = target(self._profile)
+        except BadProfile as error:
+            raise Failed(2, str(error)) from None
+        client = Client(*found, retry_seconds=_PATIENT if patient else _BRIEF)
+        click.get_current_context().call_on_close(client.close)
+        return client
+
+    def conversation(self, client: Client, words: str) -> Conversation:
+        """The conversation of an id, or of the beginning of one. Raises Failed."""
+        try:
+            return client.conversation(words)
+        except ValueError:
+            pass
+        found = matching(client, words)
+        if len(found) != 1:
+            several = f"Several conversations begin with {words}: {', '.join(found[:5])}"
+            raise Failed(NOT_FOUND if not found else 2, several if found else f"No conversation begins with {words}")
+        return client.conversation(found[0])
+
+
+def matching(client: Client, start: str) -> list[str]:
+    """The ids of conversations that begin so, of those that changed last."""
+    ids = (item["id"] for item, _ in zip(client.search(), range(_LOOKED_UP), strict=False))
+    return [one for one in ids if one.startswith(start.lower())]
+
+
+class _Program(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (Failed, AgentServerError, Unsafe, subprocess.CalledProcessError, OSError) as error:
+            failed = error if isinstance(error, Failed) else _failed(error)
+            failed.as_json = ctx.obj is not None and ctx.obj.as_json
+            raise failed from error
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _failed(error: Exception) -> Failed:
+    """How an error of what a command uses is told."""
+    if isinstance(error, AgentServerError):
+        code = NOT_DECIDED if error.problems else _CODES.get(error.status, REFUSED)
+        return Failed(code, error.detail, status=error.status)
+    if isinstance(error, subprocess.CalledProcessError):
+        return Failed(REFUSED, f"{' '.join(error.cmd[:2])} failed with exit code {error.returncode}")
+    return Failed(REFUSED, str(error))
+
+
+@click.group(
+    cls=_Program, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="agent-server-client")
+@click.option("--profile", default="", envvar="AGENTCTL_PROFILE", help="A table of ~/.config/agentctl/config.toml.")
+@click.pass_context
+def agentctl(context: click.Context, profile: str) -> None:
+    """Run agents in sandboxes, watch them, and decide what they may do.
+
+    The server is AGENT_SERVER_URL, with the key AGENT_SERVER_KEY; or `url` and `key` of the table [default] in
+    ~/.config/agentctl/config.toml. A conversation is named by its id or the beginning of it.
+    """
+    context.obj = Session(profile)
+
+
+def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """A command with --json, whose function gets the session, `as_json` and its own parameters. options: of click."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON; what is followed, one a line.")
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @functools.wraps(function)
+        def called(**params: Any) -> None:
+            session = click.get_current_context().obj
+            session.as_json = params["as_json"]
+            function(session, **params)
+
+        made: click.Command = click.command(name, **options)(as_json(called))
+        return made
+
+    return decorate
+
+
+def ids_completed(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Conversations, for the shell: none where the server cannot be asked."""
+    session = Session(context.parent.params.get("profile") or "" if context.parent else "")
+    try:
+        found = target(session._profile)
+        with Client(*found, timeout=2.0, retry_seconds=0.0) as client:
+            pairs = zip(client.search(), range(_LOOKED_UP), strict=False)
+            items = [item for item, _ in pairs if item["id"].startswith(incomplete)]
+    except (AgentServerError, BadProfile):
+        return []
+    return [CompletionItem(item["id"], help=visible(item["title"] or "", prose=True)) for item in items]
+
+
+conversation_argument = click.argument("conversation", metavar="ID", shell_complete=ids_completed)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line, at once, in ASCII: a terminal shows no character of it but itself."""
+    click.echo(json.dumps(value))
+    sys.stdout.flush()

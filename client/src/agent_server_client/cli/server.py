@@ -1,0 +1,116 @@
+"""Commands about the server: status, keys, completion."""
+
+from datetime import UTC, datetime, timedelta
+
+import click
+from click.shell_completion import get_completion_class
+from rich.text import Text
+
+from agent_server_client.cli.program import Failed, Session, agentctl, command, print_json
+from agent_server_client.cli.shown import ago, counted, print_table, size
+from agent_server_client.visible import in_line, visible
+
+_SCOPES = ("read", "write", "approve", "admin")
+
+
+@command()
+def status(session: Session, as_json: bool) -> None:
+    """Show the server, its hosts, and who you are."""
+    client = session.client()
+    info, user, waiting = client.server_info(), client.user(), client.get("/api/v1/pending-actions/count")
+    if as_json:
+        print_json({"url": client.url, "server": info, "user": user, "pending_actions": waiting})
+        return
+    rows: list[tuple[str, str | Text]] = [("server", Text(client.url, "bold"))]
+    hosts = info["hosts"] or []
+    rows += [("version", one["version"] or "–") for one in hosts[:1]]
+    rows.append(("you", f"{in_line(user['name'])}: {', '.join(user['scopes'])}"))
+    if store := info["store"]:
+        kept = "durable" if store["durable"] else "not durable"
+        memory = size(store["used_memory_bytes"])
+        rows.append(("store", f"{store['kind']} {store['version'] or ''}, {kept} ({store['durability']}), {memory}"))
+    rows.append(("workers", str(info["workers"])))
+    isolation = {one["host"]: one for one in info["isolation"] or []}
+    for host in hosts:
+        held = isolation.get(host["id"])
+        words = f"{in_line(host['id'])}: {counted(host['sandboxes'], 'sandbox')}, seen {ago(host['seen_at'])} ago"
+        rows.append(("host", f"{words}, {held['kind']}, network {held['network']}" if held else words))
+    if not hosts:
+        rows.append(("host", Text("none: nothing can start in a sandbox", "bold red")))
+    rows.append(("waiting", Text(f"{waiting} for a decision: agentctl inbox", "bold yellow") if waiting else "nothing"))
+    if info["notice"]:
+        rows.append(("notice", Text(visible(info["notice"], prose=True), "yellow")))
+    for name, shown in rows:
+        session.out.print(Text.assemble((f"{name:<9}", "dim"), shown), soft_wrap=True)
+
+
+@command(cls=click.Group, invoke_without_command=True)
+def keys(session: Session, as_json: bool) -> None:
+    """List, make and revoke keys."""
+    if click.get_current_context().invoked_subcommand:
+        return
+    found = session.client().keys()
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        session.err.print("No keys were made. Make one: agentctl keys new NAME", style="dim")
+        return
+    rows = []
+    for key in found:
+        ends, used = key["expires_at"], key["used_at"]
+        row = (key["id"], in_line(key["name"]), " ".join(key["scopes"]), f"{ago(used)} ago" if used else "–")
+        rows.append((*row, ends[:10] if ends else "never"))
+    print_table(session.out, ("ID", "NAME", "SCOPES", "USED", "ENDS"), rows)
+
+
+@command("new")
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), default=("read",), show_default=True)
+@click.option("--days", type=click.IntRange(1), help="How long it is valid; forever by default.")
+def new_key(session: Session, as_json: bool, name: str, scopes: tuple[str, ...], days: int | None) -> None:
+    """Make a key. It is shown once, here."""
+    ends = (datetime.now(UTC) + timedelta(days=days)).isoformat() if days else None
+    key = session.client().make_key(name, list(scopes), ends)
+    if as_json:
+        print_json(key)
+    else:
+        session.err.print(f"Key {key['id']} for {in_line(name)}. It is not shown again:", style="dim")
+        click.echo(key["key"])
+
+
+@command("revoke")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+def revoke_key(session: Session, as_json: bool, ids: tuple[str, ...]) -> None:
+    """End keys: they open nothing any more."""
+    client = session.client()
+    for one in ids:
+        client.revoke_key(one)
+    if as_json:
+        print_json(list(ids))
+    else:
+        session.err.print(f"Revoked: {', '.join(ids)}", style="dim")
+
+
+@command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(session: Session, as_json: bool, shell: str) -> None:
+    """Print the completion for a shell.
+
+    bash: eval "$(agentctl completion bash)"; the same for zsh; fish: agentctl completion fish | source
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise Failed(2, f"click has no completion for {shell}")
+    script = kind(agentctl, {}, "agentctl", "_AGENTCTL_COMPLETE").source()
+    if as_json:
+        print_json({"shell": shell, "script": script})
+    else:
+        session.out.out(script, highlight=False)
+
+
+if isinstance(keys, click.Group):
+    keys.add_command(new_key)
+    keys.add_command(revoke_key)
+
+COMMANDS = (status, keys, completion)

@@ -1,0 +1,240 @@
+"""What people see: events as lines, lists as tables, and a pending action as a card, with nothing hidden in them."""
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import click
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from agent_server_client.models import Event, GitChange, GitDiff, WaitingAction
+from agent_server_client.visible import in_line, of_output, visible
+from agent_server_client.wire import Entry
+
+#: colours of statuses, of conversations and of sandboxes
+_STATUSES = {
+    **{"running": "blue", "waiting_for_confirmation": "bold yellow", "finished": "green", "error": "bold red"},
+    **{"stuck": "red", "paused": "dim", "idle": "dim"},
+}
+
+_RISKS = {
+    "LOW": ("Low risk", "green"),
+    "MEDIUM": ("Medium risk", "yellow"),
+    "HIGH": ("High risk", "bold red"),
+    "UNKNOWN": ("Risk unknown", "magenta"),
+}
+
+#: lines of an output that a log shows at once
+_LINES = 30
+
+#: what a file tool does, in words, and what tools call the members of a change, as in the console
+_VERBS = {
+    "create": "Write the file",
+    "str_replace": "Change the file",
+    "insert": "Insert into the file",
+    "view": "Read the file",
+}
+_PATHS, _WHOLES, _OLDS, _NEWS = (
+    ("path", "file_path"),
+    ("file_text", "content"),
+    ("old_str", "old_string"),
+    ("new_str", "new_string"),
+)
+
+
+def status_text(status: str) -> Text:
+    """A status of a conversation."""
+    words = {"waiting_for_confirmation": "waits for you"}.get(status, status)
+    return Text(visible(words), _STATUSES.get(status, ""))
+
+
+def ago(time: str) -> str:
+    """How long ago a time of the wire is: 12 s, 3 min, 5 h, 2 d."""
+    seconds = max(0, int((datetime.now(UTC) - moment(time)).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def moment(time: str) -> datetime:
+    """A time of the wire, which is UTC where it names no zone."""
+    parsed = datetime.fromisoformat(time)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def counted(number: int, name: str) -> str:
+    """A number of things: 1 file, 2 sandboxes."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}{'es' if name.endswith('x') else 's'}"
+
+
+def size(number: int | None) -> str:
+    """A number of bytes: 1.5 MiB."""
+    value, units = float(number or 0), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return "–" if number is None else f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """A table for people; for a pipe, lines with tabs and without a head."""
+    if not console.is_terminal:
+        for row in rows:
+            click.echo("\t".join(str(cell) for cell in row))
+        return
+    kept = list(rows)
+    widths = [max(cell_len(str(cell)) for cell in column) for column in zip(heads, *kept, strict=True)]
+    # Only what a person has named gives way on a narrow terminal.
+    gives_way = next(place for place, head in enumerate(heads) if head in ("TITLE", "NAME"))
+    widths[gives_way] = min(
+        widths[gives_way], max(10, console.width - sum(widths) - 3 * len(heads) + widths[gives_way])
+    )
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 3, 0, 0))
+    for head, width in zip(heads, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if head in ("WAITING", "EVENTS") else "left"
+        table.add_column(head, no_wrap=True, overflow="ellipsis", width=width, justify=justify)
+    for row in kept:
+        table.add_row(*row)
+    console.print(table)
+
+
+def print_entry(console: Console, entry: Entry, *, full: bool = False) -> None:
+    """An entry of a log in one line, or more where its text has more. Some say nothing to people, and are left out."""
+    told = _told(entry.event)
+    if told is None:
+        return
+    word, colour, body = told
+    lines = list(body.split("\n", allow_blank=True))
+    while lines and not lines[-1].plain.strip():
+        lines.pop()
+    if not full and len(lines) > _LINES:
+        rest = len(lines) - _LINES
+        lines = [*lines[:_LINES], Text(f"… {rest} more lines: --full shows them", "dim")]
+    at = moment(entry.event["timestamp"]).astimezone().strftime("%H:%M:%S")
+    seq = "" if entry.seq is None else str(entry.seq)
+    head = Text.assemble((f"{seq:>5}  {at}  ", "dim"), (f"{word:<8}  ", colour))
+    width = max(20, console.width - head.cell_len) if console.is_terminal else 1 << 20
+    for place, line in enumerate(part for one in lines or [Text()] for part in one.wrap(console, width) or [Text()]):
+        console.print(Text.assemble(head if not place else " " * head.cell_len, line), soft_wrap=True)
+
+
+def card(item: WaitingAction) -> Panel:
+    """A pending action: the whole of what will run, whatever its length."""
+    words, colour = _RISKS.get(item["security_risk"], _RISKS["UNKNOWN"])
+    facts = Text.assemble((words, colour), ("  ·  asked ", "dim"), (f"{ago(item['since'])} ago", "dim"))
+    if item["expires_at"]:
+        left = int((moment(item["expires_at"]) - datetime.now(UTC)).total_seconds())
+        facts.append(f"  ·  rejected in {left} s" if left > 0 else "  ·  its time is over", "yellow")
+    parts: list[Text] = [facts]
+    arguments = item["arguments"]
+    command = arguments.get("command") if isinstance(arguments, dict) else None
+    said = [text for text in (item["summary"], item["thought"]) if text and text != command]
+    parts += [Text(visible(str(text), prose=True), "italic") for text in said]
+    parts += [Text(), *_arguments(arguments), Text()]
+    title = in_line(item["conversation_title"] or "Conversation without a title")
+    parts.append(Text(f"{item['action_id'][:8]}  ·  digest {item['digest'][:12]}  ·  {title}", "dim"))
+    return Panel(Group(*parts), title=Text(in_line(item["tool_name"]), "bold"), title_align="left", border_style=colour)
+
+
+def diff_text(change: GitChange, diff: GitDiff) -> Text:
+    """A changed file as a unified diff."""
+    path = in_line(change["path"])
+    names = {"ADDED": ("/dev/null", f"b/{path}"), "DELETED": (f"a/{path}", "/dev/null")}
+    old, new = names.get(change["status"], (f"a/{path}", f"b/{path}"))
+    before, after = ((one or "").splitlines() for one in (diff["original"], diff["modified"]))
+    lines = difflib.unified_diff(before, after, old, new, lineterm="")
+    text = Text()
+    for line in lines:
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+        colour = "bold" if line.startswith(("+++", "---")) else colour
+        text.append(visible(line, prose=True) + "\n", colour)
+    return text
+
+
+def _told(event: Event) -> tuple[str, str, Text] | None:
+    """The word, its colour and the text for an event."""
+    kind = str(event["kind"]).rpartition(".")[2]
+    if kind == "MessageEvent":
+        source = in_line(str(event["source"]))[:8]
+        content = (event.get("llm_message") or {}).get("content")
+        return source, "bold cyan" if source == "user" else "bold green", Text(visible(_text_of(content), prose=True))
+    if kind == "ActionEvent":
+        action = event.get("action") or {}
+        words = event.get("summary") or action.get("command") or json.dumps(action)
+        tool = in_line(str(event.get("tool_name")))
+        return "action", "yellow", Text.assemble((tool, "bold"), "  ", visible(str(words), prose=True))
+    if kind == "ObservationEvent":
+        seen = event.get("observation") or {}
+        code = seen.get("exit_code")
+        text = Text(of_output(_text_of(seen.get("content"))))
+        return ("result", "dim", text) if not code else (f"exit {code}", "red", text)
+    if kind == "UserRejectObservation":
+        return "rejected", "red", Text(visible(str(event.get("rejection_reason") or ""), prose=True))
+    if "Error" in kind:
+        words = event.get("error") or f"{event.get('code')}: {event.get('detail')}"
+        return "error", "bold red", Text(of_output(str(words)))
+    if kind == "ConversationStateUpdateEvent":
+        is_status = event.get("key") == "execution_status"
+        return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
+    if kind in ("StreamingDeltaEvent", "SystemPromptEvent"):
+        return None
+    return "event", "dim", Text(in_line(kind), "dim")
+
+
+def _text_of(content: Any) -> str:
+    parts = content if isinstance(content, list) else []
+    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict) and part.get("text"))
+
+
+def _arguments(given: Any) -> list[Text]:
+    """All arguments, by the rules of the console: a command, a change of a file, or JSON."""
+    if not isinstance(given, dict):
+        return [Text(visible(json.dumps(given, indent=2, ensure_ascii=False)))]
+    if not given:
+        return [Text("No arguments.", "dim")]
+    head, used = _form(given)
+    rest = {name: value for name, value in given.items() if name not in used}
+    quiet = {name: value for name, value in rest.items() if json.dumps(value) in ("null", "false", '""', "[]", "{}")}
+    loud = {name: value for name, value in rest.items() if name not in quiet}
+    parts = head
+    if loud:
+        parts.append(Text(visible(json.dumps(loud, indent=2, ensure_ascii=False))))
+    if quiet:
+        words = ", ".join(f"{name}: {json.dumps(value)}" for name, value in quiet.items())
+        parts.append(Text(visible(words), "dim"))
+    return parts
+
+
+def _form(values: dict[str, Any]) -> tuple[list[Text], set[str]]:
+    """What is shown in a way of its own, and the names of the arguments that it shows."""
+    path, whole, old, new = (_named(values, names) for names in (_PATHS, _WHOLES, _OLDS, _NEWS))
+    command = values.get("command") if isinstance(values.get("command"), str) else None
+    verb = command if command in _VERBS else ""
+    if path and (verb or (command is None and (whole or new))):
+        used = {path, *(["command"] if verb else [])}
+
+        def where(kind: str) -> Text:
+            return Text.assemble(f"{_VERBS[kind]} ", (in_line(values[path]), "bold"))
+
+        if new and (old or verb == "insert") and verb not in ("create", "view"):
+            before, after = values[old].splitlines() if old else [], values[new].splitlines()
+            lines = list(difflib.ndiff(before, after))
+            shown = [Text(visible(one), {"+": "green", "-": "red"}.get(one[0], "")) for one in lines if one[0] != "?"]
+            return [where(verb or "str_replace"), *shown], {*used, new, *([old] if old else [])}
+        if whole and (verb or "create") == "create":
+            return [where("create"), Text(visible(values[whole]))], {*used, whole}
+        if verb:
+            return [where(verb)], used
+    if command is not None:
+        return [Text(visible(command), "bold")], {"command"}
+    return [], set()
+
+
+def _named(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if isinstance(values.get(name), str)), None)

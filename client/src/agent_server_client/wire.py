@@ -1,0 +1,115 @@
+"""What the sync and the async client share: when a request is tried again, and how a stream of events is read."""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import httpx
+
+from agent_server_client.models import Event
+
+#: seconds of the first and the longest pause between two tries
+_FIRST, _LONGEST = 0.25, 8.0
+
+#: the statuses in which an agent does nothing until somebody asks it to
+STOPPED = ("idle", "paused", "finished", "error", "stuck")
+
+#: most bytes of an event on a stream
+_MOST = 64 << 20
+
+#: seconds after which a stream that sends not even a comment is cut off; the server comments every PING_SECONDS (25)
+SILENCE = 90.0
+
+
+class Entry(NamedTuple):
+    """An entry of a conversation's log."""
+
+    seq: int | None  #: its cursor; None for an event that no log keeps
+    event: Event
+
+
+class Output(NamedTuple):
+    """A piece of what a command printed. The last one has the command's exit code."""
+
+    stdout: str
+    stderr: str
+    exit_code: int | None
+
+
+class Tries:
+    """Tries of one request, within a number of seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from here: something has come."""
+        self._deadline, self._number = time.monotonic() + self._seconds, 0
+
+    @property
+    def are_over(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._deadline
+
+    def pause(self, asked: float = 0.0) -> float | None:
+        """Seconds until the next try, at least as many as the server asked for; None where no time is left."""
+        pause = max(asked, min(_LONGEST, _FIRST * 2**self._number) * random.uniform(0.5, 1.0))
+        self._number += 1
+        return pause if time.monotonic() + pause < self._deadline else None
+
+
+def passing(response: httpx.Response) -> float | None:
+    """Seconds after which a refused request is to be sent again; None where that would change nothing.
+
+    Such are 503, 429 and 409 with a Retry-After.
+    """
+    if response.status_code not in (409, 429, 503):
+        return None
+    try:
+        return max(0.0, float(response.headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def status_of(event: Event) -> str | None:
+    """The status of the conversation that an event tells, None for any other event."""
+    is_status = event["kind"] == "ConversationStateUpdateEvent" and event.get("key") == "execution_status"
+    return str(event.get("value")) if is_status else None
+
+
+class Sent(NamedTuple):
+    """An event of a stream of server-sent events."""
+
+    name: str  #: "message" where it bears none
+    id: str  #: "" where it bears none
+    data: str
+
+
+class Lines:
+    """Parses a stream of server-sent events. Bytes that end in the middle of an event make none of it."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name, self._id, self._data = "", "", list[str]()
+
+    def feed(self, piece: bytes) -> Iterator[Sent]:
+        """The events that end in a piece. Raises ValueError for one that has no end within 64 MiB."""
+        # Lines end here, and not where str.splitlines would end them: JSON may have a U+2028 in it.
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > _MOST:
+            raise ValueError("An event of the stream is too long")
+        for line in lines:
+            name, _, value = line.rstrip(b"\r").decode(errors="replace").partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                self._data.append(value)
+            elif name == "id":
+                self._id = value
+            elif name == "event":
+                self._name = value
+            elif not name and not value and self._data:
+                sent = Sent(self._name or "message", self._id, "\n".join(self._data))
+                self._name, self._id, self._data = "", "", []
+                yield sent

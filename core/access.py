@@ -1,0 +1,71 @@
+"""Who asks, and what they may do. No Flask and no Redis. Source: docs/access.md."""
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal
+
+from core.wire import ConversationId
+
+#: what a key may be for; `write` and `approve` include `read`, `admin` includes all
+SCOPES = ("read", "write", "approve", "admin")
+
+Scope = Literal["read", "write", "approve", "admin"]
+
+_INCLUDED: dict[str, tuple[str, ...]] = {
+    "read": ("read",),
+    "write": ("read", "write"),
+    "approve": ("read", "approve"),
+    "admin": SCOPES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The one who asks: a key, a ticket, a sandbox, or anyone where no key is needed."""
+
+    name: str  #: for the audit
+    key_id: str = ""  #: empty where no key was shown
+    scopes: frozenset[str] = frozenset()
+    sandbox_id: str | None = None  #: of a hook key: the sandbox whose webhooks bear it
+    user_of: str | None = None  #: of a session key: the sandbox whose agent server it opens
+    conversation_id: ConversationId | None = None  #: of a ticket: that it is for; None: for what is about all
+
+    @property
+    def owner(self) -> str:
+        """The id under which a sandbox that it starts is its own: of its key, or of anyone where none is needed."""
+        return self.key_id or self.name
+
+    def may(self, scope: Scope) -> bool:
+        """Whether one of the scopes includes this one."""
+        return any(scope in _INCLUDED[held] for held in self.scopes)
+
+
+#: one who has shown no key where keys are needed, and one where none is needed
+NOBODY = Principal("nobody")
+ANYONE = Principal("anyone", scopes=frozenset({"admin"}))
+
+
+#: what the id of a key of the settings begins with: such a key is not revoked while the server runs
+_OF_SETTINGS = "settings-"
+
+
+class SettingsKeys:
+    """The keys that the settings give: each may do everything."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [sha256(key.encode()).digest() for key in keys]
+
+    def find(self, key: str) -> Principal | None:
+        """The one whose key this is. Every key is compared, in constant time."""
+        digest, found = sha256(key.encode("utf-8", "surrogatepass")).digest(), None
+        for number, known in enumerate(self._digests, 1):
+            if hmac.compare_digest(known, digest):
+                found = Principal(f"{_OF_SETTINGS}{number}", f"{_OF_SETTINGS}{number}", frozenset({"admin"}))
+        return found
+
+
+def is_revocable(principal: Principal) -> bool:
+    """Whether the key of a principal can be revoked, or can expire, while the server runs."""
+    return bool(principal.key_id) and not principal.key_id.startswith(_OF_SETTINGS)

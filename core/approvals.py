@@ -1,0 +1,353 @@
+"""Approvals without a store: which actions a rule decides, digests of actions, one-time links to one pending action.
+
+Source: docs/approvals.md. No Redis and no Flask.
+
+A rule matches an action when all that the rule names holds: the tool, the arguments, the risk, the conversation.
+
+A pattern is text in which `*` stands for any run of characters of `RUN`, also for none. Every other character of the
+pattern matches itself alone, so a shell metacharacter is matched only where the rule's author wrote it. `RUN` is an
+allow-list: ASCII letters and digits, the space, and `_ . / : , @ + - =`. It has no quote, backslash, newline, tab,
+control character, `NUL`, Unicode letter, blank or line separator, and none of `; & | < > ( ) $ # ~ ! ? * [ ] { } ^ % `
+and the backtick: no run begins a second command, a redirection, a substitution or an expansion, and none leaves quotes.
+
+Two characters of a run have a meaning by their place, so a run has them in other places alone:
+
+- `=` only in a word that begins with `-`, such as `--format=short`: anywhere else it may set a variable, which makes a
+  command of the word after it (`git*` never matches `git=1 rm -rf /`).
+- `.` only without another `.` beside it: no run leaves a directory by `..`.
+
+Limitation: a run may hold any words, so also any option and any path: `find *` matches `find / -delete`, and
+`cat docs/*` matches `cat docs/a /etc/passwd`. Limitation: risk and tags are what the agent says, or who may write.
+
+A digest binds a decision to what a person was shown, and an entry of an audit to the one before. Source: RFC 8785.
+
+A link is a URL that shows one pending action and asks for its decision. Its token says what it is about, and is signed
+with a key derived from SECRET_KEY: whoever has the token may decide this action, as it was when the link was made,
+once, until the link expires.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from string import ascii_letters, digits
+from types import NoneType
+from typing import Any, Literal, NamedTuple
+
+import rfc8785
+from itsdangerous import BadSignature, URLSafeSerializer
+
+from core.wire import ConversationId, Micros, now
+
+#: the characters that `*` of a pattern stands for
+RUN = frozenset(ascii_letters + digits + " _./:,@+-=")
+
+#: the characters of a word, as far as a run may hold it
+_WORD = RUN - {" "}
+
+#: a longer text is matched by no pattern; most `*` of one pattern: so that a match has a bound
+MOST_MATCHED, MOST_STARS = 4096, 8
+
+#: what makes the shell take the text after it for something else, so that no `*` may follow
+_TURNS = "$\\!`"
+
+#: from harmless to dangerous; an action of any other risk is of an unknown one
+RISKS = ("LOW", "MEDIUM", "HIGH")
+
+Verdict = Literal["approve", "reject"]
+
+#: how one argument is compared: {"equals": JSON} | {"pattern": text} | {"any": true}
+Test = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a rule is compared with: an action as people are shown it (`shown_arguments`)."""
+
+    tool_name: Any
+    arguments: Any
+    risk: str
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> "Action":
+        """The action of an ActionEvent."""
+        risk = event.get("security_risk")
+        return cls(event.get("tool_name"), shown_arguments(event.get("action")), risk if risk in RISKS else "UNKNOWN")
+
+    @cached_property
+    def forms(self) -> dict[str, bytes]:
+        """The canonical JSON of each argument."""
+        return {name: canonical(value) for name, value in self.arguments.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The conversation of an action."""
+
+    id: ConversationId
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule; None for what it does not name. `store/approvals/rules.py` counts expiry and uses."""
+
+    decision: Verdict
+    tool_name: str
+    arguments: Mapping[str, Test] | None = None
+    max_risk: str | None = None
+    conversation_ids: tuple[ConversationId, ...] | None = None
+    tags: Mapping[str, str | None] | None = None  #: name → value, None for any value
+    expires_at: Micros | None = None
+    max_uses: int | None = None
+    reason: str = ""
+    created_by: str = ""
+    created_at: Micros | None = None  #: when it was kept
+    id: str = ""
+
+
+def matches(rule: Rule, action: Action, conversation: Conversation) -> bool:
+    """Whether a rule decides an action, apart from what changes with time."""
+    return (
+        rule.tool_name == action.tool_name
+        and (rule.conversation_ids is None or conversation.id in rule.conversation_ids)
+        and _has_tags(rule.tags or {}, conversation.tags)
+        and (rule.max_risk is None or _is_at_most(action.risk, rule.max_risk))
+        and (rule.arguments is None or _fits(rule.arguments, action))
+    )
+
+
+def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> list[Rule]:
+    """The rules that match, in the order in which they are tried: those that reject first, then the oldest first."""
+    found = [rule for rule in rules if matches(rule, action, conversation)]
+    return sorted(found, key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id))
+
+
+def rule_of(
+    always: Mapping[str, Any] | Literal[True],
+    event: Mapping[str, Any],
+    conversation_id: ConversationId,
+    decision: Verdict,
+    created_by: str = "",
+) -> Rule:
+    """The rule that "always" asks for beside a decision about an ActionEvent, without an id yet.
+
+    always: True, or the members of a rule that replace the defaults: all arguments equal, that conversation alone, and
+    for an approval at most the risk of the action, where it is known. None there means that the rule does not name it.
+    Raises ValueError for an action without a tool's name or without arguments by name: a rule names both.
+    """
+    action = Action.of(event)
+    if not isinstance(action.tool_name, str) or not isinstance(action.arguments, dict):
+        raise ValueError("An action that names no tool, or whose arguments have no names, has no rule")
+    is_known = decision == "approve" and action.risk in RISKS
+    defaults: dict[str, Any] = {
+        "arguments": {name: {"equals": value} for name, value in action.arguments.items()},
+        "conversation_ids": (conversation_id,),
+        "max_risk": action.risk if is_known else None,
+    }
+    wanted = {**defaults, **({} if always is True else always)}
+    return Rule(decision, action.tool_name, **wanted, created_by=created_by)
+
+
+def pattern_fault(pattern: str) -> str | None:
+    """Why a pattern cannot be that of a rule; None if it can."""
+    if pattern.count("*") > MOST_STARS:
+        return f"A pattern should have at most {MOST_STARS} `*`"
+    if any(one + "*" in pattern for one in _TURNS):
+        return "A `*` should not follow `$`, a backslash, `!` or a backtick: a pattern has no escapes, `equals` has"
+    return None
+
+
+def fits_pattern(pattern: str, value: Any) -> bool:
+    """Whether a value is a text that a pattern matches as a whole."""
+    if not isinstance(value, str) or len(value) > MOST_MATCHED:
+        return False
+    first, *others = pattern.split("*")
+    if not others or not value.startswith(first) or not value.endswith(others[-1]):
+        return value == pattern
+    ends = {len(first)}  # every place where the parts so far may end: no place is tried twice for one part
+    for part in others:
+        ends = _ends(value, ends, part)
+    return len(value) in ends
+
+
+def _ends(value: str, starts: set[int], part: str) -> set[int]:
+    """Where a run from one of these places, and a literal part after it, may end."""
+    found, place, runs = set(), 0, _runs(value)
+    for start in sorted(starts):
+        place = max(place, start)
+        while True:
+            if value.startswith(part, place):
+                found.add(place + len(part))
+            if place == len(value) or not runs[place]:
+                break
+            place += 1
+    return found
+
+
+@lru_cache(maxsize=64)
+def _runs(value: str) -> tuple[bool, ...]:
+    """Of each character whether a run may hold it where it stands, whatever the pattern."""
+    allowed, is_option, is_word = [], False, False
+    for place, character in enumerate(value):
+        if character not in _WORD:
+            is_word = False
+        elif not is_word:
+            is_word, is_option = True, character == "-"
+        beside = value[max(place - 1, 0) : place] + value[place + 1 : place + 2]
+        may = (character != "=" or is_option) and (character != "." or "." not in beside)
+        allowed.append(character in RUN and may)
+    return tuple(allowed)
+
+
+def _has_tags(wanted: Mapping[str, str | None], tags: Mapping[str, str]) -> bool:
+    return all(name in tags and value in (None, tags[name]) for name, value in wanted.items())
+
+
+def _is_at_most(risk: str, most: str) -> bool:
+    return risk in RISKS and RISKS.index(risk) <= RISKS.index(most)
+
+
+def _fits(tests: Mapping[str, Test], action: Action) -> bool:
+    """Whether every argument passes its test, and those that no test names say nothing."""
+    arguments = action.arguments
+    if not isinstance(arguments, dict):
+        return False
+    return all(_says_nothing(value) for name, value in arguments.items() if name not in tests) and all(
+        _passes(test, name, action) for name, test in tests.items()
+    )
+
+
+def _passes(test: Test, name: str, action: Action) -> bool:
+    match test:
+        case {"any": True}:
+            return True
+        case {"equals": wanted}:
+            return name in action.arguments and action.forms[name] == canonical(wanted)
+        case {"pattern": str(pattern)}:
+            return name in action.arguments and fits_pattern(pattern, action.arguments[name])
+    return False
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether an argument is null, false, 0, "", [] or {}."""
+    return value in (None, False, 0, "") or value == [] or value == {}
+
+
+#: the largest integer that RFC 8785 has a form of
+_MOST_INTEGER = 2**53 - 1
+
+#: rfc8785 is Python alone, and takes five times as long
+_sorted_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def canonical(value: Any) -> bytes:
+    """The canonical JSON of a value, after RFC 8785.
+
+    RFC 8785 has no form of an integer beyond 2^53 or of a lone surrogate: there it is Python's JSON with sorted keys,
+    which keeps every digit, so that two values never share a form.
+    """
+    try:
+        return _sorted_json(value).encode() if _is_plain(value) else rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value's sorted JSON is canonical: not where a number is a fraction, nor where a name is not ASCII, as
+    RFC 8785 sorts names by UTF-16.
+    """
+    kind = type(value)
+    if kind is dict:
+        return all(type(name) is str and name.isascii() for name in value) and all(map(_is_plain, value.values()))
+    if kind is list:
+        return all(map(_is_plain, value))
+    return kind in (str, bool, NoneType) or (kind is int and abs(value) <= _MOST_INTEGER)
+
+
+def digest(value: Any) -> str:
+    """The hex SHA-256 of a value's canonical JSON."""
+    return sha256(canonical(value)).hexdigest()
+
+
+def shown_arguments(action: Any) -> Any:
+    """The arguments of an action as people are shown them: its members but `kind`."""
+    if not isinstance(action, dict):
+        return action
+    return {name: value for name, value in action.items() if name != "kind"}
+
+
+def action_digest(tool_name: Any, arguments: Any) -> str:
+    """The digest of an action, which binds a decision to what a person was shown."""
+    return digest({"tool_name": tool_name, "arguments": arguments})
+
+
+#: the path that a link's token follows
+LINK_PATH = "/approvals"
+
+#: most characters of a target's name in a link
+_MOST_TARGET = 100
+
+#: what the key of the signatures is derived for; another purpose has another key
+_PURPOSE = "agent-server approval link"
+
+
+class Link(NamedTuple):
+    """What a link is about."""
+
+    conversation_id: ConversationId
+    action_id: str
+    digest: str  #: of the action as it was notified of
+    target: str  #: name of the target that was notified: the audit has it as the actor's
+    ends: Micros
+    identity: str  #: hex SHA-256 of the token without its signature; nothing stores the token
+
+
+class LinkForged(Exception):
+    """A token was not made by this server, or not all of it came."""
+
+    def __init__(self) -> None:
+        super().__init__("This link is not one of this server, or a part of it is missing.")
+
+
+class Links:
+    """Makes and reads links. All secret keys verify, the first signs."""
+
+    def __init__(self, secret_keys: tuple[str, ...], *, public_url: str, seconds: int) -> None:
+        """public_url: empty where no links are made. seconds: for which a link can be used."""
+        self._public_url, self._seconds = public_url.rstrip("/"), seconds
+        signing = {"key_derivation": "hmac", "digest_method": sha256}
+        keys = list(reversed(secret_keys))  # itsdangerous signs with the last
+        self._serializer = URLSafeSerializer(keys, salt=_PURPOSE, signer_kwargs=signing) if keys else None
+
+    def make(
+        self,
+        conversation_id: ConversationId,
+        action_id: str,
+        digest: str,
+        target: str,
+        *,
+        deadline: Micros | None = None,
+    ) -> str | None:
+        """The URL of a link to a pending action; None where the settings name no PUBLIC_URL or no SECRET_KEY.
+
+        It expires after the seconds of the settings, or at the action's deadline if that is earlier.
+        """
+        if not self._public_url or self._serializer is None:
+            return None
+        ends = now() + self._seconds * 1_000_000
+        words = [conversation_id, action_id, digest, target[:_MOST_TARGET], min(ends, deadline or ends)]
+        return f"{self._public_url}{LINK_PATH}/{self._serializer.dumps(words)}"
+
+    def read(self, token: str) -> Link:
+        """What a token's link is about, expired or not. Raises LinkForged."""
+        if self._serializer is None:
+            raise LinkForged
+        try:
+            conversation_id, action_id, digest, target, ends = self._serializer.loads(token)
+        except (BadSignature, UnicodeEncodeError):  # a lone surrogate has no bytes
+            raise LinkForged from None
+        # Of what is signed: the last letter of a signature has bits that mean nothing, and would make other tokens.
+        identity = sha256(token.rpartition(".")[0].encode()).hexdigest()
+        return Link(ConversationId(conversation_id), action_id, digest, target, Micros(ends), identity)

@@ -1,0 +1,42 @@
+"""Pauses: the delays between retries, and the turns of greenlets that do not wait.
+
+gevent switches where a greenlet waits. A long computation does not wait, and neither does a connection whose peer is
+faster than this process: without a turn in between every other request waits for as long.
+"""
+
+import time
+
+
+class Backoff:
+    """The delays of one thing that is retried. Times are in seconds."""
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self._shortest, self._longest = shortest, longest
+        self._next = shortest
+
+    def delay(self) -> float:
+        """The delay before the next retry."""
+        delay, self._next = self._next, min(2 * self._next, self._longest)
+        return delay
+
+    def reset(self) -> None:
+        """Begin with the shortest delay again, after a success."""
+        self._next = self._shortest
+
+
+#: seconds for which a greenlet goes on before the others get a turn
+_TURN = 0.005
+
+#: seconds of a turn: the least that gevent waits for. After a `sleep(0)` its loop goes on with whatever is ready, and
+#: polls the sockets only at every fiftieth: those would wait for fifty times 5 ms
+_LEAST = 1e-6
+
+_turned = 0.0
+
+
+def take_turns() -> None:
+    """Let the other greenlets of this process go on, if none was let for a while; call it between pieces of work."""
+    global _turned
+    if time.monotonic() - _turned > _TURN:
+        time.sleep(_LEAST)
+        _turned = time.monotonic()

@@ -1,0 +1,83 @@
+"""Recognizes secrets in a client's settings by the names of members; responses never repeat them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+#: the ends of names of settings whose values are never stored in clear, so that they cannot leak
+_SECRET_NAMES = (
+    "api_key",
+    "authorization",
+    "secret",
+    "secret_key",
+    "secret_access_key",
+    "access_key_id",
+    "password",
+    "token",
+    "headers",
+    "env",
+    "secrets",
+)
+REDACTED = "**********"
+
+#: fewest characters of a text that is looked for: a shorter one stands in any sentence
+_LEAST = 4
+
+
+def redacted(value: Any, hidden: bool = False) -> Any:
+    """A JSON value with REDACTED in place of each text whose name, or an outer one, is that of a secret."""
+    if isinstance(value, dict):
+        return {
+            name: inner if name == "kind" else redacted(inner, hidden or _is_secret(name))
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [redacted(inner, hidden) for inner in value]
+    return REDACTED if hidden and value and isinstance(value, str) else value
+
+
+def without_secrets_of(body: Any, said: Any) -> Any:
+    """A JSON value that somebody said about a body, with REDACTED in place of every secret of that body."""
+    secrets = sorted({text for text in _secrets(body) if len(text) >= _LEAST}, key=len, reverse=True)
+    return _without(secrets, said)
+
+
+def without_inputs(detail: Any) -> Any:
+    """The detail of an HTTPValidationError without the inputs that it refuses: one of them may be a secret."""
+    return [_fault(one) for one in detail] if isinstance(detail, list) else detail
+
+
+def _fault(said: Any) -> dict[str, Any]:
+    said = said if isinstance(said, dict) else {}
+    loc = said.get("loc")
+    return {
+        "loc": [one for one in loc if isinstance(one, str | int)] if isinstance(loc, list) else ["body"],
+        "msg": str(said.get("msg", "")),
+        "type": str(said.get("type", "value_error")),
+    }
+
+
+def _is_secret(name: str) -> bool:
+    return name.lower().endswith(_SECRET_NAMES)
+
+
+def _secrets(value: Any, hidden: bool = False) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name != "kind":
+                yield from _secrets(inner, hidden or _is_secret(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _secrets(inner, hidden)
+    elif hidden and isinstance(value, str):
+        yield value
+
+
+def _without(secrets: list[str], said: Any) -> Any:
+    if isinstance(said, dict):
+        return {_without(secrets, name): _without(secrets, inner) for name, inner in said.items()}
+    if isinstance(said, list):
+        return [_without(secrets, inner) for inner in said]
+    if isinstance(said, str):
+        for secret in secrets:
+            said = said.replace(secret, REDACTED)
+    return said

@@ -1,0 +1,315 @@
+"""What every room knows of the wire: an event, an instant, and JSON taken strictly.
+
+Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` writes them with it.
+"""
+
+import json
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, NewType
+from uuid import UUID
+
+from core.pauses import take_turns
+
+#: version of the API, and of the servers and supervisors that have it
+API_VERSION = "0.1.0"
+
+ConversationId = NewType("ConversationId", str)  #: dashed, lower-case UUID
+Seq = NewType("Seq", int)  #: 1, 2, 3 … within one conversation, in the order of appending
+Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may be negative
+
+#: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
+MAX_DEPTH = 64
+
+#: most characters of a conversation's title; what an agent says beyond it is cut
+MOST_TITLE = 200
+
+#: most seconds after which a pending action expires: a year. Source: docs/approvals.md
+MOST_CONFIRMATION_SECONDS = 31_536_000
+
+#: what an agent may say that it is capable of: most names, and most characters of each. Source: docs/agents.md
+MOST_CAPABILITIES, MOST_CAPABILITY = 16, 64
+
+#: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
+MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
+
+#: members of a conversation that its agent server reports beside title, tags, stats and agent, and that are kept as
+#: reported. Source: ConversationInfo of the agent-server wire
+REPORTED_MEMBERS = (
+    "workspace",
+    "persistence_dir",
+    "max_iterations",
+    "stuck_detection",
+    "activated_knowledge_skills",
+    "invoked_skills",
+    "blocked_actions",
+    "blocked_messages",
+    "last_user_message_id",
+    "leaf_event_id",
+    "hook_config",
+    "current_model_id",
+    "available_models",
+    "supports_runtime_model_switch",
+    "launched_agent_profile",
+    "client_tools",
+    "tool_module_qualnames",
+    "runtime_info",
+    "capabilities",
+)
+
+#: every execution status of a conversation. Source: the agent-server wire
+EXECUTION_STATUSES = (
+    "idle",
+    "running",
+    "paused",
+    "waiting_for_confirmation",
+    "finished",
+    "error",
+    "stuck",
+    "deleting",
+)
+
+#: every status of a sandbox; `store/scripts/_sandbox.lua` has the moves between them. Source: the app-server wire
+SANDBOX_STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
+_EARLIEST, _LATEST = ((day - _EPOCH) // _MICROSECOND for day in (datetime.min, datetime.max))
+#: an instant as agents write it, which is nearly every one
+_AGENTS_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}", re.ASCII)
+_INSTANT = re.compile(
+    r"(?P<day>\d{4}-\d{2}-\d{2})"
+    r"(?:[Tt ](?P<clock>\d{2}:\d{2}(?::\d{2}(?:\.\d{1,12})?)?)(?P<zone>[Zz]|[+\- ]\d{2}:?\d{2})?)?"
+)
+
+
+class Event(NamedTuple):
+    """One event as it came: the four members that every event has, and the whole of it."""
+
+    id: str
+    kind: str  # bare class name: what stands after the last dot
+    source: str
+    at: Micros
+    fields: dict[str, Any]
+    raw: bytes  # UTF-8 JSON, byte for byte as the client sent it
+
+
+class InvalidJson(ValueError):
+    """The bytes are not one JSON text that we accept; the message says where and why."""
+
+
+def micros(text: str) -> Micros:
+    """Read an instant: `…Z`, with an offset, naive (UTC), a date alone, a space for the `T`.
+
+    An offset's `+` may have arrived as a space (a query string that was not percent-encoded).
+    Digits beyond microseconds are cut. Raises ValueError. Source: docs/wire.md, 3.
+    """
+    if _AGENTS_INSTANT.fullmatch(text):
+        return Micros((datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND)
+    match = _INSTANT.fullmatch(text)
+    if match is None or not text.isascii():
+        raise ValueError("not an ISO 8601 date-time")
+    clock = match["clock"] or "00:00"
+    whole, _, fraction = clock.partition(".")
+    local = datetime.fromisoformat(f"{match['day']}T{whole}") - _EPOCH
+    at = local // _MICROSECOND + int(fraction[:6].ljust(6, "0"))
+    zone = match["zone"]
+    if zone and zone not in "Zz":
+        hours, minutes = int(zone[1:3]), int(zone[-2:])
+        if hours > 23 or minutes > 59:
+            raise ValueError("offset out of range")
+        offset = (hours * 60 + minutes) * 60_000_000
+        at += offset if zone[0] == "-" else -offset
+    return Micros(at)
+
+
+def now() -> Micros:
+    """The present instant."""
+    return Micros((datetime.now(UTC).replace(tzinfo=None) - _EPOCH) // _MICROSECOND)
+
+
+def event_time(at: Micros) -> str:
+    """How events bear their time: naive UTC with six digits. Source: the agent-server wire.
+
+    An offset can put an instant outside the years 1 to 9999; it is written as the nearest one inside.
+    """
+    inside = min(max(at, _EARLIEST), _LATEST)
+    return (_EPOCH + timedelta(microseconds=inside)).isoformat(timespec="microseconds")
+
+
+def utc_time(at: Micros) -> str:
+    """How conversations bear theirs: UTC with `Z`. Source: the agent-server wire."""
+    return event_time(at) + "Z"
+
+
+def bare_kind(kind: str) -> str:
+    """The class name of a bare or qualified kind. Source: docs/wire.md, 3."""
+    return kind.rpartition(".")[2]
+
+
+def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> Event:
+    """A user's message as an event. Source: the agent-server wire."""
+    fields: dict[str, Any] = {
+        "id": str(identity),
+        "timestamp": event_time(at),
+        "source": "user",
+        "llm_message": {"role": "user", "content": content, "thinking_blocks": []},
+        "activated_skills": [],
+        "extended_content": [],
+        "kind": "MessageEvent",
+    }
+    return Event(fields["id"], "MessageEvent", "user", at, fields, json.dumps(fields).encode())
+
+
+def own_event(identity: str, kind: str, at: Micros, source: str = "environment", **members: Any) -> Event:
+    """An event that this server itself makes, as the wire has it."""
+    head = {"id": identity, "timestamp": event_time(at), "source": source}
+    return read_event(json.dumps({**head, **members, "kind": kind}).encode())
+
+
+def read_event(raw: bytes) -> Event:
+    """An event of a log, which was checked when it was appended."""
+    fields = parse_json(raw)
+    return Event(fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw)
+
+
+#: why a policy is refused that would hold an agent that acts unasked
+UNASKED = "Nothing that an ACPAgent does is held: its policy is NeverConfirm"
+
+
+def acts_unasked(agent: Any) -> bool:
+    """Whether nothing that an agent does is ever held: the published SDK grants every request of an ACP agent.
+
+    agent: an `agent` of a conversation or of a request, or the `agent_settings` that such an agent is made from.
+    """
+    return isinstance(agent, dict) and (agent.get("kind") == "ACPAgent" or agent.get("agent_kind") == "acp")
+
+
+def are_capabilities(value: Any) -> bool:
+    """Whether a value is what an agent may say of its capabilities: a list of a few short names."""
+    return isinstance(value, list) and len(value) <= MOST_CAPABILITIES and all(map(_is_capability, value))
+
+
+def _is_capability(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch(rf"[\w.:-]{{1,{MOST_CAPABILITY}}}", name, re.ASCII) is not None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise InvalidJson(f"{name} is not JSON")
+
+
+def _number(text: str) -> float | str:
+    # A number too large for a float is JSON, infinity is not: what cannot be written again stays text.
+    number = float(text)
+    return text if math.isinf(number) else number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_number)
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def parse_json(raw: bytes) -> Any:
+    """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8 and nesting over MAX_DEPTH."""
+    text = _decode(raw)
+    value, end = _value(text, _skip_space(text, 0))
+    if _skip_space(text, end) != len(text):
+        raise InvalidJson(f"unexpected data after the JSON text, at character {end}")
+    _check_depth(text, value)
+    return value
+
+
+def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
+    """Split a JSON array into (value, its own bytes) per element; None if it is not an array.
+
+    Stops reading after element number `most` + 1. Raises InvalidJson as `parse_json`.
+    """
+    text = _decode(raw)
+    at = _skip_space(text, 0)
+    if text[at : at + 1] != "[":
+        parse_json(raw)
+        return None
+    elements: list[tuple[Any, bytes]] = []
+    at = _skip_space(text, at + 1)
+    closed = text[at : at + 1] == "]"
+    while not closed and len(elements) <= most:
+        take_turns()
+        value, end = _value(text, at)
+        own = text[at:end]
+        _check_depth(own, value, room=1)
+        elements.append((value, own.encode()))
+        at = _skip_space(text, end)
+        closed = text[at : at + 1] == "]"
+        if not closed:
+            if text[at : at + 1] != ",":
+                raise InvalidJson(f"expected ',' or ']' at character {at}")
+            at = _skip_space(text, at + 1)
+    if closed and _skip_space(text, at + 1) != len(text):
+        raise InvalidJson(f"unexpected data after the JSON text, at character {at + 1}")
+    return elements
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"not UTF-8 at byte {error.start}") from None
+
+
+def _skip_space(text: str, at: int) -> int:
+    if text[at : at + 1] > " ":  # nearly always: agents write JSON without spaces, or with one
+        return at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"{error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise InvalidJson(f"nested deeper than {MAX_DEPTH} levels") from None
+    except InvalidJson:
+        raise
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidJson(str(error)) from None
+
+
+def _check_depth(text: str, value: Any, room: int = 0) -> None:
+    # Fewer brackets than levels cannot nest too deep; that spares the walk for nearly every event.
+    limit = MAX_DEPTH - room
+    if text.count("[") + text.count("{") <= limit:
+        return
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise InvalidJson(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _children(node: Any) -> list[Any]:
+    inner = node.values() if isinstance(node, dict) else node
+    return [child for child in inner if isinstance(child, dict | list)] if isinstance(node, dict | list) else []
+
+
+#: what a terminal obeys and does not show: CSI, OSC (to the end of its line at most), other strings, two bytes
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|\x1b[PX^_][^\x1b\n]*(?:\x1b\\)?"
+    r"|\x1b[ -/]*[0-~]"
+)
+_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+#: control characters but the newline, halves of surrogate pairs, and what turns the direction of text
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """Text that a program printed, without escape sequences and control characters; lines end with a newline."""
+    return _UNPRINTABLE.sub("", _LINE_END.sub("\n", _ESCAPE.sub("", text).replace("\t", " ")))
+
+
+def one_line(text: str) -> str:
+    """The same as one line, with single spaces."""
+    return " ".join(plain(text).split())

@@ -1,0 +1,87 @@
+"""A small agent server: the bundled spec runs it in a sandbox, and it is a template for others."""
+
+import argparse
+import ctypes
+import json
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+
+from werkzeug.serving import make_server
+
+from reference_agent.api import Server, create_app
+from reference_agent.model import TOKEN_BUDGET, Llm
+from reference_agent.webhooks import Webhooks
+
+C = ctypes.CDLL(None)
+C.getenv.restype = ctypes.c_void_p
+
+#: variables of the environment that are kept from the commands of the agent
+PRIVATE = (
+    "OH_SESSION_API_KEYS_0",
+    "OH_WEBHOOKS_0_HEADERS",
+    "OH_SECRET_KEY",
+    "LLM_MODEL",
+    "LLM_BASE_URL",
+    "LLM_API_KEY",
+    "SESSION_API_KEY",
+    "PYTHONPATH",
+)
+
+#: those that /proc shows to commands no more, though it goes on to show the environment that the process began with
+COVERED = ("LLM_API_KEY", "OH_SECRET_KEY")
+
+VARIABLES = """\
+variables of the environment, each of which may be unset:
+  OH_SESSION_API_KEYS_0    the key that a request must bear
+  OH_WEBHOOKS_0_BASE_URL   where events and changes are posted, in order, each until the webhook takes it
+  OH_WEBHOOKS_0_HEADERS    the headers of those posts, as a JSON object
+  OH_CONVERSATIONS_PATH    the folder that keeps the conversations, from which a restarted agent server goes on;
+                           default: .agent-server/conversations below the working directory
+  OH_SECRET_KEY            what seals the model keys of start requests, so that they survive a restart
+  LLM_MODEL                the model that the agent thinks with; unset, it follows the rule `run: CMD`
+  LLM_API_KEY              the model's key
+  LLM_BASE_URL             its OpenAI-compatible endpoint; default: OpenAI's
+  LLM_TOKEN_BUDGET         tokens of a conversation after which the agent stops; default: 1000000, 0: never
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m reference_agent",
+        description="An agent server with an agent that runs commands.",
+        epilog=VARIABLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    arguments = parser.parse_args()
+    key, headers, secret, model, url, model_key, *_ = map(taken, PRIVATE)
+    budget = os.environ.get("LLM_TOKEN_BUDGET") or str(TOKEN_BUDGET)
+    if not (budget.isascii() and budget.isdigit()):
+        parser.error("LLM_TOKEN_BUDGET should be a number of tokens")
+    llm = Llm(model, url, model_key, budget=int(budget))
+    folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
+    webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
+    app = create_app(Server(key, folder, webhooks, llm, secret))
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
+    http = make_server(arguments.host, arguments.port, app, threaded=True)
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())
+    print(f"serving on {arguments.host}:{arguments.port}", flush=True)
+    http.serve_forever()
+    webhooks.flush(3.0)
+
+
+def taken(name: str) -> str:
+    """The value of a variable, which is then gone from the environment."""
+    value = os.environ.get(name, "")
+    if name in COVERED and (address := C.getenv(name.encode())):
+        ctypes.memset(address, ord("*"), len(os.fsencode(value)))
+    os.environ.pop(name, None)
+    return value
+
+
+if __name__ == "__main__":
+    main()

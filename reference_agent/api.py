@@ -1,0 +1,383 @@
+"""The reference agent's conversations, and its HTTP API: the part of the wire that `agents/client.py` uses.
+
+A conversation is loaded from its folder when it is first asked for.
+"""
+
+import json
+import os
+import re
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from flask import Blueprint, Flask, Response, abort, current_app, jsonify, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+from werkzeug.local import LocalProxy
+
+from reference_agent.conversation import Conversation
+from reference_agent.decisions import Stale, read_decisions
+from reference_agent.events import Event, now
+from reference_agent.log import MOST_RESPONSES, DiskError, Journal, Log
+from reference_agent.mind import Mind, Rule
+from reference_agent.model import NO_LLM, Llm, Model, Seal
+from reference_agent.tools import Files, Terminal
+from reference_agent.webhooks import Webhooks
+
+#: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
+MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
+
+#: names of settings of an agent or a workspace that are neither kept nor shown
+SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|authorization|headers|env)$", re.IGNORECASE)
+
+
+class Server:
+    """The state of one process. Every method raises DiskError."""
+
+    def __init__(self, key: str, folder: Path, webhooks: Webhooks, llm: Llm = NO_LLM, secret: str = "") -> None:
+        """folder: that of all conversations, each in a folder that is named by its id in 32 hex digits.
+
+        llm: what conversations think with whose start request names no other model. secret: what seals models' keys.
+        """
+        self.key = key
+        self.started = self.used = time.monotonic()
+        self._folder = folder
+        self._webhooks = webhooks
+        self._llm = llm
+        self._seal = Seal(secret)
+        self._loaded: dict[UUID, Conversation] = {}
+        self._lock = threading.RLock()
+
+    def works(self) -> bool:
+        with self._lock:
+            return any(conversation.is_running for conversation in self._loaded.values())
+
+    def find(self, identity: UUID) -> Conversation | None:
+        """A conversation; None if there is none of that id."""
+        with self._lock:
+            return self._loaded.get(identity) or self._load(identity, secrets={})
+
+    def start(
+        self, identity: UUID, given: dict[str, Any], secrets: dict[str, str], llm: dict[str, Any] | None = None
+    ) -> tuple[Conversation, bool]:
+        """The conversation of that id, and whether it is new. llm: what the start request says of the model."""
+        llm = llm or {"api_key": ""}
+        with self._lock:
+            if known := self.find(identity):
+                return known, False
+            journal = self._journal(identity)
+            kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
+            make_folder(working_folder(given["workspace"]))
+            journal.create({"id": str(identity), "created_at": now(), **given, "llm": kept})
+            try:
+                new = self._load(identity, secrets, llm["api_key"])
+            except DiskError:
+                journal.remove()
+                raise
+            assert new is not None
+            return new, True
+
+    def delete(self, identity: UUID) -> bool:
+        """Remove a conversation with its folder; False if there is none of that id."""
+        with self._lock:
+            if conversation := self.find(identity):
+                conversation.delete()
+                del self._loaded[identity]
+            return conversation is not None
+
+    def _load(self, identity: UUID, secrets: dict[str, str], api_key: str = "") -> Conversation | None:
+        """api_key: of the model; by default the one that the journal has."""
+        journal = self._journal(identity)
+        kept = journal.load()
+        if kept is None:
+            return None
+        given, folder = kept.start.get("llm") or {}, working_folder(kept.start["workspace"])
+        llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
+        mind: Mind = Model(llm, folder) if llm.model else Rule()
+        kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], llm.model)})
+        log, files = Log(kept, journal, self._webhooks), Files(folder, self._folder)
+        log.hide(llm.api_key)
+        conversation = Conversation(log, mind, Terminal(folder), files, secrets)
+        if kept.state is None:
+            conversation.begin()
+        else:
+            conversation.close_what_was_cut_short()
+        self._loaded[identity] = conversation
+        return conversation
+
+    def _journal(self, identity: UUID) -> Journal:
+        return Journal(self._folder / identity.hex)
+
+
+def working_folder(workspace: dict[str, Any] | None) -> Path:
+    """The folder of a conversation, inside the working directory of the process whatever a start request names."""
+    here = Path.cwd()
+    given = str((workspace or {}).get("working_dir") or ".")
+    if Path(given).is_relative_to(here) and ".." not in Path(given).parts:
+        return Path(given)
+    return here / os.path.normpath(f"/{given}").lstrip("/")
+
+
+def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:
+    """The agent as clients are told of it: as the start request has it, with what the SDK needs to read it."""
+    tools = [{"name": name} for name in ("terminal", "file_editor")] if model else []
+    llm = {"model": model or "none", "usage_id": "agent"}
+    return {"kind": "Agent", "llm": llm, "tools": tools, **(agent or {})}
+
+
+def make_folder(folder: Path) -> None:
+    """Raises DiskError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise DiskError("make the working folder", folder, error) from error
+
+
+api = Blueprint("api", __name__, url_prefix="/api/conversations")
+health = Blueprint("health", __name__)
+
+server = cast(Server, LocalProxy(lambda: current_app.extensions["server"]))
+
+
+def create_app(state: Server) -> Flask:
+    """The agent server; every path under /api needs the server's key, unless that is empty."""
+    app = Flask(__name__)
+    app.extensions["server"] = state
+    app.register_blueprint(api)
+    app.register_blueprint(health)
+    app.register_error_handler(HTTPException, lambda error: (jsonify(detail=sentence_of(error)), error.code or 500))
+    app.register_error_handler(DiskError, lambda error: (jsonify(detail=str(error)), 507))
+    return app
+
+
+def sentence_of(error: HTTPException) -> str | None:
+    """What a refusal says; of a path that only other agent servers have, what this one is."""
+    if error.description in (NotFound.description, MethodNotAllowed.description):
+        return f"The bundled agent does not serve {request.method} {request.path}"
+    return error.description
+
+
+@api.before_request
+def check_key() -> None:
+    server.used = time.monotonic()
+    if server.key and request.headers.get("X-Session-API-Key") != server.key:
+        abort(401, "Unauthorized")
+
+
+@health.get("/alive")
+@health.get("/health")
+@health.get("/ready")
+def alive() -> Response:
+    return jsonify(status="ok")
+
+
+@health.get("/server_info")
+def server_info() -> Response:
+    now = time.monotonic()
+    idle_time = 0.0 if server.works() else now - server.used
+    return jsonify(title="Reference agent", version="1.58.0", uptime=now - server.started, idle_time=idle_time)
+
+
+@api.post("")
+def start() -> tuple[Response, int]:
+    given = body()
+    try:
+        identity = UUID(given.get("conversation_id") or str(uuid4()))
+    except (ValueError, TypeError, AttributeError):
+        abort(422, "conversation_id should be a valid UUID")
+    message = an_object(given, "initial_message")
+    kept = {
+        "confirmation_policy": an_object(given, "confirmation_policy") or {"kind": "NeverConfirm"},
+        "initial_message": message and {"content": content_of(message), "run": bool(message.get("run", True))},
+        "agent": without_secrets(an_object(given, "agent")),
+        "workspace": without_secrets(an_object(given, "workspace")),
+        "max_iterations": max_iterations_of(given),
+        "title": given.get("title"),
+        "tags": an_object(given, "tags") or {},
+    }
+    conversation, is_new = server.start(identity, kept, secrets_of(given), llm_of(given))
+    return jsonify(conversation.log.info()), 201 if is_new else 200
+
+
+@api.get("/<identity>")
+def get(identity: str) -> Response:
+    return jsonify(found(identity).log.info())
+
+
+@api.delete("/<identity>")
+def delete(identity: str) -> Response:
+    if not server.delete(parsed(identity)):
+        abort(404, "Conversation not found")
+    return done()
+
+
+@api.post("/<identity>/events")
+def send(identity: str) -> Response:
+    message = body()
+    found(identity).send(content_of(message), bool(message.get("run")))
+    return done()
+
+
+@api.get("/<identity>/events/search")
+def search(identity: str) -> Response:
+    """A page of the log, from its begin or (TIMESTAMP_DESC) from its end; page_id names the first event to read.
+
+    A page of large events has fewer than limit. As on the agent-server wire, an unknown page_id begins the log again.
+    """
+    limit, order = request.args.get("limit", str(MOST_ITEMS)), request.args.get("sort_order", "TIMESTAMP")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ITEMS):
+        abort(422, f"limit should be a number from 1 to {MOST_ITEMS}")
+    if order not in ("TIMESTAMP", "TIMESTAMP_DESC"):
+        abort(422, "sort_order should be TIMESTAMP or TIMESTAMP_DESC")
+    events = found(identity).log.events[:: 1 if order == "TIMESTAMP" else -1]
+    page_id = request.args.get("page_id")
+    first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
+    items, size = list[Event](), 0
+    for event in filter(passes, islice(events, first, None)):
+        if len(items) == int(limit) or size > PAGE_BYTES:
+            return jsonify(items=items, next_page_id=event["id"])
+        items.append(event)
+        size += len(json.dumps(event))
+    return jsonify(items=items, next_page_id=None)
+
+
+@api.get("/<identity>/events/count")
+def count(identity: str) -> Response:
+    return jsonify(sum(map(passes, found(identity).log.events)))
+
+
+@api.get("/<identity>/events/<event_id>")
+def get_event(identity: str, event_id: str) -> Response:
+    event = found(identity).log.find(event_id)
+    return jsonify(event) if event else abort(404, "Event not found")
+
+
+@api.post("/<identity>/events/respond_to_confirmation")
+def respond_to_confirmation(identity: str) -> Response:
+    given = body()
+    reason = given.get("reason", "User rejected the action.")
+    if not isinstance(reason, str):
+        abort(422, "reason should be a string")
+    if given.get("decisions") is None:
+        found(identity).decide(given.get("accept") is True, reason)
+        return done()
+    try:
+        found(identity).decide_each(read_decisions(given["decisions"], reason))
+    except ValueError as error:
+        abort(422, str(error))
+    except Stale as error:
+        abort(409, str(error))
+    return done()
+
+
+@api.post("/<identity>/run")
+def run(identity: str) -> Response:
+    if not found(identity).run():
+        abort(409, "Conversation already running. Wait for completion or pause first.")
+    return done()
+
+
+@api.post("/<identity>/pause")
+def pause(identity: str) -> Response:
+    found(identity).stop(at_once=False)
+    return done()
+
+
+@api.post("/<identity>/interrupt")
+def interrupt(identity: str) -> Response:
+    found(identity).stop(at_once=True)
+    return done()
+
+
+@api.post("/<identity>/confirmation_policy")
+def set_policy(identity: str) -> Response:
+    found(identity).set_policy(an_object(body(), "policy") or {"kind": "NeverConfirm"})
+    return done()
+
+
+@api.post("/<identity>/secrets")
+def put_secrets(identity: str) -> Response:
+    found(identity).keep(secrets_of(body()))
+    return done()
+
+
+@api.post("/<identity>/security_analyzer")
+def set_security_analyzer(identity: str) -> Response:
+    found(identity)  # this agent rates nothing
+    return done()
+
+
+def done() -> Response:
+    return jsonify(success=True)
+
+
+def parsed(identity: str) -> UUID:
+    try:
+        return UUID(identity)
+    except ValueError:
+        abort(422, "Input should be a valid UUID")
+
+
+def found(identity: str) -> Conversation:
+    return server.find(parsed(identity)) or abort(404, "Conversation not found")
+
+
+def body() -> dict[str, Any]:
+    try:
+        given = json.loads(request.data or b"{}")
+    except (ValueError, RecursionError):
+        given = None
+    return given if isinstance(given, dict) else abort(422, "The body should be a JSON object")
+
+
+def an_object(given: dict[str, Any], name: str) -> dict[str, Any] | None:
+    value = given.get(name)
+    return value if value is None or isinstance(value, dict) else abort(422, f"{name} should be an object")
+
+
+def content_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content") or []
+    if not isinstance(content, list) or not all(
+        isinstance(part, dict) and isinstance(part.get("text", ""), str) for part in content
+    ):
+        abort(422, "content should be a list of objects, whose text is a string")
+    return content
+
+
+def secrets_of(given: dict[str, Any]) -> dict[str, str]:
+    """The values of secrets by name, of text or of objects with a `value`; this agent looks up no others."""
+    secrets = an_object(given, "secrets") or {}
+    values = {name: secret.get("value") if isinstance(secret, dict) else secret for name, secret in secrets.items()}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def llm_of(given: dict[str, Any]) -> dict[str, Any]:
+    """What a start request says of the model: model, base_url, api_key, max_input_tokens."""
+    agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
+    llm = an_object(agent, "llm") or {}
+    texts = {name: llm.get(name) or "" for name in ("model", "base_url", "api_key")}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            abort(422, f"agent.llm.{name} should be a string")
+    return {**texts, "max_input_tokens": llm.get("max_input_tokens")}
+
+
+def max_iterations_of(given: dict[str, Any]) -> int:
+    number = given.get("max_iterations")
+    if number is None:
+        return MOST_RESPONSES
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        abort(422, "max_iterations should be a number from 1 on")
+    return number
+
+
+def without_secrets(settings: Any) -> Any:
+    if isinstance(settings, dict):
+        return {name: without_secrets(of) for name, of in settings.items() if not SECRET_NAME.search(name)}
+    return [without_secrets(each) for each in settings] if isinstance(settings, list) else settings
+
+
+def passes(event: Event) -> bool:
+    return all(request.args.get(name) in (None, event[name]) for name in ("kind", "source"))

@@ -1,0 +1,280 @@
+"""The reference agent in one conversation. `api.py` serves it.
+
+Its mind makes actions of messages. The agent executes them in the working folder if the confirmation policy holds
+nothing back, or once a person accepts them.
+"""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from reference_agent import events
+from reference_agent.decisions import Decision, as_decided, decided, holds, undecided
+from reference_agent.events import Event
+from reference_agent.log import DiskError, Log, State, moved, usage
+from reference_agent.mind import Mind, Response, Unwanted
+from reference_agent.tools import BadCall, Files, Terminal
+
+#: the reason of a rejection by a new message
+SUPERSEDED = "Superseded by a new user message."
+
+#: the error of an action that was executed when the agent server was killed
+UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
+
+#: the error of an action in which the agent itself has failed
+FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
+
+
+class Conversation:
+    """One conversation and the thread that works in it while it runs. It goes on where the last step of its log ended.
+
+    A method whose step the disk refuses raises DiskError; then nothing has happened, except that a pause takes effect.
+    """
+
+    def __init__(self, log: Log, mind: Mind, terminal: Terminal, files: Files, secrets: dict[str, str]) -> None:
+        self.log = log
+        self._mind = mind
+        self._terminal = terminal
+        self._files = files
+        self._secrets = secrets
+        log.hide(*secrets.values())
+        self._lock = threading.RLock()
+        self._worker: threading.Thread | None = None
+        self._is_thinking = False
+        self._responses = 0  # of this run
+
+    @property
+    def is_running(self) -> bool:
+        return self.log.state.status == "running"
+
+    def begin(self) -> None:
+        """Report the conversation, and take the message that came with the start request."""
+        self.log.post_info()
+        beginning = self._mind.beginning()
+        if message := self.log.start["initial_message"]:
+            self.send(message["content"], message["run"], beginning)
+        elif beginning:
+            self.log.step(self.log.state, beginning)
+
+    def close_what_was_cut_short(self) -> None:
+        """Pause what ran when the agent server was killed, and close the action that was being executed."""
+        state, step = self.log.state, list[Event]()
+        if state.started:
+            step.append(events.failure(self.log.first_open(), UNKNOWN))
+            state = state._replace(open=state.open[1:], started=False)
+        if state.status == "running":
+            state = moved(state, "paused", step)
+        if step:
+            with suppress(DiskError):
+                self.log.record(state, step)
+
+    def send(self, content: list[Event], run: bool, beginning: list[Event] | None = None) -> None:
+        """Take a user's message. It rejects the pending actions and never approves them."""
+        with self._lock:
+            state, step = self.log.state, beginning or list[Event]()
+            if state.status == "waiting_for_confirmation":
+                state, step = self._rejected(SUPERSEDED)
+            message = events.message("user", content)
+            step.append(message)
+            state = state._replace(unanswered=[*state.unanswered, message["id"]])
+            if state.status in ("finished", "stuck"):
+                state = moved(state, "idle", step)
+            if run and state.status != "running":
+                state = moved(state, "running", step)
+            self.log.step(state, step)
+            self._work_if_running()
+
+    def run(self) -> bool:
+        """Work until nothing is left to do; False if the conversation runs already. A run approves what waits."""
+        with self._lock:
+            if self.is_running:
+                return False
+            self._move("running")
+            self._work_if_running()
+            return True
+
+    def stop(self, *, at_once: bool) -> None:
+        """Pause after the present command or response, or (at_once) kill the command and drop the response."""
+        with self._lock:
+            if self.log.state.status in ("idle", "running"):
+                if at_once:
+                    self._terminal.kill()
+                    self._drop_response()
+                step = [events.event("InterruptEvent" if at_once else "PauseEvent", "user")]
+                self.log.record(moved(self.log.state, "paused", step), step)
+
+    def decide(self, accept: bool, reason: str) -> None:
+        """Execute or drop the pending actions."""
+        with self._lock:
+            if self.log.state.status != "waiting_for_confirmation":
+                return
+            if accept:
+                self.run()
+            else:
+                self.log.step(*self._rejected(reason))
+                self._work_if_running()
+
+    def decide_each(self, decisions: list[Decision]) -> None:
+        """Take single decisions, all or nothing; the run goes on once the last action is decided. Raises Stale."""
+        with self._lock:
+            state, step = decided(self.log, decisions)
+            if step or state != self.log.state:
+                self.log.step(state, step)
+                self._work_if_running()
+
+    def set_policy(self, policy: dict[str, Any]) -> None:
+        with self._lock:
+            self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])
+
+    def keep(self, secrets: dict[str, str]) -> None:
+        """Put secrets into the environment of every later command. They are in memory alone."""
+        with self._lock:
+            self._secrets = self._secrets | secrets
+            self.log.hide(*secrets.values())
+
+    def delete(self) -> None:
+        with self._lock:
+            self.log.remove()
+            self._terminal.kill()
+            self._drop_response()
+
+    def _rejected(self, reason: str) -> tuple[State, list[Event]]:
+        """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
+        rejections = [{"action_id": one, "decision": "reject", "reason": reason} for one in undecided(self.log.state)]
+        return decided(self.log, rejections)
+
+    def _move(self, status: str) -> None:
+        step = list[Event]()
+        self.log.step(moved(self.log.state, status, step), step)
+
+    def _work_if_running(self) -> None:
+        if self.is_running and self._worker is None:
+            self._responses = 0
+            self._worker = threading.Thread(target=self._work, daemon=True)
+            self._worker.start()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """Whether the present thread is the one that works here, and was not left alone with its response."""
+        return self._worker is threading.current_thread()
+
+    def _drop_response(self) -> None:
+        """Leave a thread that waits for the mind alone: a response may take minutes."""
+        if self._is_thinking:
+            self._worker, self._is_thinking = None, False
+
+    def _work(self) -> None:
+        try:
+            while task := self._next():
+                task()
+        except Unwanted:
+            pass
+        except DiskError as error:
+            print(f"{error}. The run stops.", file=sys.stderr)
+            self._end_run("paused")
+        except Exception as error:  # a conversation must not run for ever without a thread
+            traceback.print_exc()
+            self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
+
+    def _end_run(self, status: str, *step: Event) -> None:
+        """End the run of this thread, also where the disk refuses the step."""
+        with self._lock:
+            if self._is_wanted:
+                self._worker, self._is_thinking = None, False
+                if self.is_running:
+                    state, ending = self.log.state, [*step]
+                    if state.started:
+                        ending.insert(0, events.failure(self.log.first_open(), FAILED))
+                        state = state._replace(open=state.open[1:], started=False)
+                    with suppress(DiskError):
+                        self.log.record(moved(state, status, ending), ending)
+                    self.log.post_info()
+
+    def _next(self) -> Callable[[], None] | None:
+        """What to do next, with the lock free; None when the agent must not go on."""
+        with self._lock:
+            while self._is_wanted and self.is_running:
+                if self.log.state.open:
+                    return self._begin_action()
+                if not self._mind.has_to_respond(self.log.events, self.log.state):
+                    self._move("finished")
+                elif self._responses < self.log.most_responses:
+                    self._responses, self._is_thinking = self._responses + 1, True
+                    return partial(self._respond, [*self.log.events], self.log.state)
+                else:
+                    step = [events.error("MaxIterationsReached", f"{self._responses} responses, its max_iterations")]
+                    self.log.step(moved(self.log.state, "error", step), step)
+            if self._is_wanted:
+                self._worker = None
+            return None
+
+    def _respond(self, so_far: list[Event], state: State) -> None:
+        response = self._mind.respond(so_far, state, self._tell)
+        with self._lock:
+            if not self._is_wanted:
+                raise Unwanted
+            self._is_thinking = False
+            self._take(response)
+
+    def _take(self, response: Response) -> None:
+        """Append a response, and hold its actions back where the policy says so."""
+        state, step = self.log.state, [*response.events]
+        actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
+        unanswered = [message for message in state.unanswered if message not in response.answered]
+        state = state._replace(unanswered=unanswered, open=[action["id"] for action in actions], decided={})
+        if response.stats:
+            state = state._replace(stats=response.stats)
+            step.append(events.change("stats", usage(response.stats)))
+        if response.error:
+            step.append(events.error(*response.error))
+            state = moved(state, "error", step)
+        elif holds(state.policy, actions):
+            state = moved(state, "waiting_for_confirmation", step)
+        self.log.step(state, step)
+
+    def _tell(self, text: str, reasoning: str) -> None:
+        """Show a part of a response while it comes. Raises Unwanted."""
+        if not self._is_wanted:
+            raise Unwanted
+        parts = {"content": text or None, "reasoning_content": reasoning or None}
+        if told := {name: part for name, part in parts.items() if part}:
+            self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
+
+    def _begin_action(self) -> Callable[[], None]:
+        """Begin to execute the first open action.
+
+        The step before keeps the action from a second execution after a kill.
+        """
+        action = self.log.first_open()
+        self.log.step(self.log.state._replace(started=True), [])
+        try:
+            action = as_decided(action, self.log.state)
+        except BadCall as error:
+            return partial(self._close, events.failure(action, str(error)))
+        if action["action"]["kind"] == "TerminalAction":
+            if refused := self._terminal.start(action["action"]["command"], self._secrets):
+                return partial(self._close, events.observation(action, refused))
+            return partial(self._finish_command, action)
+        return partial(self._execute, action)
+
+    def _finish_command(self, action: Event) -> None:
+        seen = self._terminal.finish(action["action"])
+        self._close(events.observation(action, seen) if seen else events.failure(action, "Interrupted."))
+
+    def _execute(self, action: Event) -> None:
+        if action["action"]["kind"] == "FinishAction":
+            seen: Event = {"content": events.parts(action["action"]["message"]), "is_error": False}
+        else:
+            seen = self._files.observe(action["action"])
+        self._close(events.observation(action, seen))
+
+    def _close(self, result: Event) -> None:
+        """Close the first open action with its result."""
+        with self._lock:
+            state = self.log.state
+            if state.status != "deleting":
+                self.log.record(state._replace(open=state.open[1:], started=False), [result])

@@ -1,0 +1,196 @@
+"""The events of the reference agent, and the messages for a model, which are made from the events alone.
+
+Source of the events: the agent-server wire. What a kill leaves in the journal is all that the messages need.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+Event = dict[str, Any]
+
+#: the kinds of events that close an action
+RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
+
+
+def now() -> str:
+    """The time in UTC without a zone, as events bear it."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+def event(kind: str, source: str, **members: Any) -> Event:
+    return {"id": str(uuid4()), "timestamp": now(), "source": source, **members, "kind": kind}
+
+
+def parts(text: str) -> list[Event]:
+    """Text as the content of a message, a thought or an observation; no part for no text."""
+    return [{"type": "text", "text": text}] if text else []
+
+
+def message(source: str, content: list[Event], **members: Any) -> Event:
+    """members: further ones of the event's `llm_message`, such as `reasoning_content`."""
+    said = {"role": {"agent": "assistant"}.get(source, source), "content": content, "thinking_blocks": [], **members}
+    return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
+
+
+def text_of(content: list[Event]) -> str:
+    return "\n".join(part.get("text", "") for part in content)
+
+
+def change(key: str, value: Any) -> Event:
+    """The event of a change: of `execution_status`, `confirmation_policy` or `stats`."""
+    return event("ConversationStateUpdateEvent", "environment", key=key, value=value)
+
+
+def action(call: Event, action: Event | None, response_id: str, **members: Any) -> Event:
+    """A proposal of the agent; one response proposes its actions together.
+
+    call: `id`, `name` and `arguments`, a text. action: None for a call that cannot be executed.
+    """
+    details = {"thought": [], "action": action, "tool_name": call["name"], "tool_call_id": call["id"]}
+    details |= {"tool_call": {**call, "origin": "completion"}, "llm_response_id": response_id}
+    details |= {"security_risk": "UNKNOWN", "summary": None, **members}
+    return event("ActionEvent", "agent", **details)
+
+
+def observation(of: Event, seen: Event) -> Event:
+    """The result of an executed action. seen: `content`, `is_error`, and what the tool adds.
+
+    An action with `edited` was executed with these arguments instead of its own, which the result says.
+    """
+    if "edited" in of:
+        notice = f"A person has edited the arguments before this was executed: {json.dumps(of['edited'])}"
+        seen = {**seen, "content": [*parts(notice), *seen["content"]]}
+    kind = of["action"]["kind"].replace("Action", "Observation")
+    return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation={**seen, "kind": kind})
+
+
+def rejection(of: Event, reason: str) -> Event:
+    details = {"action_id": of["id"], "rejection_reason": reason, "rejection_source": "user"}
+    return event("UserRejectObservation", "environment", **_call(of), **details)
+
+
+def failure(of: Event, error: str) -> Event:
+    return event("AgentErrorEvent", "agent", **_call(of), error=error)
+
+
+def error(code: str, detail: str) -> Event:
+    """The end of a run that cannot go on. code: as the SDK's `classify_error` knows them."""
+    return event("ConversationErrorEvent", "environment", code=code, detail=detail)
+
+
+def _call(of: Event) -> Event:
+    return {"tool_name": of["tool_name"], "tool_call_id": of["tool_call_id"]}
+
+
+Message = dict[str, Any]
+
+#: most characters of an action's result that a model reads: its begin and its end
+MOST_RESULT = 30_000
+
+#: what stands where the beginning of a conversation was left out
+_FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
+
+
+def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
+    """The whole conversation as a chat completion takes it.
+
+    The results of a response's calls follow that response, and unanswered messages come last: a message that arrived
+    while a tool or the model worked must not come between.
+    """
+    results = {event["tool_call_id"]: event for event in so_far if event["kind"] in RESULTS}
+    late = {*unanswered}
+    made = list[Message]()
+    for group in groups(so_far):
+        if group[0]["id"] not in late:
+            made += _of_group(group, results)
+    if forgotten(so_far):
+        first = next((index for index, message in enumerate(made, 1) if message["role"] == "user"), 0)
+        made.insert(first, {"role": "user", "content": _FORGOTTEN})
+    return made + [_said(event) for event in so_far if event["id"] in late]
+
+
+def groups(so_far: list[Event]) -> list[list[Event]]:
+    """The events that a model is told and has not forgotten, without results; the actions of a response together."""
+    gone, found = forgotten(so_far), list[list[Event]]()
+    for event in so_far:
+        if event["kind"] in ("SystemPromptEvent", "MessageEvent", "ActionEvent") and event["id"] not in gone:
+            response = event.get("llm_response_id")
+            if event["kind"] == "ActionEvent" and found and response == found[-1][0].get("llm_response_id"):
+                found[-1].append(event)
+            else:
+                found.append([event])
+    return found
+
+
+def forgotten(so_far: list[Event]) -> set[str]:
+    """Ids of the events that condensations have left out."""
+    return {id for event in so_far if event["kind"] == "Condensation" for id in event["forgotten_event_ids"]}
+
+
+def to_forget(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
+    """Ids of the older half of the conversation, but its first message and its last step; empty: nothing is left."""
+    kept = {*unanswered}
+    all_groups = [group for group in groups(so_far) if group[0]["id"] not in kept]
+    first = next((index for index, group in enumerate(all_groups, 1) if _is_user(group[0])), 0)
+    old = all_groups[first:-1]
+    return [event["id"] for group in old[: (len(old) + 1) // 2] for event in group]
+
+
+def result_text(result: Event) -> str:
+    """What the model is told of a call's end."""
+    if result["kind"] == "ObservationEvent":
+        seen = result["observation"]
+        code = f"\n(exit code {seen['exit_code']})" if seen.get("exit_code") else ""
+        return _shortened(text_of(seen["content"])) + code or "(no output)"
+    if result["kind"] == "UserRejectObservation":
+        return f"The user rejected this call, and it was not executed. The reason: {result['rejection_reason']}"
+    return f"Error: {result['error']}"
+
+
+def _of_group(group: list[Event], results: dict[str, Event]) -> list[Message]:
+    if group[0]["kind"] != "ActionEvent":
+        return [_said(group[0])]
+    calls = [{"id": each["tool_call_id"], "type": "function", "function": _called(each["tool_call"])} for each in group]
+    made: list[Message] = [
+        {"role": "assistant", "content": text_of(group[0]["thought"]) or None, "tool_calls": calls},
+    ]
+    for each in group:
+        result = results.get(each["tool_call_id"])
+        text = result_text(result) if result else "This call has no result."
+        made.append({"role": "tool", "tool_call_id": each["tool_call_id"], "content": text})
+    return made
+
+
+def _called(call: Event) -> Message:
+    """A call as it came, but arguments that are no JSON object, which endpoints refuse."""
+    try:
+        is_object = isinstance(json.loads(call["arguments"]), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return {"name": call["name"], "arguments": call["arguments"] if is_object else "{}"}
+
+
+def _said(event: Event) -> Message:
+    if event["kind"] == "SystemPromptEvent":
+        return {"role": "system", "content": event["system_prompt"]["text"]}
+    said = event["llm_message"]
+    images = [url for part in said["content"] for url in part.get("image_urls") or []]
+    text = text_of([part for part in said["content"] if "text" in part])
+    if not images or event["source"] == "agent":
+        return {"role": "assistant" if event["source"] == "agent" else "user", "content": text}
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
+
+
+def _is_user(event: Event) -> bool:
+    return bool(event["kind"] == "MessageEvent" and event["source"] == "user")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MOST_RESULT:
+        return text
+    half = MOST_RESULT // 2
+    return f"{text[:half]}\n… {len(text) - MOST_RESULT} characters left out …\n{text[-half:]}"

@@ -1,0 +1,290 @@
+"""What has happened in a conversation of the reference agent, what is left to do, and the file from which it goes on.
+
+A folder holds `start.json`, whose existence is the conversation's, and `events.jsonl`, the steps of the conversation.
+A step is what happens at once: a line for each event, then a line `{"state": …}`, which is the state after the step
+and ends it. So the last such line is the present state, and a step without one was torn by a kill or a full disk.
+
+Guarantee: a step whose `append` has returned survives a kill of the process and, by fsync, a power cut of the machine.
+Cost: an fsync per step, measured at 0.2 ms on a local SSD; a command takes two steps.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from core.redaction import without_secrets_of
+from reference_agent import events
+from reference_agent.events import Event
+from reference_agent.webhooks import Webhooks
+
+
+class DiskError(Exception):
+    """The disk refuses a conversation; the message names the folder and the reason."""
+
+    def __init__(self, verb: str, folder: Path, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        super().__init__(f"The agent server cannot {verb} {folder}: {reason}")
+
+
+class Kept(NamedTuple):
+    """What a folder keeps of a conversation."""
+
+    start: dict[str, Any]
+    events: list[Event]
+    state: dict[str, Any] | None  #: None before the first step
+
+
+class Journal:
+    """One conversation's folder. Every method raises DiskError; a step that was refused leaves nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._start = folder / "start.json"
+        self._steps = folder / "events.jsonl"
+        self._size = 0  # bytes of the whole steps
+
+    def create(self, start: dict[str, Any]) -> None:
+        """Make a conversation exist, without a step."""
+        draft = self._start.with_suffix(".new")
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._steps.write_bytes(b"")  # a deletion that was cut short may have left events
+            with draft.open("w") as file:
+                json.dump(start, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.rename(self._start)
+            for folder in (self._folder, self._folder.parent):
+                _sync(folder)
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise DiskError("write to", self._folder, error) from error
+
+    def load(self) -> Kept | None:
+        """What the folder keeps, without a torn step at the end; None if it holds no conversation."""
+        try:
+            start = json.loads(self._start.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DiskError("read", self._folder, error) from error
+        try:
+            return Kept(start, *self._read(self._steps.read_bytes()))
+        except (OSError, ValueError) as error:
+            raise DiskError("read", self._folder, error) from error
+
+    def append(self, events: list[Event], state: dict[str, Any]) -> None:
+        """Write a step."""
+        step = "".join(json.dumps(line) + "\n" for line in [*events, {"state": state}]).encode()
+        try:
+            with self._steps.open("r+b") as file:  # opened each time: a folder that was deleted takes no step
+                file.truncate(self._size)
+                file.seek(self._size)
+                file.write(step)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self._drop_torn_step()
+            raise DiskError("write to", self._folder, error) from error
+        self._size += len(step)
+
+    def remove(self) -> None:
+        """End the conversation's existence, and remove its folder."""
+        try:
+            self._start.unlink(missing_ok=True)
+            _sync(self._folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise DiskError("remove", self._folder, error) from error
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _read(self, steps: bytes) -> tuple[list[Event], dict[str, Any] | None]:
+        """Raises ValueError if a line before a whole step is damaged: then it is more than a torn end."""
+        events: list[Event] = []
+        step: list[Event] = []
+        state, position, damaged = None, 0, 0
+        for number, raw in enumerate(steps.splitlines(keepends=True), 1):
+            position += len(raw)
+            line = _parsed(raw)
+            if line is None:
+                damaged = damaged or number
+            elif "state" not in line:
+                step.append(line)
+            elif damaged:
+                raise ValueError(f"line {damaged} of {self._steps.name} is damaged")
+            else:
+                events += step
+                step, state, self._size = [], line["state"], position
+        self._drop_torn_step()
+        return events, state
+
+    def _drop_torn_step(self) -> None:
+        with suppress(OSError):  # the next step is written over it
+            if self._steps.stat().st_size > self._size:
+                os.truncate(self._steps, self._size)
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    """The object of a line; None for a torn or damaged one."""
+    try:
+        line = json.loads(raw) if raw.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _sync(folder: Path) -> None:
+    """Have names that were added to a folder, or removed from it, survive a power cut."""
+    number = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # some network file systems cannot do it for a folder
+        os.fsync(number)
+    os.close(number)
+
+
+#: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
+MOST_RESPONSES = 500
+
+
+#: most characters of a line that the agent server's log has of an event
+MOST_TOLD = 300
+
+#: what this agent understands of decisions. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit"]
+
+
+class State(NamedTuple):
+    """What is left to do after a step. The lists hold ids of events; a list is replaced, never changed.
+
+    The open actions are approved, unless the status is `waiting_for_confirmation`: then those in `decided` are.
+    """
+
+    policy: dict[str, Any]
+    status: str = "idle"
+    unanswered: list[str] = []  # messages
+    open: list[str] = []  # actions without a result
+    started: bool = False  # the first open action is about to be executed, is, or was cut short
+    decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `decisions.py`
+    stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
+
+
+class Log:
+    """The events and the state of a conversation, which change by steps; each is written before it is shown or posted.
+
+    Not thread-safe: the conversation's lock guards every write.
+    """
+
+    def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks) -> None:
+        self.start = kept.start
+        self.events = kept.events
+        self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
+        self._journal = journal
+        self._webhooks = webhooks
+        self._secrets: set[str] = set()  # values that no line of the agent server's log shows; in memory alone
+        self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
+
+    def hide(self, *secrets: str) -> None:
+        """Show none of these values in the agent server's log from now on."""
+        self._secrets |= set(secrets)
+
+    @property
+    def most_responses(self) -> int:
+        """Responses of the agent in one run after which the run ends."""
+        return int(self.start.get("max_iterations", MOST_RESPONSES))
+
+    def info(self) -> dict[str, Any]:
+        """The ConversationInfo of the agent-server wire."""
+        updated_at = self.events[-1]["timestamp"] if self.events else self.start["created_at"]
+        return {
+            **{name: self.start[name] for name in ("id", "agent", "workspace", "title", "tags")},
+            "execution_status": self.state.status,
+            "confirmation_policy": self.state.policy,
+            "max_iterations": self.most_responses,
+            "capabilities": CAPABILITIES,
+            "stats": usage(self.state.stats),
+            "created_at": f"{self.start['created_at']}Z",
+            "updated_at": f"{updated_at}Z",
+        }
+
+    def find(self, event_id: str) -> Event | None:
+        return next((event for event in reversed(self.events) if event["id"] == event_id), None)
+
+    def known(self, event_id: str) -> Event:
+        """An event that the state names."""
+        event = self.find(event_id)
+        assert event is not None, f"no event {event_id} in {self.start['id']}"
+        return event
+
+    def first_open(self) -> Event:
+        return self.known(self.state.open[0])
+
+    def step(self, state: State, step: list[Event]) -> None:
+        """Write a step, then show and post it. Raises DiskError; then nothing has changed."""
+        step = [*self._unsaid, *step]
+        self._journal.append(step, state._asdict())
+        self._unsaid = []
+        self.state = state
+        self.events += step
+        conversation = UUID(self.start["id"]).hex
+        for event in step:
+            self._webhooks.put(f"/events/{conversation}", [event])
+            if line := told(event, self._secrets):
+                print(conversation[:8], line, flush=True)
+        if any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
+            self.post_info()
+
+    def record(self, state: State, step: list[Event]) -> None:
+        """As `step`, of what cannot be undone: after a DiskError the state is the new one; the next step writes it."""
+        self.state = state
+        self._unsaid += step
+        self.step(state, [])
+
+    def show(self, event: Event) -> None:
+        """Post an event that is not kept, to those who follow the conversation now."""
+        self._webhooks.put(f"/events/{UUID(self.start['id']).hex}", [event], is_kept=False)
+
+    def remove(self) -> None:
+        """Remove everything from the disk. Raises DiskError; then nothing has changed."""
+        self._journal.remove()
+        self.state = self.state._replace(status="deleting")
+        self.post_info()
+
+    def post_info(self) -> None:
+        self._webhooks.put("/conversations", self.info())
+
+
+def told(event: Event, secrets: Collection[str] = ()) -> str:
+    """An event as a line of the agent server's log; "" for one that tells nothing of the agent's work.
+
+    It shows none of the secrets, nor the value of a variable of this process that is named like one.
+    """
+    match event:
+        case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
+            text = f"{role}: {' '.join(part.get('text', '') for part in content)}"
+        case {"kind": "ActionEvent", "tool_name": tool, "action": dict(action)}:
+            text = f"$ {action.get('command')}" if tool == "terminal" else f"{tool}: {action.get('path') or ''}"
+        case {"kind": "ObservationEvent", "tool_name": tool, "observation": dict(seen)}:
+            text = f"{tool} ended: {seen['exit_code']}" if seen.get("exit_code") is not None else f"{tool} ended"
+        case {"kind": "ConversationErrorEvent" | "AgentErrorEvent" | "UserRejectObservation" as kind}:
+            text = f"{kind}: {event.get('detail') or event.get('error') or event.get('rejection_reason')}"
+        case _:
+            return ""
+    text = without_secrets_of({"secrets": list(secrets), **os.environ}, text)
+    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
+    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}…"
+
+
+def usage(stats: dict[str, Any]) -> dict[str, Any]:
+    """The `stats` of the wire: one model's metrics, once it has been used."""
+    return {"usage_to_metrics": {"agent": stats} if stats else {}}
+
+
+def moved(state: State, status: str, step: list[Event]) -> State:
+    """The state with another status; the event that tells the change is added to the step."""
+    step.append(events.change("execution_status", status))
+    return state._replace(status=status)

@@ -1,0 +1,390 @@
+"""The tools of the reference agent: their schemas, the check of a call's arguments, and what executes them.
+
+`terminal`: commands, each in a shell of its own, one at a time. `file_editor`: text files in the working folder, and
+nowhere else.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from reference_agent.events import Event
+
+#: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
+RISKS = ("LOW", "MEDIUM", "HIGH")
+
+#: most characters of a summary
+_SUMMARY = 500
+
+_TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
+
+#: how a parameter's JSON type is called in Python
+_TYPES = {"string": str, "integer": int, "array": list}
+
+
+class BadCall(Exception):
+    """A call that cannot be executed; the message tells the model why."""
+
+
+class Tool(NamedTuple):
+    stem: str  #: of the names of its kinds on the wire, such as TerminalAction
+    description: str
+    parameters: dict[str, dict[str, Any]]  #: JSON schemas by name
+    required: tuple[str, ...]
+    rated: bool = True  #: whether its calls bear a risk and a summary
+
+
+TOOLS = {
+    "terminal": Tool(
+        "Terminal",
+        "Run a shell command in the working folder. Each has a shell of its own: `cd` and variables do not last. "
+        "There is no terminal: a command that asks for input fails. Send the output of a background process to a file.",
+        {
+            "command": {**_TEXT, "description": "What `/bin/sh -c` runs."},
+            "timeout": {**_NUMBER, "description": "Seconds after which the command is killed; default and most: 600."},
+        },
+        ("command",),
+    ),
+    "file_editor": Tool(
+        "FileEditor",
+        "View, create and edit text files in the working folder. `view` numbers a file's lines, or lists a folder. "
+        "`create` writes a new file and never replaces one. `str_replace` replaces the only occurrence of old_str. "
+        "`insert` puts new_str after the line insert_line.",
+        {
+            "command": {**_TEXT, "enum": ["view", "create", "str_replace", "insert"]},
+            "path": {**_TEXT, "description": "Absolute, or relative to the working folder."},
+            "file_text": {**_TEXT, "description": "The content, for `create`."},
+            "old_str": {**_TEXT, "description": "The exact text to replace, for `str_replace`."},
+            "new_str": {**_TEXT, "description": "The new text, for `str_replace` and `insert`."},
+            "insert_line": {**_NUMBER, "description": "0 inserts before the first line."},
+            "view_range": {
+                "type": "array",
+                "items": {"type": "integer"},
+                "description": "First and last line, for `view`; -1 is the end of the file.",
+            },
+        },
+        ("command", "path"),
+    ),
+    "finish": Tool(
+        "Finish",
+        "End the task: it is done, or you need the user's help.",
+        {"message": {**_TEXT, "description": "What was done, or what is missing, for the user."}},
+        ("message",),
+        rated=False,
+    ),
+}
+
+_RATING = {
+    "security_risk": {
+        **_TEXT,
+        "enum": list(RISKS),
+        "description": "LOW: reads, or changes files of the task. MEDIUM: changes more, or installs. "
+        "HIGH: deletes, reaches other machines, or may reveal secrets.",
+    },
+    "summary": {**_TEXT, "description": "What this call does, in about ten words, for the person who approves it."},
+}
+
+
+def for_model() -> list[dict[str, Any]]:
+    """The tools as a chat completion takes them."""
+    return [{"type": "function", "function": _function(name, tool)} for name, tool in TOOLS.items()]
+
+
+def _function(name: str, tool: Tool) -> dict[str, Any]:
+    rating = _RATING if tool.rated else {}
+    schema = {"type": "object", "properties": {**tool.parameters, **rating}, "required": [*tool.required, *rating]}
+    return {"name": name, "description": tool.description, "parameters": schema}
+
+
+def for_clients() -> list[Event]:
+    """The tools as a SystemPromptEvent has them."""
+    return [
+        {
+            "title": name,
+            "description": tool.description,
+            "action_type": f"{tool.stem}Action",
+            "observation_type": f"{tool.stem}Observation",
+            "kind": f"{tool.stem}Tool",
+        }
+        for name, tool in TOOLS.items()
+    ]
+
+
+def read_call(name: str, arguments: str) -> tuple[Event, dict[str, str]]:
+    """The action of a call, and its rating: `security_risk` and `summary`. Raises BadCall."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise BadCall(f"There is no tool {name[:100]!r}. The tools are: {', '.join(TOOLS)}.")
+    try:
+        given = json.loads(arguments or "{}")
+        json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair is not text
+    except (ValueError, RecursionError) as error:
+        raise BadCall(f"The arguments of {name} are not JSON: {str(error)[:200]}.") from None
+    if not isinstance(given, dict):
+        raise BadCall(f"The arguments of {name} are no JSON object.")
+    action = {key: given[key] for key in tool.parameters if given.get(key) is not None}
+    if missing := [key for key in tool.required if key not in action]:
+        raise BadCall(f"{name} needs the argument {missing[0]}.")
+    for key, value in action.items():
+        _check(f"{name}: {key}", tool.parameters[key], value)
+    risk, summary = given.get("security_risk"), given.get("summary")
+    rating = {"security_risk": risk if risk in RISKS else "UNKNOWN"}
+    if isinstance(summary, str) and summary.strip():
+        rating["summary"] = summary.strip()[:_SUMMARY]
+    more = {"is_input": False, "reset": False} if name == "terminal" else {}
+    return {**action, **more, "kind": f"{tool.stem}Action"}, rating
+
+
+def _check(place: str, schema: dict[str, Any], value: Any) -> None:
+    if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool):
+        raise BadCall(f"{place} should be of the type {schema['type']}.")
+    if value not in schema.get("enum", [value]):
+        raise BadCall(f"{place} should be one of: {', '.join(schema['enum'])}.")
+    if isinstance(value, int) and value < schema["minimum"]:
+        raise BadCall(f"{place} should be at least {schema['minimum']}.")
+    for item in value if isinstance(value, list) else ():
+        if not isinstance(item, int) or isinstance(item, bool):
+            raise BadCall(f"{place} should be a list of integers.")
+
+
+#: seconds that a command may take, and bytes at the end of its output that it reports
+COMMAND_SECONDS, MOST_OUTPUT = 600, 100_000
+
+#: the exit code that shells give a command that cannot be executed
+NOT_EXECUTED = 126
+
+#: seconds without output after which the end of a command counts, while processes that it left hold its output open
+_SILENCE = 0.2
+
+
+class Terminal:
+    """The commands of one conversation. `kill` may be called by any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    def start(self, command: str, secrets: Mapping[str, str]) -> Event | None:
+        """Start a command. Returns an observation if it cannot be executed."""
+        self._killed = False
+        try:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **secrets},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
+        return None
+
+    def finish(self, action: Event) -> Event | None:
+        """Wait for the command to end, at most the seconds that the action or the tool allows; None if it was killed.
+
+        Limitation: a process that the command leaves behind loses its output, unless that goes to a file.
+        """
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        seconds = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
+        deadline, output = time.monotonic() + seconds, bytearray()
+        with process.stdout as pipe:
+            while True:
+                if select.select([pipe], [], [], _SILENCE)[0]:
+                    if not (part := os.read(pipe.fileno(), 1 << 16)):
+                        break
+                    output += part
+                    del output[:-MOST_OUTPUT]
+                elif process.poll() is not None:
+                    break
+                if time.monotonic() > deadline:
+                    _kill(process)
+                    output += f"\nnot done within {seconds} s".encode()
+                    break
+        code = self._code(process, deadline)
+        self._process = None
+        if self._killed and code == -signal.SIGKILL:
+            return None
+        return seen(action["command"], bytes(output[-MOST_OUTPUT:]).decode(errors="replace"), code)
+
+    def kill(self) -> None:
+        """End the present command."""
+        if process := self._process:
+            self._killed = True
+            _kill(process)
+
+    def _code(self, process: subprocess.Popen[bytes], deadline: float) -> int:
+        """The exit code, also of a command that has closed its output and works on."""
+        try:
+            return process.wait(max(deadline - time.monotonic(), 1))
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            return process.wait()
+
+
+def seen(command: str, output: str, code: int) -> Event:
+    content = [{"type": "text", "text": output}]
+    return {"content": content, "is_error": code != 0, "exit_code": code, "command": command}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+#: most bytes of a file, and most characters and entries of a view
+MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
+
+#: most characters of a file that an observation tells before and after a change
+_MOST_CHANGE = 20_000
+
+#: lines that an edit shows around its change
+_AROUND = 4
+
+
+class Refused(Exception):
+    """The tool refuses an action; the message tells the model why."""
+
+
+class Files:
+    """The files of one conversation. Guarantee: no link and no `..` leads out of the folder, or into the private one.
+
+    Limitation: a command that exchanges a folder for a link in the very moment can lead a file out of it.
+    """
+
+    def __init__(self, folder: Path, private: Path) -> None:
+        """private: a folder of the agent server's own."""
+        self._folder, self._private = (Path(os.path.realpath(path)) for path in (folder, private))
+
+    def observe(self, action: Event) -> Event:
+        """Execute an action; what it refuses, or the system does, is an observation too."""
+        said = {"command": action["command"], "path": action["path"]}
+        try:
+            text, more = self._execute(action)
+        except (Refused, OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            text, more = f"{action['command']} {action['path']}: {reason}", {"is_error": True}
+        return {"content": [{"type": "text", "text": text}], "is_error": False, **said, **more}
+
+    def _execute(self, action: Event) -> tuple[str, dict[str, Any]]:
+        path = self._inside(action["path"])
+        match action["command"]:
+            case "view" if path.is_dir():
+                return self._listing(path), {}
+            case "view":
+                return _numbered(_read(path), *_range(action)), {}
+            case "create":
+                if os.path.lexists(path):
+                    raise Refused("exists already; edit it by str_replace or insert")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                old, new, line = None, _needed(action, "file_text"), 0
+            case "str_replace":
+                old, replaced = _read(path), _needed(action, "old_str")
+                if old.count(replaced) != 1 or not replaced:
+                    raise Refused(f"old_str occurs {old.count(replaced) if replaced else 0} times, not once")
+                new, line = old.replace(replaced, action.get("new_str", "")), old[: old.index(replaced)].count("\n")
+            case _:
+                old, line = _read(path), action.get("insert_line", 0)
+                lines = old.split("\n")
+                if line > len(lines) - (lines[-1] == ""):
+                    raise Refused(f"insert_line is {line}, and the file has fewer lines")
+                lines.insert(line, _needed(action, "new_str").removesuffix("\n"))
+                new = "\n".join(lines)
+        _write(path, new)
+        return f"{path} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}", _change(old, new)
+
+    def _inside(self, given: str) -> Path:
+        path = Path(os.path.realpath(self._folder / given))
+        if not path.is_relative_to(self._folder):
+            raise Refused(f"lies outside the working folder, {self._folder}")
+        if path.is_relative_to(self._private):
+            raise Refused("belongs to the agent server")
+        return path
+
+    def _listing(self, folder: Path) -> str:
+        names = list(islice(_below(folder, 2), MOST_ENTRIES + 1))
+        more = [f"… more than {MOST_ENTRIES} entries"] if len(names) > MOST_ENTRIES else []
+        return "\n".join([f"{folder}, without hidden files:", *names[:MOST_ENTRIES], *more])
+
+
+def _below(folder: Path, depth: int, prefix: str = "") -> Iterator[str]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if not entry.name.startswith("."):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            yield f"{prefix}{entry.name}{'/' if is_folder else ''}"
+            if is_folder and depth > 1 and os.access(entry.path, os.R_OK | os.X_OK):
+                yield from _below(Path(entry.path), depth - 1, f"{prefix}{entry.name}/")
+
+
+def _read(path: Path) -> str:
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for ever
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise Refused("is not a regular file")
+        content = file.read(MOST_FILE + 1)
+    if len(content) > MOST_FILE:
+        raise Refused(f"is larger than {MOST_FILE} bytes; the terminal can show a part")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise Refused("is not UTF-8 text") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a kill or a full disk leaves what was there."""
+    content = text.encode()
+    if len(content) > MOST_FILE:
+        raise Refused(f"would be larger than {MOST_FILE} bytes")
+    draft = path.with_name(f".{uuid4().hex}.new")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+        if path.exists():
+            shutil.copymode(path, draft)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _needed(action: Event, name: str) -> str:
+    if name not in action:
+        raise Refused(f"{action['command']} needs {name}")
+    return str(action[name])
+
+
+def _range(action: Event) -> tuple[int, int]:
+    match action.get("view_range"):
+        case None:
+            return 1, MOST_FILE
+        case [first, last]:
+            return first, MOST_FILE if last == -1 else last
+    raise Refused("view_range should have two numbers")
+
+
+def _numbered(text: str, first: int, last: int) -> str:
+    """Lines of a text with their numbers, cut off after MOST_VIEW characters."""
+    lines = text.removesuffix("\n").split("\n")
+    first = max(first, 1)
+    shown = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
+    return shown if len(shown) <= MOST_VIEW else f"{shown[:MOST_VIEW]}\n… cut off; view_range shows other lines"
+
+
+def _change(old: str | None, new: str) -> dict[str, Any]:
+    told = {"old_content": old, "new_content": new} if max(len(old or ""), len(new)) <= _MOST_CHANGE else {}
+    return {"prev_exist": old is not None, **told}

@@ -1,0 +1,315 @@
+"""The sandbox specs: read from a TOML file when the server starts, checked whole, never changed."""
+
+import platform
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
+
+from core.refused import Kind, Refused
+from core.wire import MOST_CONFIRMATION_SECONDS, UNASKED, acts_unasked
+from settings import ConfigError, variable
+
+#: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
+_OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
+_OF_PROCESSES: dict[str, Any] = {"isolation": "auto", "readable": []}
+
+#: the least memory that an engine gives to a container
+_LEAST_MEMORY_MB = 6
+
+
+def _check_container(spec: Mapping[str, Any]) -> None:
+    folder, memory = spec["working_dir"], spec["limits"].get("memory_mb", _LEAST_MEMORY_MB)
+    if not spec["image"]:
+        raise ValidationError(f"Missing: the {spec['runtime']} runtime needs one.", "image")
+    if folder != "." and not (folder.startswith("/") and folder.strip("/")):
+        raise ValidationError('Must be "." (the image\'s own) or an absolute path but /.', "working_dir")
+    for key, absent in _OF_PROCESSES.items():
+        if spec[key] != absent:
+            raise ValidationError("Only for the process runtime: a container is isolated.", key)
+    if spec["network"] in ("host", "none"):
+        raise ValidationError("Must be a network that publishes ports: neither host nor none.", "network")
+    if spec["network"] is not None and not re.fullmatch(r"[\w.-]+", spec["network"]):
+        raise ValidationError("Must be the name of a network of the engine.", "network")
+    if memory < _LEAST_MEMORY_MB:
+        raise ValidationError({"memory_mb": [f"Must be at least {_LEAST_MEMORY_MB} for a container."]}, "limits")
+    if spec["limits"].get("processes") == 0:
+        raise ValidationError({"processes": ["Must be at least 1 for a container."]}, "limits")
+
+
+def _check_pod(spec: Mapping[str, Any]) -> None:
+    _check_container(spec)
+    if spec["network"] is not None:
+        raise ValidationError("Only for the other runtimes: NetworkPolicies decide what a pod reaches.", "network")
+    if "processes" in spec["limits"]:
+        raise ValidationError({"processes": ["Only for the other runtimes: podPidsLimit of the kubelet."]}, "limits")
+
+
+def _check_process(spec: Mapping[str, Any]) -> None:
+    for key, absent in _OF_CONTAINERS.items():
+        if spec[key] != absent:
+            raise ValidationError("Only for the docker and kubernetes runtimes.", key)
+    if spec["network"] not in (None, "internet", "none"):
+        raise ValidationError('Must be "internet" or "none" for the process runtime.', "network")
+    if spec["isolation"] == "none" and spec["network"] == "none":
+        raise ValidationError(
+            'Must be absent with isolation = "none": the sandbox has the machine\'s network.', "network"
+        )
+
+
+#: by runtime: raises marshmallow's ValidationError for what no sandbox of that runtime can have
+CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
+    "process": _check_process,
+    "docker": _check_container,
+    "kubernetes": _check_pod,
+}
+
+
+#: the specs that come with the server
+BUNDLED = Path(__file__).parent / "specs.toml"
+
+
+def unsupported(runtime: str) -> str:
+    """The reason, in a sentence, why this system cannot run sandboxes of a runtime; empty if it can."""
+    if runtime == "process" and platform.system() != "Linux":
+        return f"Sandboxes of the runtime `process` need Linux, this system is {platform.system()}: use `docker`."
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides, and 0 is none."""
+
+    id: str
+    command: tuple[str, ...]
+    created_at: datetime
+    initial_env: Mapping[str, str] = field(repr=False)
+    secret_env: Mapping[str, str] = field(repr=False)
+    working_dir: str
+    runtime: str
+    image: str | None
+    ports: Mapping[str, int]
+    isolation: str
+    readable: tuple[str, ...]
+    network: str | None
+    capabilities: tuple[str, ...]
+    new_privileges: bool
+    read_only: bool
+    idle_pause_seconds: float
+    idle_stop_seconds: float
+    max_seconds: float
+    restarts: int
+    resume_runs: bool
+    disk_bytes: int | None
+    memory_bytes: int | None
+    cpus: float | None
+    processes: int | None
+    conversation: Mapping[str, Any] = field(repr=False)
+    own_agents: bool = False
+    confirmation_seconds: int | None = None
+    warm: int = 0
+
+    @property
+    def version(self) -> str:
+        """Another text for another spec, whatever `warm` is: sandboxes of an earlier version are not used any more."""
+        values = [getattr(self, each.name) for each in fields_of(self) if each.name != "warm"]
+        return sha256(repr(values).encode()).hexdigest()[:16]
+
+
+#: stands for a variable of the server's environment, in values that no response shows
+_OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+#: most restarts of one sandbox in ten minutes
+MOST_RESTARTS = 100
+
+#: most warm sandboxes of one spec
+MOST_WARM = 100
+
+#: MiB that the files of a process sandbox may take unless its spec says otherwise
+_DISK_MB = 10_240
+
+
+class _Strict(Schema):
+    class Meta:
+        unknown = RAISE
+
+
+class _Limits(_Strict):
+    memory_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
+    cpus = fields.Float(validate=validate.Range(min=0.01))
+    processes = fields.Integer(strict=True, validate=validate.Range(min=0))
+    disk_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
+
+
+class _Spec(_Strict):
+    """The schema of a spec in the file; `specs.toml` explains each key."""
+
+    id = fields.String(required=True, validate=validate.Regexp(re.compile(r"[\w./:-]{1,128}\Z")))
+    command = fields.List(fields.String(), required=True, validate=validate.Length(min=1))
+    created_at = fields.Raw(required=True)
+    runtime = fields.String(load_default="process", validate=validate.OneOf(list(CHECKS)))
+    image = fields.String(load_default=None)
+    working_dir = fields.String(load_default=".", validate=validate.Length(min=1))
+    initial_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
+    secret_env = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
+    ports = fields.Dict(
+        keys=fields.String(validate=validate.Regexp(r"[A-Z][A-Z0-9_]*\Z")),
+        values=fields.Integer(strict=True, validate=validate.Range(min=1, max=65535)),
+        load_default=lambda: {"AGENT_SERVER": 8000},
+    )
+    isolation = fields.String(load_default="auto", validate=validate.OneOf(["auto", "required", "none"]))
+    readable = fields.List(
+        fields.String(validate=validate.Regexp(r"/.", error="Must be an absolute path but /.")), load_default=list
+    )
+    network = fields.String(load_default=None)
+    capabilities = fields.List(
+        fields.String(
+            validate=validate.Regexp(r"[A-Z][A-Z_]*\Z", error="Must be the name of a capability, such as NET_RAW.")
+        ),
+        load_default=list,
+    )
+    new_privileges = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    read_only = fields.Boolean(truthy={True}, falsy={False}, load_default=True)
+    idle_pause_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    idle_stop_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    max_seconds = fields.Float(load_default=0.0, validate=validate.Range(min=0))
+    restarts = fields.Integer(strict=True, load_default=3, validate=validate.Range(min=0, max=MOST_RESTARTS))
+    confirmation_seconds = fields.Integer(
+        strict=True, load_default=None, validate=validate.Range(min=0, max=MOST_CONFIRMATION_SECONDS)
+    )
+    resume_runs = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    limits = fields.Nested(_Limits, load_default=dict)
+    conversation = fields.Dict(keys=fields.String(), load_default=dict)
+    warm = fields.Integer(strict=True, load_default=0, validate=validate.Range(min=0, max=MOST_WARM))
+    own_agents = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+
+    @pre_load
+    def _known_names(self, spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if "isolated" in spec:
+            raise ValidationError('Replaced by isolation = "auto", "required" or "none".', "isolated")
+        return spec
+
+    @validates_schema
+    def _consistent(self, spec: dict[str, Any], **_: Any) -> None:
+        if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
+            raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
+        CHECKS[spec["runtime"]](spec)
+        policy = spec["conversation"].get("confirmation_policy")
+        agents = (spec["conversation"].get("agent"), spec["conversation"].get("agent_settings"))
+        if policy not in (None, {"kind": "NeverConfirm"}) and any(map(acts_unasked, agents)):
+            raise ValidationError(f"{UNASKED}.", "conversation")
+        if both := sorted(spec["initial_env"].keys() & spec["secret_env"].keys()):
+            raise ValidationError(f"initial_env has {both[0]} too.", "secret_env")
+        if "AGENT_SERVER" not in spec["ports"]:
+            raise ValidationError("AGENT_SERVER must be among them.", "ports")
+
+    @post_load
+    def _made(self, spec: dict[str, Any], **_: Any) -> Spec:
+        limits, created_at = spec.pop("limits"), spec.pop("created_at").astimezone(UTC)
+        lists = {name: tuple(spec[name]) for name in ("command", "capabilities", "readable")}
+        memory = limits.get("memory_mb")
+        disk = limits.get("disk_mb", _DISK_MB if spec["runtime"] == "process" else 0)
+        hidden = {name: _from_environment(spec[name]) for name in ("secret_env", "conversation")}
+        return Spec(
+            **{**spec, **lists, **hidden},
+            created_at=created_at,
+            memory_bytes=memory and memory * 1024 * 1024,
+            disk_bytes=disk * 1024 * 1024 or None,
+            cpus=limits.get("cpus"),
+            processes=limits.get("processes"),
+        )
+
+
+def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members with each `{env:NAME}` replaced; one that names an unset or empty variable is left out."""
+    found: dict[str, Any] = {}
+    for name, value in members.items():
+        if isinstance(value, dict):
+            found[name] = _from_environment(value)
+        elif not isinstance(value, str):
+            found[name] = value
+        elif all(variable(one) for one in _OF_SERVER.findall(value)):
+            found[name] = _OF_SERVER.sub(lambda match: variable(match[1]), value)
+    return found
+
+
+class SpecNotFound(Refused):
+    """There is no spec of that id."""
+
+    kind = Kind.MISSING
+    words = "Sandbox spec not found"
+
+
+class Specs:
+    """All specs, in the file's order; the first one is the default."""
+
+    def __init__(self, specs: list[Spec]) -> None:
+        self.all = specs
+        self._by_id = {spec.id: spec for spec in specs}
+
+    def find(self, spec_id: str) -> Spec | None:
+        return self._by_id.get(spec_id)
+
+    def get(self, spec_id: str | None) -> Spec:
+        """The spec of an id, or the default one. Raises SpecNotFound."""
+        spec = self.all[0] if spec_id is None else self.find(spec_id)
+        if spec is None:
+            raise SpecNotFound
+        return spec
+
+    @property
+    def of_own_agents(self) -> Spec:
+        """The spec in which agents start that clients bring: the first with `own_agents`, else the default one."""
+        return next((spec for spec in self.all if spec.own_agents), self.all[0])
+
+    def page(self, *, limit: int, start: str | None = None) -> tuple[list[Spec], str | None]:
+        """Specs in the file's order from an id on, and the id that the next page starts with. Raises SpecNotFound."""
+        first = self.all.index(self.get(start))
+        following = first + limit
+        return self.all[first:following], self.all[following].id if following < len(self.all) else None
+
+    @classmethod
+    def load(cls, path: str) -> "Specs":
+        """Read a file; an empty path means the bundled one.
+
+        Raises ConfigError with a message that names file, key and reason.
+        """
+        file = Path(path) if path else BUNDLED
+        try:
+            document = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise ConfigError(f"SANDBOX_SPECS {file} cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} is not TOML: {error}") from None
+        found = document.pop("spec", None)
+        if document or not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+            wrong = next(iter(document), "spec")
+            raise ConfigError(f"{file}: {wrong}: the file has one or more tables [[spec]] and nothing else")
+        specs: list[Spec] = []
+        for number, entry in enumerate(found, 1):
+            name = f"{file}: spec {number}" + (f" ({entry['id']})" if isinstance(entry.get("id"), str) else "")
+            try:
+                spec: Spec = _Spec().load(entry)
+            except ValidationError as fault:
+                raise ConfigError(f"{name}: {_sentence(fault.normalized_messages())}") from None
+            if spec.id in (other.id for other in specs):
+                raise ConfigError(f"{name}: id: another spec has it")
+            specs.append(spec)
+        return cls(specs)
+
+
+def _sentence(messages: Any) -> str:
+    """The first fault: the key's path and the reason."""
+    path = []
+    while isinstance(messages, dict):
+        key, messages = next(iter(messages.items()))
+        path.append(str(key))
+    reason = messages[0] if isinstance(messages, list) else messages
+    return f"{'.'.join(path)}: {reason}"

@@ -1,0 +1,361 @@
+"""Lists as clients see them: pages and summaries of conversations, and a list as it changes.
+
+What clients see of a conversation is made of its hash, the names of its secrets and its pending actions. Every script
+that changes any of that gives the hash another version: it raises `revision`, or `approvals` where nothing but pending
+actions changes; another conversation of the same id has another `incarnation`. So the bytes that were made of a version
+are right for as long as Redis has that version, which every page asks.
+
+A list as it changes, that of the conversations or that of the sandboxes, is followed from any number of a change. A
+change is one per item, whatever happened since: the item as it is when it is read, or that it is gone. So a client that
+was away reads at most as many changes as there are items, and items that change all the time are read at most every
+READ_SECONDS, for all streams of a process together.
+
+| event     | data                                                                                    |
+|-----------|-----------------------------------------------------------------------------------------|
+| `reset`   | {reason}: what the client knew is void. `new`: it asked for no change; `dropped`: not   |
+|           | all changes after the one that it asked for are held                                    |
+| `ready`   | {}: after a reset; a list that the client reads from now on misses nothing of before    |
+| `changed` | the item, also a new one                                                                |
+| `deleted` | {id}                                                                                    |
+"""
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from redis import Redis
+
+from core.wire import ConversationId, Seq
+from store.approvals.inbox_stream import Sent
+from store.errors import FellBehind
+from store.keys import APP_FIELD, MOST_CHANGES, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
+from store.link.connection import LazyCluster
+from store.link.signals import MAYBE_MISSED
+from store.listing import Cursor, Filter, Listing
+from store.listing import Entry as Listed
+from store.log.feed import Entry, Feed, Follower, Followers
+from store.scripts import Scripts
+
+#: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
+KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 700
+
+State = Mapping[str, Any]
+
+#: the fields of a conversation whose values, taken together, no two of its states have
+VERSION = ("revision", "incarnation", "approvals")
+
+
+class Form(NamedTuple):
+    """What clients see of a conversation: a name, and the bytes that a state has in this form and nothing else."""
+
+    name: str
+    show: Callable[[State], bytes]
+
+
+class _Kept(NamedTuple):
+    revision: int
+    version: bytes  #: the fields of VERSION, joined by blanks
+    root: str  #: the key that has them
+    raw: bytes
+
+
+class ConversationPages:
+    """Pages of the listing, each conversation in a form."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        scripts: Scripts,
+        listing: Listing,
+        read: Callable[[Sequence[ConversationId]], Sequence[State | None]],
+        kept_bytes: int = KEPT_BYTES,
+    ) -> None:
+        """read: states by id, None for an unknown one."""
+        self._redis = redis
+        self._scripts = scripts
+        self._listing = listing
+        self._read = read
+        self._kept: OrderedDict[tuple[str, ConversationId], _Kept] = OrderedDict()
+        self._size, self._most = 0, kept_bytes
+
+    def page(
+        self, filters: Filter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[bytes], Cursor | None]:
+        """One page of the conversations that pass the filters, but for `tag`; and the next page's cursor.
+
+        Cost: `Listing.page`, one round trip for those that this process has shown before, and one read of those that it
+        has not or that have changed. Each wrong entry of the listing that the page meets is corrected, by one more.
+        """
+        entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
+        shown = self._find(form, entries)
+        others = [entry for entry in entries if entry.id not in shown]
+        states = self._read([entry.id for entry in others]) if others else []
+        for entry, state in zip(others, states, strict=True):
+            self._listing.correct(entry, state)
+            if state is not None and filters.passes(state):
+                shown[entry.id] = self._show(form, state)
+        return [shown[entry.id] for entry in entries if entry.id in shown], following
+
+    def _find(self, form: Form, entries: Sequence[Listed]) -> dict[ConversationId, bytes]:
+        """What is kept of the entries that are right, by id; not of a conversation that has changed."""
+        found = [(entry.id, self._kept.get((form.name, entry.id))) for entry in entries]
+        kept = [
+            (identity, one)
+            for (identity, one), entry in zip(found, entries, strict=True)
+            if one is not None and one.revision == entry.revision
+        ]
+        versions = self._versions([one.root for _, one in kept]) if kept else []
+        shown = {
+            identity: one.raw for (identity, one), version in zip(kept, versions, strict=True) if one.version == version
+        }
+        for identity in shown:
+            if (form.name, identity) in self._kept:  # while Redis was asked, another request may have dropped it
+                self._kept.move_to_end((form.name, identity))
+        return shown
+
+    def _versions(self, roots: list[str]) -> list[bytes]:
+        """What conversations have now in the fields of VERSION, joined by blanks. One round trip."""
+        if not isinstance(self._redis, LazyCluster):
+            return list(self._scripts.read_versions(roots, list(VERSION)))
+        with self._redis.pipeline(transaction=False) as pipe:
+            for root in roots:
+                pipe.hmget(root, VERSION)
+            replies: list[Any] = pipe.execute()
+        return [b" ".join(value or b"" for value in values) for values in replies]
+
+    def _show(self, form: Form, state: State) -> bytes:
+        raw, key = form.show(state), (form.name, state["id"])
+        self._size -= self._cost(self._kept.pop(key, None))
+        version = " ".join(state.get(name) or "" for name in VERSION).encode()
+        self._kept[key] = kept = _Kept(int(state["revision"]), version, ConversationKeys(state["id"]).root, raw)
+        self._size += self._cost(kept)
+        while self._size > self._most:
+            self._size -= self._cost(self._kept.popitem(last=False)[1])
+        return raw
+
+    def _cost(self, kept: _Kept | None) -> int:
+        return 0 if kept is None else len(kept.raw) + _ENTRY_BYTES
+
+
+#: conversations that are read at once where the listing cannot decide, and how often for one page
+READ, MOST_READS = 200, 5
+
+WAITING = "waiting_for_confirmation"
+
+#: fields of a conversation's hash that are text, JSON, or JSON of an app conversation
+_TEXTS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
+_JSON = ["title", "tags"]
+_OF_APP = ["parent_conversation_id", "llm_model"]
+_FIELDS = [*_TEXTS, *_JSON, *(APP_FIELD + name for name in _OF_APP)]
+
+
+class ConversationList:
+    """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
+        self._redis = redis
+        self._listing = listing
+        self._pages = ConversationPages(redis, scripts, listing, self.get_many)
+
+    def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
+        """Summaries in the order of the ids, None for an id that is unknown.
+
+        A summary has the fields above, `app` and `pending`: the number of actions that wait for a decision. One round
+        trip, and another one where a conversation waits.
+        """
+        with self._redis.pipeline(transaction=False) as pipe:
+            for identity in ids:
+                pipe.hmget(ConversationKeys(identity).root, _FIELDS)
+            replies: list[Any] = pipe.execute() if ids else []
+        found = [_summary(values) if values[0] else None for values in replies]
+        self._count_pending([state for state in found if state and state["execution_status"] == WAITING])
+        return found
+
+    def _count_pending(self, waiting: list[dict[str, Any]]) -> None:
+        with self._redis.pipeline(transaction=False) as pipe:
+            for state in waiting:
+                pipe.hvals(ConversationKeys(state["id"]).pending)
+            replies: list[Any] = pipe.execute() if waiting else []
+        for state, records in zip(waiting, replies, strict=True):
+            state["pending"] = sum("decided" not in json.loads(record) for record in records)
+
+    def page(
+        self, filters: Filter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+    ) -> tuple[list[bytes], Cursor | None]:
+        """One page of summaries in a form, by `created`, `updated` or `title`, and the next page's cursor.
+
+        The cost is that of `ConversationPages.page`; with the filter `tag` that of `Listing.page` and one read, up to
+        MOST_READS times. A page may be shorter than the limit and not the last. Each wrong entry of the listing that
+        the page meets is corrected.
+        """
+        if filters.tag is None:
+            return self._pages.page(filters, form, by=by, descending=descending, limit=limit, start=start)
+        found: list[bytes] = []
+        for _ in range(MOST_READS):
+            entries, start = self._listing.page(filters, by=by, descending=descending, limit=READ, start=start)
+            for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
+                self._listing.correct(entry, state)
+                if state is None or not filters.passes(state):
+                    continue
+                if len(found) == limit:
+                    return found, (entry.at, entry.id)
+                found.append(form.show(state))
+            if start is None or len(found) == limit:
+                break
+        return found, start
+
+
+def _summary(values: list[bytes | None]) -> dict[str, Any]:
+    """The summary of a conversation where nothing waits, from the values of its fields."""
+    stored = dict(zip(_FIELDS, ((value or b"").decode() for value in values), strict=True))
+    summary: dict[str, Any] = {name: stored[name] for name in _TEXTS}
+    summary |= {name: json.loads(stored[name]) for name in _JSON}
+    app = {name: json.loads(stored[APP_FIELD + name] or "null") for name in _OF_APP}
+    return {**summary, "app": app, "pending": 0}
+
+
+#: items that are read at once, and seconds from one reading to the next
+PAGE, READ_SECONDS = 200, 0.25
+
+#: reads items by id, None for each that is gone
+Load = Callable[[Sequence[Any]], Sequence[Any | None]]
+
+#: an item as clients see it
+Show = Callable[[Any], Any]
+
+
+class Change(Entry):
+    """The newest change of an item; its bytes are the data of the event."""
+
+    __slots__ = ("id", "name")
+
+    def __init__(self, number: Seq, identity: str, shown: Any | None) -> None:
+        super().__init__(number, json.dumps({"id": identity} if shown is None else shown).encode())
+        self.id = identity
+        self.name = "deleted" if shown is None else "changed"
+
+
+class _Held(NamedTuple):
+    """What the set of changes holds: how many ids, the number after which none is missing, and the last number."""
+
+    size: int
+    floor: Seq
+    last: Seq
+
+    def continues(self, after: Seq) -> bool:
+        """Whether every change after a number is held. The number before the first change ever is 0."""
+        return self.floor <= after <= self.last or (after == 0 and self.size < MOST_CHANGES)
+
+
+def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[_Held, list[tuple[str, Seq]]]:
+    """What is held, and the ids that changed after a number, with the number of each. One round trip."""
+    size, floor, last, *found = scripts.read_list_changes([root], [after, most])
+    changes = [(one.decode(), _number(at)) for one, at in zip(found[::2], found[1::2], strict=True)]
+    return _Held(size, _number(floor), _number(last)), changes
+
+
+def _number(stored: bytes) -> Seq:
+    return Seq(int(float(stored)))
+
+
+class ListFeed(Feed):
+    """The one reader of a list's changes in this process."""
+
+    def __init__(self, root: str, last: Seq, scripts: Scripts, load: Load, show: Show, ring_bytes: int) -> None:
+        super().__init__(changed_channel(root), b"", last, ring_bytes)
+        self._root = root
+        self._scripts = scripts
+        self._load = load
+        self._show = show
+        self._next_read = 0.0
+
+    def page(self, after: Seq) -> tuple[Seq, list[Entry]]:
+        """The number of the last change, and the next changes. Raises FellBehind where some are no longer held."""
+        held, changes = _read_changes(self._scripts, self._root, after, PAGE)
+        if not held.continues(after):
+            raise FellBehind
+        items = self._load([identity for identity, _ in changes])
+        return held.last, [
+            Change(number, identity, None if item is None else self._show(item))
+            for (identity, number), item in zip(changes, items, strict=True)
+        ]
+
+    def receive(self, signal: bytes) -> None:
+        """Wake a follower to read, unless that change is read already."""
+        if signal == MAYBE_MISSED or int(signal) > self.last:
+            super().receive(signal)
+
+    def read(self) -> None:
+        """Fill the ring, READ_SECONDS after the last time or later. Raises one of UNAVAILABLE."""
+        time.sleep(max(0.0, self._next_read - time.monotonic()))
+        super().read()
+        self._next_read = time.monotonic() + READ_SECONDS
+
+
+class ListFollower:
+    """The changes of a list, each item's newest one. Close it."""
+
+    def __init__(self, follower: Follower, reset: str) -> None:
+        """reset: why the client must read the list, "" where it need not."""
+        self._follower = follower
+        self._reset = reset
+
+    @property
+    def seq(self) -> str:
+        """The number of the last change that was taken."""
+        return str(self._follower.seq)
+
+    @property
+    def closed(self) -> bool:
+        return self._follower.closed
+
+    def close(self) -> None:
+        """Stop following; a thread that waits in `next` returns."""
+        self._follower.close()
+
+    def pause(self) -> None:
+        """Wait before asking a store again that did not answer."""
+        self._follower.pause()
+
+    def next(self, timeout: float) -> list[Sent]:
+        """The next changes as soon as there are any; none at the timeout, which is in seconds.
+
+        Raises FellBehind, Stopping, or one of UNAVAILABLE: after one of UNAVAILABLE it may be called again.
+        """
+        if self._reset:
+            reset, self._reset = json.dumps({"reason": self._reset}).encode(), ""
+            return [Sent("reset", reset), Sent("ready", b"{}", self.seq)]
+        changes = [change for change in self._follower.next(timeout) if isinstance(change, Change)]
+        newest = {change.id: change.seq for change in changes}
+        return [Sent(change.name, change.raw, str(change.seq)) for change in changes if newest[change.id] == change.seq]
+
+
+class ListStream:
+    """The streams of one list in this process."""
+
+    def __init__(
+        self, keys: type[ListingKeys] | type[SandboxKeys], scripts: Scripts, followers: Followers, load: Load
+    ) -> None:
+        self._keys = keys
+        self._scripts = scripts
+        self._followers = followers
+        self._load = load
+
+    def follow(self, after: int | None, show: Show) -> ListFollower:
+        """Follow the list after the change of a number; None: from now on. Raises TooManyFollowers, Stopping.
+
+        show: makes of an item what every client may see; that of the first follower serves all of the process.
+        """
+        reset = ""
+
+        def begin() -> tuple[Feed, Seq]:
+            nonlocal reset
+            root = self._keys.root
+            held, _ = _read_changes(self._scripts, root, Seq(0), 0)
+            reset = "new" if after is None else "" if held.continues(Seq(after)) else "dropped"
+            feed = ListFeed(root, held.last, self._scripts, self._load, show, self._followers.ring_bytes)
+            return feed, held.last if after is None or reset else Seq(after)
+
+        return ListFollower(self._followers.join(begin), reset)

@@ -1,0 +1,102 @@
+"""The state of the store in numbers, as a monitor reads it: how much waits, and for how long.
+
+Every number is the size of an index or its first entry, so the work does not grow with what is counted.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from core.bounds import Limits
+from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES
+from store.errors import UNAVAILABLE
+from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
+
+#: most hosts whose heartbeat is shown: those with the newest
+MOST_HOSTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The store at one time. Ages are in seconds by Redis' clock; 0 where nothing waits."""
+
+    conversations: dict[str, int]  #: by status
+    objects: int  #: of cold storage
+    pending_actions: int
+    oldest_pending: float
+    sandboxes: dict[str, int]  #: by status
+    deliveries: int
+    overdue_delivery: float  #: for how long the delivery has been due that has been due for longest
+    starts: dict[str, int]  #: `unfinished`, `finished`, and `to_clear`: failed ones whose remains a supervisor removes
+    overdue_start: float  #: for how long no supervisor has claimed the start task whose lease ended first
+    outboxes: dict[str, int]
+    dropped: dict[str, int]  #: entries that full outboxes dropped
+    hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor; a lost host leaves after a while
+    living_hosts: int  #: with a heartbeat within HOST_SECONDS
+    used_memory_bytes: int | None  #: None where Redis does not tell
+    max_memory_bytes: int | None  #: 0: it has no limit of its own
+
+
+class Gauges:
+    """Readings of the store, with the client that waits half of the timeout."""
+
+    def __init__(self, redis: "Redis", limits: Limits) -> None:
+        self._redis = redis
+        self._limits = limits
+
+    def read(self) -> Reading:
+        """Three round trips. Raises one of UNAVAILABLE."""
+        clock: Any = self._redis.time()  # a cluster's client takes it in no pipeline
+        now = clock[0] + clock[1] / 1e6
+        with self._redis.pipeline(transaction=False) as pipe:
+            for index in (ApprovalKeys.waiting, SandboxKeys.deliveries, StartKeys.due):
+                pipe.zcard(index)
+                pipe.zrange(index, 0, 0, withscores=True)
+            pipe.zcard(StartKeys.failed)
+            pipe.zcard(StartKeys.created())
+            pipe.zrange(SandboxKeys.hosts, 0, MOST_HOSTS - 1, desc=True, withscores=True)
+            for status in EXECUTION_STATUSES:
+                pipe.zcard(ListingKeys.index("created", status))
+            for status in SANDBOX_STATUSES:
+                pipe.zcard(SandboxKeys.created_in(status))
+            for outbox in OUTBOXES.values():
+                pipe.llen(outbox)
+                pipe.get(outbox_dropped(outbox))
+            pipe.zcard(ColdKeys.objects)
+            found: list[Any] = pipe.execute()
+        pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers, objects = found
+        conversations, numbers = numbers[: len(EXECUTION_STATUSES)], numbers[len(EXECUTION_STATUSES) :]
+        sandboxes, outboxes = numbers[: len(SANDBOX_STATUSES)], numbers[len(SANDBOX_STATUSES) :]
+        ages = {name.decode(): max(0.0, now - at / 1e6) for name, at in hosts}
+        return Reading(
+            dict(zip(EXECUTION_STATUSES, conversations, strict=True)),
+            objects,
+            pending,
+            _age(now, oldest),
+            dict(zip(SANDBOX_STATUSES, sandboxes, strict=True)),
+            deliveries,
+            _age(now, due),
+            {"unfinished": unfinished, "finished": max(0, kept - unfinished), "to_clear": to_clear},
+            _age(now, lease),
+            dict(zip(OUTBOXES, outboxes[::2], strict=True)),
+            {name: int(number or 0) for name, number in zip(OUTBOXES, outboxes[1::2], strict=True)},
+            ages,
+            sum(age <= self._limits.host_seconds for age in ages.values()),
+            *self._memory(),
+        )
+
+    def _memory(self) -> tuple[int | None, int | None]:
+        try:
+            info: dict[str, Any] = self._redis.info("memory")
+        except UNAVAILABLE:
+            raise
+        except RedisError:  # fakeredis has no INFO, and a managed Redis may forbid it
+            return None, None
+        return info.get("used_memory"), info.get("maxmemory")
+
+
+def _age(now: float, first: list[tuple[bytes, float]]) -> float:
+    """Seconds since the time of the first entry of an index; 0 where that time is to come."""
+    return max(0.0, now - first[0][1] / 1e6) if first else 0.0

@@ -1,0 +1,233 @@
+"""Notifications: the outboxes that they come from, and the queues of their targets.
+
+Three slots have an outbox: that of approvals, that of the listing and that of sandboxes. An entry is JSON: `id`
+(`msg_…`, the same when its script is repeated), `type`, `time` (UTC text) or `at` (µs, as text), and as it applies
+`conversation_id`, `action_id`, `sandbox_id`, `tool`, `risk`, `decision`, `actor` and `detail`.
+
+A supervisor with targets moves entries to their queues: it queues an entry, which leaves a mark of its id, and then
+takes the entry out. An entry of a supervisor that was killed between the two is queued again by the next one, and the
+mark drops it.
+
+A conversation or a sandbox pushes only while a supervisor has said within a day that it has targets. An outbox holds
+MOST_OUTBOX entries (`scripts/_outbox.lua`); then the oldest is dropped and counted.
+
+Each target has a queue; all queues lie in one slot. The id of an entry of a queue begins with the time of its queueing
+by Redis' clock, ms: a message is given up so long after it. Fields of a target's state: `token` and `lease` (µs) of the
+supervisor that sends now, `tries` (failed in a row), `next_at` (µs), `sent`, `sent_at`, `failed_at`, `failure`,
+`given_up`, `dropped` (by a full queue), and `disabled_at` of a target that rejects further messages. A body is sealed:
+it may hold a one-time link.
+
+Guarantee: a message is sent at least once, in the order of its queue, with the same id and bytes in each try, until the
+target takes it or its time is over. Limitation: a supervisor that is killed after the target took a message and before
+that was noted sends it again; the receiver knows it by its id.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from redis import Redis
+
+from core.wire import Micros
+from store.keys import OUTBOXES, NotifyKeys, outbox_dropped, outbox_wanted
+from store.link.secrets import Sealer
+from store.scripts import Scripts
+
+#: seconds for which a supervisor's word counts that it has targets
+_WANTED = 86_400
+
+
+class OutboxState(NamedTuple):
+    """An outbox as operators see it."""
+
+    name: str  #: `approvals`, `conversations` or `sandboxes`
+    waiting: int
+    dropped: int  #: entries that were never queued, since the store began
+
+
+class Outboxes:
+    """All outboxes."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
+        self._scripts = scripts
+
+    def want(self) -> None:
+        """Say that there are targets. One round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for outbox in OUTBOXES.values():
+                pipe.set(outbox_wanted(outbox), 1, ex=_WANTED)
+            pipe.execute()
+
+    def read(self, most: int) -> dict[str, list[bytes]]:
+        """The oldest entries of each outbox that has any. One round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for outbox in OUTBOXES.values():
+                pipe.lrange(outbox, 0, most - 1)
+            found: list[Any] = pipe.execute()
+        return {name: entries for name, entries in zip(OUTBOXES, found, strict=True) if entries}
+
+    def remove(self, name: str, entries: list[bytes]) -> None:
+        """Take entries out that `read` returned. One round trip."""
+        self._scripts.empty_outbox([OUTBOXES[name]], entries)
+
+    def states(self) -> list[OutboxState]:
+        """One round trip."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for outbox in OUTBOXES.values():
+                pipe.llen(outbox)
+                pipe.get(outbox_dropped(outbox))
+            found: list[Any] = pipe.execute()
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return [
+            OutboxState(name, waiting, int(dropped or 0))
+            for name, (waiting, dropped) in zip(OUTBOXES, pairs, strict=True)
+        ]
+
+
+#: most messages of a queue, and ids that are remembered of those queued
+MOST_QUEUED, MOST_MARKS = 10_000, 50_000
+
+#: seconds after which a message is given up
+GIVEN_UP = 3 * 86_400.0
+
+
+#: fields of a state that are numbers
+_NUMBERS = ("tries", "next_at", "sent", "sent_at", "failed_at", "given_up", "dropped", "disabled_at")
+
+
+class Try(NamedTuple):
+    """A message that is to be sent now, and the lease of its target."""
+
+    target_id: str
+    token: str
+    place: str  #: in the queue
+    id: str
+    sealed: bytes
+    at: Micros  #: by Redis' clock
+    failed: int  #: tries before this one, in a row
+    trace: str  #: W3C traceparent of the batch that it tells of; empty where that was not traced
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """A target as operators see it. Times are µs by Redis' clock, None where there is none."""
+
+    id: str
+    name: str
+    queued: int = 0
+    oldest: Micros | None = None  #: when the oldest message was queued
+    tries: int = 0
+    next_at: Micros | None = None
+    sent: int = 0
+    sent_at: Micros | None = None
+    failed_at: Micros | None = None
+    failure: str = ""
+    given_up: int = 0
+    dropped: int = 0
+    disabled_at: Micros | None = None
+
+
+class Targets:
+    """The queues of all targets."""
+
+    def __init__(
+        self, redis: "Redis", scripts: Scripts, sealer: Sealer, *, most: int = MOST_QUEUED, given_up: float = GIVEN_UP
+    ) -> None:
+        """most: messages of one queue. given_up: seconds after which a message is."""
+        self._redis = redis
+        self._scripts = scripts
+        self._sealer = sealer
+        self._most = most
+        self._given_up = round(given_up * 1000)
+
+    def open(self, names: Mapping[str, str], *, again: bool) -> dict[str, int]:
+        """Note the targets of a supervisor by id. again: those that wanted no more are tried again.
+
+        Returns the names of targets that no supervisor has any more, with the number of messages that are given up.
+        """
+        args = [self._given_up, int(again), *(word for pair in names.items() for word in pair)]
+        reply = self._scripts.open_targets([NotifyKeys.root], args)
+        return {name.decode(): number for name, number in zip(reply[::2], reply[1::2], strict=True)}
+
+    def add(
+        self,
+        target_ids: Sequence[str],
+        messages: Sequence[tuple[str, Sequence[str]]],
+        traced: Mapping[str, str] | None = None,
+    ) -> dict[str, int]:
+        """Queue messages for all targets, each its id and its body for each target; one that was queued before is not.
+
+        traced: the W3C traceparent of those messages, by their ids, that tell of what was traced.
+
+        Returns how many messages the full queues of targets dropped. Raises SecretsRefused when no key is set.
+        """
+        if not messages:
+            return {}
+        sealed = [
+            word
+            for one, bodies in messages
+            for word in (one, (traced or {}).get(one, ""), *(self._sealer.seal_message(one, body) for body in bodies))
+        ]
+        args = [self._most, MOST_MARKS, ",".join(target_ids), *sealed]
+        dropped = self._scripts.queue_notifications([NotifyKeys.root], args)
+        return {one: number for one, number in zip(target_ids, dropped, strict=True) if number}
+
+    def claim(self, target_id: str, token: str, seconds: float) -> Try | None:
+        """Take the lease of a target whose oldest message is due. One round trip."""
+        args = [target_id, token, round(seconds * 1000)]
+        reply = self._scripts.claim_notification([NotifyKeys.root], args)
+        if reply is None:
+            return None
+        place, identity, sealed, at, failed, trace = reply
+        known = (target_id, token, place.decode(), identity.decode())
+        return Try(*known, sealed, Micros(int(at)), int(failed), trace.decode())
+
+    def body_of(self, one: Try) -> str:
+        """The body of a message. Raises SecretsRefused where its key is no longer set."""
+        return self._sealer.open_message(one.id, one.sealed)
+
+    def renew(self, one: Try, seconds: float) -> bool:
+        """Renew the lease; False if it is another supervisor's."""
+        args = [one.target_id, one.token, round(seconds * 1000)]
+        return bool(self._scripts.renew_notification([NotifyKeys.root], args))
+
+    def close(self, one: Try, outcome: str, reason: str = "", *, again_in: float = 0) -> str:
+        """Note the outcome of a try: `sent`, `failed`, `gone` (410: it rejects more) or `lost` (it is unreadable).
+
+        again_in: seconds until the next try. Returns the result, as `close_notification.lua` has it.
+        """
+        args = [one.target_id, one.token, one.place, outcome, reason, round(again_in * 1000), self._given_up]
+        [came] = self._scripts.close_notification([NotifyKeys.root], args) or ("late",)
+        return str(came)
+
+    def hurry(self, target_id: str) -> None:
+        """Make the oldest message of a target due at once."""
+        self._redis.hdel(NotifyKeys.state(target_id), "next_at")
+
+    def states(self) -> dict[str, TargetState]:
+        """Every target that a supervisor has had, by id. One round trip."""
+        reply = self._scripts.read_targets([NotifyKeys.root], [])
+        return {one.id: one for one in map(_state, reply)}
+
+
+def _state(reply: Any) -> TargetState:
+    identity, name, queued, oldest, words = reply
+    fields = {key.decode(): value.decode() for key, value in zip(words[::2], words[1::2], strict=True)}
+    numbers: dict[str, Any] = {key: int(fields[key]) for key in _NUMBERS if key in fields}
+    return TargetState(
+        identity.decode(),
+        name.decode(),
+        queued,
+        Micros(int(oldest.partition(b"-")[0]) * 1000) if oldest else None,
+        failure=fields.get("failure", ""),
+        **numbers,
+    )
+
+
+class NotificationWing:
+    """What is to be notified of, and who is."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer) -> None:
+        self.outboxes = Outboxes(redis, scripts)
+        self.targets = Targets(redis, scripts, sealer)

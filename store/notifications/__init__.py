@@ -1,1 +1,0 @@
-"""Notifications that are to be sent, and their targets."""

@@ -1,0 +1,312 @@
+"""Files of sandboxes on their way between a worker and the supervisor whose host has them: archives and single files.
+
+Any worker may have the client, and one host has the files. So one side sends chunks of at most 256 KiB, of which at
+most 16 wait in Redis, and the other side receives them. Chunks are numbered: a command that redis-py repeats doubles
+none and loses none. Each side says how it ended the stream, and a stream that nobody ended is never taken for a whole
+one: where the other side is silent for 30 s it is broken off, and Redis forgets it within a minute.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from redis import Redis
+
+from core.refused import Kind
+from store.errors import (
+    ArchiveFailed,
+    ArchiveRefused,
+    ArchivesBusy,
+    ArchiveTooLarge,
+    ArchiveUnreadable,
+    NoSupervisor,
+    StoreError,
+)
+from store.keys import SandboxKeys
+from store.link.health import Health
+from store.link.signals import ask_supervisors
+from store.sandboxes.sandboxes import SandboxId
+from store.scripts import Scripts
+
+#: bytes of a full chunk, and most chunks that wait
+CHUNK, MOST_WAITING = 256 * 1024, 16
+
+#: seconds after which a chunk is sent that is not full: so that a slow sender does not look dead
+_SHORT = 1.0
+
+#: seconds of silence after which the other side is gone, and in which a supervisor must begin to send
+SILENCE, _BEGIN = 30.0, 5.0
+
+#: seconds between two polls, and ms that Redis keeps a stream that nobody uses
+_POLL, _KEPT = 0.02, 60_000
+
+
+class Outcome(StrEnum):
+    """How a side ended a stream."""
+
+    WHOLE = "whole"
+    UNREADABLE = "unreadable"
+    REFUSED = "refused"
+    TOO_LARGE = "too large"
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+_ERRORS: dict[Outcome, Callable[[str], StoreError]] = {
+    Outcome.UNREADABLE: ArchiveUnreadable,
+    Outcome.REFUSED: ArchiveRefused,
+    Outcome.TOO_LARGE: ArchiveTooLarge,
+    Outcome.BUSY: ArchivesBusy,
+    Outcome.FAILED: ArchiveFailed,
+}
+
+
+class Archives:
+    """The streams of all hosts."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts) -> None:
+        self._redis = redis
+        self._scripts = scripts
+
+    def open(self) -> str:
+        """Begin a stream; its id."""
+        transfer_id = str(uuid4())
+        self._scripts.open_transfer([SandboxKeys.root], [transfer_id, _KEPT])
+        return transfer_id
+
+    def sender(self, transfer_id: str) -> "Sender":
+        return Sender(self._scripts, transfer_id)
+
+    def receiver(self, transfer_id: str, given_up: Callable[[], bool] = lambda: False) -> "Receiver":
+        """given_up: once it is true, the receiver waits no longer and fails."""
+        return Receiver(self._scripts, transfer_id, given_up)
+
+    def of_sandbox(self, sandbox_id: SandboxId) -> "Receiver":
+        """The archive of a sandbox's files; its supervisor has begun to send it.
+
+        Raises NoSupervisor, ArchivesBusy, and ArchiveFailed, which may also come with a later chunk.
+        """
+        receiver = self.receiver(self.open())
+        ask_supervisors(self._redis, "archive", sandbox_id, transfer=receiver.id)
+        receiver.begin(_BEGIN)
+        return receiver
+
+
+class Sender:
+    """The side of a stream that has the bytes. Every call raises what the receiver ended the stream with."""
+
+    def __init__(self, scripts: Scripts, transfer_id: str) -> None:
+        self.id = transfer_id
+        self._scripts = scripts
+        self._held = bytearray()
+        self._number = 0
+        self._sent_at = 0.0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send bytes, as soon as there are enough of them; waits while too many chunks wait for the receiver."""
+        self._held += data
+        while len(self._held) >= CHUNK or (self._held and time.monotonic() - self._sent_at >= _SHORT):
+            self._send()
+
+    def end(self) -> None:
+        """Send what is left, and that it was all."""
+        while self._held:
+            self._send()
+        self._close(Outcome.WHOLE, "")
+
+    def fail(self, outcome: Outcome, words: str) -> None:
+        """Say that the stream does not become whole; the receiver raises that."""
+        self._close(outcome, words)
+
+    def confirmed(self, seconds: float) -> None:
+        """Wait until the receiver has used the whole stream. Raises ArchiveFailed after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while (ending := self._close(Outcome.WHOLE, "")) is None:
+            if time.monotonic() > deadline:
+                raise ArchiveFailed(f"The archive was sent and not used within {seconds:g} s")
+            time.sleep(_POLL)
+        _raise(ending)
+
+    def _send(self) -> None:
+        chunk = bytes(self._held[:CHUNK])
+        args = [self.id, _KEPT, self._number, MOST_WAITING, chunk]
+        deadline = time.monotonic() + SILENCE
+        while (reply := self._scripts.send_chunk([SandboxKeys.root], args)) == ("full",):
+            if time.monotonic() > deadline:
+                raise ArchiveFailed(f"Nobody has received the archive for {SILENCE:g} s")
+            time.sleep(_POLL)
+        match reply:
+            case ("closed", ending):
+                _raise(ending)
+            case None:
+                raise ArchiveFailed(_FORGOTTEN)
+        del self._held[:CHUNK]
+        self._number += 1
+        self._sent_at = time.monotonic()
+
+    def _close(self, outcome: Outcome, words: str) -> str | None:
+        """How the receiver ended the stream, None while it goes on."""
+        return _closed(self._scripts, self.id, "sent", outcome, words)[1]
+
+
+class Receiver:
+    """The side of a stream that uses the bytes: an iterator of chunks, which ends only where the sender said so.
+
+    Raises what the sender ended the stream with, and ArchiveFailed where it is silent.
+    """
+
+    def __init__(self, scripts: Scripts, transfer_id: str, given_up: Callable[[], bool]) -> None:
+        self.id = transfer_id
+        self._scripts = scripts
+        self._given_up = given_up
+        self._number = 0
+        self._ahead: bytes | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        chunk, self._ahead = self._ahead, None
+        if chunk is None:
+            chunk = self._take(SILENCE, ArchiveFailed(f"Nothing more of the archive came for {SILENCE:g} s"))
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    def begin(self, seconds: float) -> None:
+        """Wait so long for the first chunk. Raises NoSupervisor; the stream is closed then, and after any failure."""
+        try:
+            self._ahead = self._take(seconds, NoSupervisor())
+        except BaseException:
+            self.close(Outcome.FAILED, "Nobody waits for the archive")
+            raise
+
+    def close(self, outcome: Outcome = Outcome.WHOLE, words: str = "") -> None:
+        """Say how the stream ended for this side; the sender raises that unless it is whole. The first call counts."""
+        _closed(self._scripts, self.id, "received", outcome, words)
+
+    def _take(self, seconds: float, silent: StoreError) -> bytes | None:
+        """The next chunk, None after the last one."""
+        deadline = time.monotonic() + seconds
+        while True:
+            reply = self._scripts.take_chunk([SandboxKeys.root], [self.id, _KEPT, self._number])
+            if reply is None:
+                raise ArchiveFailed(_FORGOTTEN)
+            chunk, ending = reply
+            if ending is not None:
+                _raise(ending.decode())
+            if chunk is not None:
+                self._number += 1
+                return bytes(chunk)
+            if ending is not None:
+                return None
+            if self._given_up():
+                raise ArchiveFailed("The archive is not wanted any more")
+            if time.monotonic() > deadline:
+                raise silent
+            time.sleep(_POLL)
+
+
+_FORGOTTEN = "The transfer of the archive was broken off"
+
+
+def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> list[str | None]:
+    """How the sender and the receiver ended a stream, after one side has."""
+    args = [transfer_id, _KEPT, side, json.dumps([outcome, words])]
+    reply = scripts.close_transfer([SandboxKeys.root], args)
+    if reply is None:
+        return [None, json.dumps([Outcome.FAILED, _FORGOTTEN])]
+    return [None if ending is None else ending.decode() for ending in reply]
+
+
+def _raise(ending: str) -> None:
+    """Raise the error that an ending stands for, if it is not that of a whole stream."""
+    outcome, words = json.loads(ending)
+    if outcome != Outcome.WHOLE:
+        raise _ERRORS[Outcome(outcome)](words)
+
+
+#: bytes of a file in one response, and names of a list of files. Source of the latter: the app-server wire
+MOST_BYTES, MOST_NAMES = 1 << 20, 2000
+
+#: seconds in which a supervisor replies, and for which its reply is kept
+_FILE_TIMEOUT, _REPLY_KEPT = 20.0, 10
+
+
+class Found(StrEnum):
+    """What a supervisor found of a file, or of a folder."""
+
+    CONTENT = "content"
+    NOTHING = "nothing"
+    NOT_KEPT = "not_kept"
+    TOO_LONG = "too_long"
+    FAILED = "failed"
+
+
+class FileNotKept(StoreError):
+    """The folder of a conversation is none of its sandbox's kept files."""
+
+    kind = Kind.MISSING
+
+
+class FileTooLong(StoreError):
+    """A file has more than MOST_BYTES."""
+
+    kind = Kind.TOO_LONG
+
+
+class FileUnreadable(StoreError):
+    """The host of a sandbox cannot read its files."""
+
+    kind = Kind.BAD_AGENT
+
+
+_FILE_ERRORS: dict[Found, Callable[[str], StoreError]] = {
+    Found.NOT_KEPT: FileNotKept,
+    Found.TOO_LONG: FileTooLong,
+    Found.FAILED: FileUnreadable,
+}
+
+
+class SandboxFiles:
+    """The files of all sandboxes. Each read raises NoSupervisor, FileNotKept, FileUnreadable and StoreFull."""
+
+    def __init__(self, redis: "Redis", health: Health) -> None:
+        self._redis = redis
+        self._health = health
+
+    def names(self, sandbox_id: SandboxId, folder: str) -> list[str]:
+        """The paths of the files in a folder of the agent, sorted: of the MOST_NAMES that were found first."""
+        listed = self._ask("files", sandbox_id, folder=folder)
+        return sorted(json.loads(listed or b"[]"))
+
+    def content(self, sandbox_id: SandboxId, folder: str, path: str) -> bytes | None:
+        """A file in a folder of the agent; None if there is none. Raises FileTooLong."""
+        return self._ask("file", sandbox_id, folder=folder, path=path)
+
+    def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
+        """Reply to a worker: with the content, or with the sentence of an error."""
+        transaction = self._redis.pipeline()
+        transaction.delete(reply)  # a repeat adds nothing
+        transaction.rpush(reply, found.encode() + b" " + data)
+        transaction.expire(reply, _REPLY_KEPT)
+        transaction.execute()
+
+    def _ask(self, verb: str, sandbox_id: SandboxId, **details: str) -> bytes | None:
+        self._health.require_room()  # for the reply, which lies in Redis until it is read
+        reply = SandboxKeys.reply(str(uuid4()))
+        ask_supervisors(self._redis, verb, sandbox_id, reply=reply, **details)
+        deadline = time.monotonic() + _FILE_TIMEOUT
+        while time.monotonic() < deadline:
+            answered: Any = self._redis.lpop(reply)
+            if answered is not None:
+                word, _, data = answered.partition(b" ")
+                found = Found(word.decode())
+                if found in _FILE_ERRORS:
+                    raise _FILE_ERRORS[found](data.decode())
+                return None if found is Found.NOTHING else data
+            time.sleep(_POLL)
+        raise NoSupervisor

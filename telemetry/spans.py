@@ -1,0 +1,197 @@
+"""Spans by OpenTelemetry, of requests and of what supervisors do for them. Source: docs/monitoring.md.
+
+A process imports this module only where traces are wanted, a worker after its fork: the exporter's thread and its
+connections are the process' own. Spans have names, numbers and ids; nothing of messages, arguments, paths, queries or
+headers.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from core.wire import API_VERSION, ConversationId, Micros, micros
+from telemetry import traces
+
+#: the revision of the semantic conventions that the names of attributes are taken from
+SEMANTIC_CONVENTIONS = "https://opentelemetry.io/schemas/1.41.0"
+
+CONVERSATION, TOOL, CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
+METHOD, ERROR, DECISION = "http.request.method", "error.type", "agent_server.decision"
+
+#: most characters of an attribute: a tool's name is an agent's text
+_LONGEST = 256
+
+_W3C = TraceContextTextMapPropagator()
+
+
+class Spans:
+    """The spans of one process."""
+
+    def __init__(self) -> None:
+        """Continue the traces that the store has kept. Raises ValueError for a variable that the SDK cannot read."""
+        named = Resource({"service.name": "agent-server", "service.version": API_VERSION})
+        self._provider = TracerProvider(
+            resource=named.merge(OTELResourceDetector().detect()),
+            span_limits=SpanLimits(max_span_attribute_length=_LONGEST),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self.tracer = self._provider.get_tracer("agent-server", API_VERSION, schema_url=SEMANTIC_CONVENTIONS)
+        traces.use(self)
+
+    def end(self, seconds: float) -> None:
+        """Send what has not been sent yet, in so many seconds at most."""
+        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        sending.start()
+        sending.join(seconds)
+
+    @contextmanager
+    def continued(self, traceparent: str, name: str, attributes: Mapping[str, str]) -> Iterator["SpanTrace"]:
+        """A span of a trace that the store has kept. An error fails it."""
+        trace = SpanTrace(self.tracer, name, _W3C.extract({"traceparent": traceparent}, Context()))
+        trace.span.set_attributes(attributes)
+        with trace.current():
+            try:
+                yield trace
+            except Exception as error:
+                trace.fail(type(error).__name__)
+                raise
+
+    def note(self, traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str) -> None:
+        """A span of a trace that the store has kept, from a time until now."""
+        span = _kept_span(self.tracer, traceparent, name, attributes, since)
+        if error:
+            fail(span, error)
+        span.end()
+
+    def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
+        """A span of each action that waited, in the trace of its batch."""
+        for one in actions:
+            _decided_span(self.tracer, conversation_id, one).end()
+
+
+class SpanTrace:
+    """The trace of one thread's work, as `telemetry/traces.py` describes it: a span of its own, and those within."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        name: str,
+        parent: Context,
+        kind: SpanKind = SpanKind.INTERNAL,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._began = time.time_ns()
+        self.span = tracer.start_span(name, parent, kind, attributes, start_time=self._began)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Within the block spans and calls of this thread are within this one; then it ends."""
+        token = attach(set_span_in_context(self.span))
+        try:
+            yield
+        finally:
+            detach(token)
+            self.span.end()
+
+    @property
+    def traceparent(self) -> str:
+        context = get_current_span().get_span_context()
+        return _carried().get("traceparent", "") if context.trace_flags.sampled else ""
+
+    @contextmanager
+    def call(self, method: str) -> Iterator[dict[str, str]]:
+        name, attributes = f"{method} agent server", {METHOD: method}
+        with self._tracer.start_as_current_span(
+            name, kind=SpanKind.CLIENT, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield _carried()
+            except Exception as error:
+                fail(span, str(getattr(error, "status", type(error).__name__)))
+                raise
+
+    def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
+        """A span of each action that waited, in the trace of its batch. The rest of the work belongs to the last."""
+        for one in actions:
+            self._carry_on(_decided_span(self._tracer, conversation_id, one, self.span))
+
+    def note_next(self, conversation_id: ConversationId, traceparent: str) -> None:
+        """A span of the batch in the decision's trace, unless the agent has carried that on itself."""
+        if traceparent.split("-")[1:2] != _carried().get("traceparent", "").split("-")[1:2]:
+            attributes, since = {CONVERSATION: conversation_id}, Micros(self._began // 1000)
+            self._carry_on(_kept_span(self._tracer, traceparent, "agent_continues", attributes, since, self.span))
+
+    def fail(self, error: str) -> None:
+        """Note that what the trace is about has failed."""
+        fail(self.span, error)
+
+    def _carry_on(self, span: Span) -> None:
+        """End a span of another trace, which is carried on from here."""
+        span.end()
+        attach(set_span_in_context(span))  # `current` detaches it with its own
+
+
+def _decided_span(
+    tracer: Tracer, conversation_id: ConversationId, one: Mapping[str, Any], linked: Span | None = None
+) -> Span:
+    """The span of a decided action, since it began to wait."""
+    tool, call = (str(json.loads(one[name] or '""')) for name in ("tool", "call"))
+    attributes = {CONVERSATION: conversation_id, TOOL: tool, CALL: call, DECISION: one["verb"]}
+    return _kept_span(tracer, one["trace"], "pending_action", attributes, micros(one["since"]), linked)
+
+
+def _kept_span(
+    tracer: Tracer,
+    traceparent: str,
+    name: str,
+    attributes: Mapping[str, str],
+    since: Micros,
+    linked: Span | None = None,
+) -> Span:
+    """A span of a trace that the store has kept, which began then and is not ended yet."""
+    links = [Link(linked.get_span_context())] if linked else []
+    parent = _W3C.extract({"traceparent": traceparent}, Context())
+    began = min(since * 1000, time.time_ns())  # the store's clock may be ahead
+    return tracer.start_span(name, parent, attributes=attributes, links=links, start_time=began)
+
+
+def sent_trace(environ: Mapping[str, Any]) -> Context:
+    """The trace that a request names."""
+    if "HTTP_TRACEPARENT" not in environ:
+        return Context()
+    sent = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
+    return _W3C.extract(sent, Context())
+
+
+def _carried() -> dict[str, str]:
+    """The headers that carry the present trace on."""
+    headers: dict[str, str] = {}
+    _W3C.inject(headers)
+    return headers
+
+
+def fail(span: Span, error: str) -> None:
+    """Note that what a span is about has failed. error: a status, or the name of an error."""
+    span.set_attribute(ERROR, error)
+    span.set_status(StatusCode.ERROR)

@@ -1,0 +1,62 @@
+"""A connection whose request was answered and whose body does not come gives way to a new one."""
+
+import socket
+from types import SimpleNamespace
+
+import gevent
+import pytest
+from gevent.socket import socket as GreenSocket
+from gunicorn.config import Config
+from gunicorn.http import get_parser
+from gunicorn.workers.ggevent import GeventWorker
+
+from boot.worker import Connection, Worker
+from tests.servers import TIMEOUT
+
+HEAD = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.fixture
+def client():
+    """The client's end of a connection."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    """A worker that serves nothing by itself, and whose app reads no body."""
+    worker = Worker.__new__(Worker)
+    worker._served, worker._waiting, worker._open = SimpleNamespace(), {}, 0
+    worker.wsgi = SimpleNamespace(config={"BODY_SECONDS": 600, "BODY_BYTES_PER_SECOND": 1, "IDLE_SECONDS": 60})
+    return worker
+
+
+@pytest.mark.parametrize("is_last", [True, False], ids=["of a last request", "of one that another may follow"])
+def test_a_body_that_does_not_come_after_the_response_is_not_waited_for_in_a_crowd(
+    worker, client, monkeypatch, is_last
+):
+    def answer(*_):
+        if is_last:
+            raise StopIteration
+
+    monkeypatch.setattr(GeventWorker, "handle_request", answer)
+    ours, theirs = client
+    ours.sendall(HEAD)
+    worker._served.client = theirs
+    request = next(get_parser(Config(), theirs, ("127.0.0.1", 1)))
+
+    # When the app has answered, the connection waits for the rest of the body
+    serving = gevent.spawn(worker.handle_request, ("127.0.0.1", 2), request, theirs, ("127.0.0.1", 1))
+    with gevent.Timeout(TIMEOUT):
+        while theirs not in worker._waiting and not serving.dead:
+            gevent.sleep(0.001)
+
+        # Then a new connection may end it, and it waits no longer
+        assert list(worker._waiting) == [theirs]
+        worker._end(theirs)
+        serving.join()
+    assert isinstance(serving.exception, StopIteration)
+    assert isinstance(theirs, GreenSocket)
+    theirs.close()

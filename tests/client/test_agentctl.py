@@ -1,0 +1,210 @@
+"""The commands against a server that needs a key. test_terminal.py has what a person does at a terminal."""
+
+import json
+from uuid import uuid4
+
+import httpx
+import pytest
+from agent_server_client.cli import agentctl
+from agent_server_client.cli.program import Session
+from click.testing import CliRunner
+
+from tests.client.responses import responding
+from tests.conftest import action, message
+from tests.servers import free_port
+from tests.shared import ADMIN, shared_server
+
+pytestmark = pytest.mark.process("runs the command against a real server")
+
+
+@pytest.fixture(scope="module")
+def server(pytestconfig):
+    return shared_server(pytestconfig, ADMIN).client
+
+
+@pytest.fixture
+def ctl(server):
+    """Runs agentctl."""
+
+    def run(*words: str, code: int = 0, url: str = "", key: str = ADMIN):
+        environment = {"AGENT_SERVER_URL": url or str(server.base_url).rstrip("/"), "AGENT_SERVER_KEY": key}
+        result = CliRunner().invoke(agentctl, words, env=environment, prog_name="agentctl")
+        assert result.exit_code == code, (result.output, result.exception)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def waiting(server):
+    """Starts a conversation with an action that waits, and returns its id and the action's."""
+
+    def start(command: str = "ls", **members) -> tuple[str, str]:
+        conversation, one = str(uuid4()), action(command, **members)
+        body = {"conversation_id": conversation, "title": "A deploy", "confirmation_policy": {"kind": "AlwaysConfirm"}}
+        server.post("/api/conversations", json=body).raise_for_status()
+        server.post(f"/api/v1/webhooks/events/{conversation}", json=[message("hello"), one]).raise_for_status()
+        return conversation, one["id"]
+
+    return start
+
+
+def test_conversations_are_listed_for_people_and_for_programs(ctl, waiting):
+    conversation, _ = waiting()
+
+    [line] = [line for line in ctl("ls").stdout.splitlines() if line.startswith(conversation[:8])]
+    found = json.loads(ctl("ls", "--json", "--status", "waiting_for_confirmation").stdout)
+
+    assert line.split("\t")[1:5] == ["A deploy", "waits for you", "1", "3"]
+    assert conversation in {one["id"] for one in found}
+
+
+def test_a_log_is_shown_and_a_part_of_an_id_is_enough(ctl, waiting):
+    conversation, _ = waiting("make build")
+
+    shown = ctl("logs", conversation[:13]).stdout
+    lines = [json.loads(line) for line in ctl("logs", conversation, "--json", "--after", "1").stdout.splitlines()]
+
+    assert "user      hello" in shown
+    assert "action    terminal  make build" in shown
+    assert [line["seq"] for line in lines] == [2, 3]
+
+
+def test_what_is_approved_is_shown_whole_and_with_nothing_hidden(ctl, waiting):
+    conversation, _ = waiting("echo \x1b[2Ja\u202eb\n" + "x" * 300 + " end", security_risk="HIGH")
+
+    shown = ctl("inbox", "--text", "echo").stdout
+
+    assert "High risk" in shown
+    assert "echo \\u{1b}[2Ja\\u{202e}b" in shown
+    assert shown.count("x") >= 300
+    assert " end" in shown
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    ctl("reject", conversation)
+
+
+def test_an_approval_is_bound_to_the_digest_that_a_program_looked_at(ctl, waiting):
+    _, one = waiting()
+    [item] = [item for item in json.loads(ctl("inbox", "--json").stdout) if item["action_id"] == one]
+
+    assert "not the one that was shown" in ctl("approve", one, "--digest", "0" * 64, code=6).stderr
+    ctl("approve", one, "--digest", item["digest"][:11], code=2)
+    decided = json.loads(ctl("approve", one, "--digest", item["digest"], "--json").stdout)
+
+    assert decided == [{"action_id": one, "digest": item["digest"], "decision": "approve"}]
+    assert "decided already" in ctl("approve", one, "--yes", code=4).stderr
+
+
+def test_nobody_approves_unasked(ctl, waiting):
+    conversation, one = waiting()
+    assert "give --digest, or --yes" in ctl("approve", one, code=2).stderr
+    ctl("reject", conversation, "--reason", "No.")
+    assert "rejected  No." in ctl("logs", conversation).stdout
+
+
+def test_a_resume_approves_nothing(ctl, waiting):
+    conversation, _ = waiting()
+    assert "approve or reject it first" in ctl("resume", conversation, code=1).stderr
+    ctl("reject", conversation)
+    ctl("resume", conversation)
+    ctl("pause", conversation)
+
+
+def test_a_message_is_sent_and_a_conversation_is_deleted(ctl, waiting):
+    conversation, _ = waiting()
+    ctl("send", conversation, "go on")
+    assert "user      go on" in ctl("logs", conversation).stdout
+    ctl("rm", conversation, "--yes")
+    assert "Conversation not found" in ctl("logs", conversation, code=4).stderr
+
+
+def test_keys_are_made_listed_and_revoked(ctl):
+    made = json.loads(ctl("keys", "new", "a program", "--scope", "read", "--json").stdout)
+
+    assert "a program" in ctl("keys").stdout
+    assert json.loads(ctl("ls", "--json", key=made["key"]).stdout) is not None
+    assert json.loads(ctl("keys", "--json", key=made["key"], code=5).stderr)["status"] == 403
+    ctl("keys", "revoke", made["id"])
+    assert made["id"] not in {one["id"] for one in json.loads(ctl("keys", "--json").stdout)}
+
+
+def test_exit_codes_say_what_is_wrong(ctl, monkeypatch):
+    monkeypatch.setattr("agent_server_client.cli.program._BRIEF", 0.1)
+    assert "does not answer" in ctl("ls", url=f"http://127.0.0.1:{free_port()}", code=3).stderr
+    assert "No conversation begins with 0000" in ctl("logs", "0000", code=4).stderr
+    ctl("ls", key="a-wrong-key-of-some-length", code=5)
+    ctl("ls", "--no-such-option", code=2)
+    ctl("run", "x", "--approve", "ask", code=2)
+    ctl("files", str(uuid4()), code=4)
+
+
+def test_the_status_says_who_one_is(ctl):
+    shown = ctl("status").stdout
+    assert "read, write, approve, admin" in shown
+    assert json.loads(ctl("status", "--json").stdout)["server"]["workers"] == 2
+
+
+def test_every_command_helps_and_the_exit_codes_are_in_the_help(ctl):
+    assert "6    the decision was not taken" in ctl("--help").stdout
+    for name in agentctl.commands:
+        assert "Usage: agentctl" in ctl(name, "--help").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_and_ids(ctl, waiting, monkeypatch, shell):
+    conversation, _ = waiting()
+    assert "_AGENTCTL_COMPLETE" in ctl("completion", shell).stdout
+
+    words = {
+        "COMP_WORDS": f"agentctl logs {conversation[:6]}",
+        "COMP_CWORD": "2" if shell != "fish" else conversation[:6],
+    }
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("_AGENTCTL_COMPLETE", f"{shell}_complete")
+    assert conversation in ctl().stdout
+
+
+@pytest.fixture
+def served(ctl, monkeypatch):
+    """Runs agentctl against an agent server that gives some responses, as the published one would."""
+
+    def run(*words: str, responses: list, code: int = 0):
+        client, requests = responding(*(httpx.Response(200, json=one) for one in responses))
+        monkeypatch.setattr(Session, "client", lambda *_, **__: client)
+        return ctl(*words, code=code), requests
+
+    return run
+
+
+def test_what_an_agent_changed_is_a_diff_without_its_own_records(served):
+    changes = [
+        {"status": "UPDATED", "path": "a.txt"},
+        {"status": "ADDED", "path": "new\u202etxt"},
+        {"status": "ADDED", "path": ".agent-server/events"},
+    ]
+    diffs = [{"original": "one\ntwo", "modified": "one\n2"}, {"original": "", "modified": "\x1b[2J"}]
+
+    shown, requests = served("diff", str(uuid4()), responses=[changes, *diffs])
+
+    assert shown.stdout.splitlines() == [
+        *("--- a/a.txt", "+++ b/a.txt", "@@ -1,2 +1,2 @@", " one", "-two", "+2"),
+        *("--- /dev/null", "+++ b/new\\u{202e}txt", "@@ -0,0 +1 @@", "+\\u{1b}[2J"),
+    ]
+    assert len(requests) == 3
+
+
+def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):
+    output = {"items": [{"order": 0, "stdout": "out\n", "stderr": "err\n", "exit_code": 3}]}
+
+    shown, requests = served("sh", str(uuid4()), "--", "ls", "a b", code=3, responses=[{"id": "c"}, output])
+
+    assert (shown.stdout, shown.stderr) == ("out\n", "err\n")
+    assert json.loads(requests[0].content)["command"] == "ls 'a b'"
+
+
+def test_what_an_agent_server_does_not_serve_is_refused_in_its_words(ctl, waiting):
+    conversation, _ = waiting()
+    assert "The conversation has no sandbox" in ctl("sh", conversation, "ls", code=1).stderr
+    ctl("diff", conversation, code=4)

@@ -1,0 +1,130 @@
+"""A folder that goes into a sandbox, and files that come out of one."""
+
+import io
+import subprocess
+import tarfile
+
+import pytest
+from agent_server_client.archives import Unsafe, clone, pack, unpack
+
+from supervisor.archives import compressed
+
+
+def names_of(folder) -> set[str]:
+    file = io.BytesIO()
+    pack(folder, file)
+    file.seek(0)
+    with tarfile.open(fileobj=file) as tar:
+        return {member.name for member in tar}
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Writes an archive as the server does: of (name, content), or of members."""
+
+    def write(*members):
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as tar:
+            for member in members:
+                data = None
+                if not isinstance(member, tarfile.TarInfo):
+                    (name, text), data = member, member[1].encode()
+                    member = tarfile.TarInfo(name)
+                    member.size = len(text)
+                tar.addfile(member, io.BytesIO(data) if data is not None else None)
+        path = tmp_path / "files.tar.zst"
+        path.write_bytes(b"".join(compressed([content.getvalue()])))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    for name, text in {"a.py": "1", "b.py": "2", ".env": "KEY=1", ".gitignore": ".env\n"}.items():
+        (folder / name).write_text(text)
+    for words in ("init -q", "add a.py", "-c user.name=n -c user.email=e commit -qm first", "config alias.x !rm"):
+        subprocess.run(["git", *words.split()], cwd=folder, check=True)
+    (folder / ".git/hooks/pre-commit").write_text("#!/bin/sh\n")
+    return folder
+
+
+@pytest.mark.process("starts a program")
+def test_a_repository_goes_without_what_is_ignored_and_without_its_hooks(repository):
+    names = names_of(repository)
+
+    assert {"./a.py", "./b.py", "./.gitignore", "./.git/HEAD", "./.git/config"} <= names
+    assert "./.env" not in names
+    assert not [name for name in names if "hooks" in name]
+
+
+@pytest.mark.process("starts a program")
+def test_a_repository_has_its_history_in_the_sandbox_and_none_of_its_settings(repository, tmp_path):
+    file = io.BytesIO()
+    pack(repository, file)
+    file.seek(0)
+    with tarfile.open(fileobj=file) as tar:
+        tar.extractall(tmp_path / "there")
+
+    run = {"cwd": tmp_path / "there", "capture_output": True, "text": True}
+    assert "first" in subprocess.run(["git", "log", "--oneline"], check=True, **run).stdout
+    (tmp_path / "there/.agent-server").mkdir()
+    (tmp_path / "there/.agent-server/events").write_text("of the agent")
+    assert subprocess.run(["git", "status", "--short"], check=True, **run).stdout == "?? .gitignore\n?? b.py\n"
+    assert subprocess.run(["git", "config", "--local", "alias.x"], check=False, **run).stdout == ""
+
+
+@pytest.mark.process("starts a program")
+def test_a_url_is_cloned_and_what_looks_like_an_option_is_none(repository, tmp_path):
+    clone(str(repository), tmp_path / "clone")
+    assert (tmp_path / "clone/a.py").read_text() == "1"
+    with pytest.raises(subprocess.CalledProcessError):
+        clone("--upload-pack=touch /tmp/x", tmp_path / "other")
+
+
+def test_a_plain_folder_goes_whole(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/c").write_text("c")
+    assert names_of(tmp_path) == {"./a", "./a/b", "./a/b/c"}
+
+
+def test_all_files_come_out_but_no_git_and_no_record_of_the_agent(archive, tmp_path):
+    path = archive(("./a", "1"), ("./d/.GIT/config", "x"), ("./.git/hooks/pre-commit", "x"), ("./.agent-server/e", "x"))
+
+    assert unpack(path, "", tmp_path / "out") == [tmp_path / "out/a"]
+    assert [one.name for one in (tmp_path / "out").rglob("*")] == ["a"]
+
+
+def test_a_file_and_a_folder_come_out_by_their_paths(archive, tmp_path):
+    path = archive(("./a/b/c", "c"), ("./a/bc", "other"), ("./a/b/d", "d"))
+
+    assert unpack(path, "a/b/c", tmp_path / "c") == [tmp_path / "c"]
+    assert unpack(path, "./a/b", tmp_path / "b") == [tmp_path / "b/c", tmp_path / "b/d"]
+    assert (tmp_path / "c").read_text() == "c"
+    with pytest.raises(FileNotFoundError, match="a/x"):
+        unpack(path, "a/x", tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/absolute", "a/../../up"])
+def test_a_name_that_leads_out_is_refused(archive, tmp_path, name):
+    with pytest.raises(Unsafe):
+        unpack(archive((name, "x")), "", tmp_path / "out")
+    assert not (tmp_path / "up").exists()
+
+
+def test_no_link_is_written_and_none_is_followed(archive, tmp_path):
+    link = tarfile.TarInfo("link")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out/here").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out/file").symlink_to(tmp_path / "elsewhere/file")
+
+    assert unpack(archive(link, ("file", "x")), "", tmp_path / "out") == [tmp_path / "out/file"]
+    assert not (tmp_path / "out/file").is_symlink()
+    assert not (tmp_path / "out/link").exists()
+    with pytest.raises(Unsafe, match="leads out"):
+        unpack(archive(("here/x", "x")), "", tmp_path / "out")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

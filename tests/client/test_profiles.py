@@ -1,0 +1,40 @@
+"""Which server agentctl talks to."""
+
+import pytest
+from agent_server_client.cli.profiles import BadProfile, target
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """An environment whose file has two profiles."""
+    path = tmp_path / "agentctl/config.toml"
+    path.parent.mkdir()
+    path.write_text('[default]\nurl = "http://home"\nkey = "home"\n[work]\nurl = "http://work"\nkey = "work"\n')
+    path.chmod(0o600)
+    return {"XDG_CONFIG_HOME": str(tmp_path)}
+
+
+def test_the_environment_comes_first_and_gets_no_key_of_a_profile(environment):
+    assert target("", {**environment, "AGENT_SERVER_URL": "http://other"}) == ("http://other", "")
+    assert target("", {**environment, "AGENT_SERVER_KEY": "mine"}) == ("http://home", "mine")
+    assert target("", environment) == ("http://home", "home")
+
+
+def test_a_named_profile_comes_before_the_environment(environment):
+    named = {**environment, "AGENT_SERVER_URL": "http://other", "AGENT_SERVER_KEY": "other"}
+    assert target("work", named) == ("http://work", "work")
+    with pytest.raises(BadProfile, match=r"no profile play: add a table \[play\]"):
+        target("play", named)
+
+
+def test_a_key_that_others_can_read_is_refused(environment, tmp_path):
+    (tmp_path / "agentctl/config.toml").chmod(0o644)
+    with pytest.raises(BadProfile, match="chmod 600"):
+        target("", environment)
+
+
+def test_a_file_that_is_not_toml_is_named(environment, tmp_path):
+    (tmp_path / "agentctl/config.toml").write_text("[default")
+    with pytest.raises(BadProfile, match=r"config\.toml"):
+        target("", environment)
+    assert target("", {"XDG_CONFIG_HOME": str(tmp_path / "none")}) == ("", "")

@@ -1,0 +1,168 @@
+"""agentctl as a person uses it, in a terminal, against whole servers."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from agent_server_client import Client
+
+from tests.client.terminal import terminal
+from tests.conftest import message
+from tests.servers import PROJECT, agent_server, free_port, store_server, supervised_server, wait_until
+
+pytestmark = pytest.mark.process("starts whole servers, sandboxes and terminals")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """The address of a server with a supervisor."""
+    with supervised_server(tmp_path_factory.mktemp("agentctl")) as (client, _):
+        yield str(client.base_url).rstrip("/")
+
+
+def test_a_person_runs_approves_rejects_sends_and_downloads(url, tmp_path):
+    (tmp_path / "begin.txt").write_text("from here\n")
+    words = (
+        "run",
+        "run: cat begin.txt > seen.txt; cat seen.txt",
+        "--repo",
+        str(tmp_path),
+        "--pull",
+        str(tmp_path / "out"),
+    )
+    with terminal(*words, AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("Risk unknown")
+        shown.wait_for("cat begin.txt > seen.txt; cat seen.txt")
+        shown.wait_for("leave it waiting?")
+        shown.press("a\n")
+        shown.wait_for("Approved.")
+        shown.wait_for("result    from here")
+        shown.wait_for("finished")
+        assert shown.end() == 0
+        [identity] = re.findall(r"Conversation ([0-9a-f]{8})", shown.shown)
+    assert (tmp_path / "out/seen.txt").read_text() == "from here\n"
+
+    with terminal("send", "-f", identity, "run: rm seen.txt", AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("rm seen.txt")
+        shown.wait_for("leave it waiting?")
+        shown.press("r\n")
+        shown.wait_for("Reason")
+        shown.press("Keep it.\n")
+        shown.wait_for("Rejected.")
+        assert shown.end() == 7
+        assert f"agentctl send -f {identity}" in shown.shown
+
+    target = tmp_path / "one.txt"
+    with terminal("download", identity, "seen.txt", str(target), AGENT_SERVER_URL=url) as shown:
+        assert shown.end() == 0
+    assert target.read_text() == "from here\n"
+
+
+def test_a_person_decides_from_the_inbox_and_a_key_that_was_pressed_before_decides_nothing(url):
+    with Client(url) as server:
+        conversation = server.start("run: true")
+        wait_until(conversation.pending_actions, "an action that waits")
+        [waiting] = conversation.pending_actions()
+
+        with terminal("approve", waiting.id[:8], AGENT_SERVER_URL=url) as shown:
+            shown.press("y\n")  # before anything was shown
+            shown.wait_for("Approve this?")
+            assert len(conversation.pending_actions()) == 1
+            shown.press("y\n")
+            shown.wait_for("Approved: terminal")
+            assert shown.end() == 0
+
+        with terminal("ls", AGENT_SERVER_URL=url) as shown:
+            assert shown.end() == 0
+            assert shown.shown.splitlines()[0].split() == ["ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED"]
+
+
+def test_the_example_of_the_page_runs_an_agent_to_its_end(url):
+    [example] = re.findall(
+        r"<!-- example -->\n```python\n(.*?)```", (PROJECT / "docs/client.md").read_text(), re.DOTALL
+    )
+    environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
+
+    ran = subprocess.run([sys.executable, "-c", example], env=environment, capture_output=True, text=True, check=True)
+
+    assert example in (PROJECT / "README.md").read_text()
+    assert [line.split()[1] for line in ran.stdout.splitlines()][-2:] == [
+        "ObservationEvent",
+        "ConversationStateUpdateEvent",
+    ]
+
+
+def test_a_run_that_nobody_watches_approves_nothing(url):
+    environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
+    words = [sys.executable, "-m", "agent_server_client.cli", "run", "run: touch never", "--json", "--approve", "never"]
+
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    assert ran.returncode == 7
+    with Client(url) as server:
+        conversation = server.conversation(json.loads(ran.stdout.splitlines()[0])["conversation_id"])
+        assert conversation.files.list() == []
+        assert [one.event["kind"] for one in conversation.log()].count("ObservationEvent") == 0
+        conversation.delete()
+
+
+def test_a_followed_run_that_is_left_goes_on(url):
+    with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("leave it waiting?")
+        shown.press("\x03")
+        assert shown.end() == 130
+        [identity] = re.findall(r"Conversation ([0-9a-f]{8})", shown.shown)
+    with terminal("rm", identity, AGENT_SERVER_URL=url) as shown:
+        shown.wait_for("and the files of its sandbox? [y/N]")
+        shown.press("y\n")
+        assert shown.end() == 0
+
+
+def test_a_log_is_followed_through_a_kill_of_a_worker_and_a_restart_of_the_server_each_event_once(tmp_path):
+    with store_server(tmp_path) as (redis_url, _):
+        settings = {"REDIS_URL": redis_url, "PORT": str(free_port())}
+        log = tmp_path / "lines"
+        with agent_server(tmp_path / "log", **settings) as (client, master):
+            url = str(client.base_url).rstrip("/")
+            identity = client.post("/api/conversations", json={}).json()["id"]
+            path = f"/api/v1/webhooks/events/{identity}"
+            client.post(path, json=[message("1", "agent")]).raise_for_status()
+            words = [sys.executable, "-m", "agent_server_client.cli", "logs", "-f", identity, "--json"]
+            environment = {**os.environ, "AGENT_SERVER_URL": url, "PYTHONPATH": str(PROJECT / "client/src")}
+            with log.open("wb") as output:
+                followed = subprocess.Popen(words, stdout=output, env=environment)
+            try:
+                wait_until(lambda: len(lines_of(log)) == 1, "the first event")
+                for worker in psutil.Process(master.pid).children():
+                    if "gunicorn" in " ".join(worker.cmdline()):
+                        worker.send_signal(signal.SIGKILL)
+                wait_until(lambda: client.post(path, json=[message("2", "agent")]).is_success, "another worker")
+                wait_until(lambda: "2" in texts(log), "the event after the kill")
+            except BaseException:
+                followed.kill()
+                raise
+        try:
+            time.sleep(0.5)  # the follower meets a server that is away
+            with agent_server(tmp_path / "log", **settings) as (client, _):
+                client.post(path, json=[message("3", "agent")]).raise_for_status()
+                wait_until(lambda: "3" in texts(log), "the event after the restart")
+                entries = lines_of(log)
+        finally:
+            followed.kill()
+            followed.wait()
+    assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert len({entry["event"]["id"] for entry in entries}) == len(entries)
+
+
+def lines_of(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def texts(path) -> list[str]:
+    return [entry["event"]["llm_message"]["content"][0]["text"] for entry in lines_of(path)]

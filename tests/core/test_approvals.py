@@ -1,0 +1,488 @@
+"""Which actions a rule and its patterns match, the rule that "always" makes, and the canonical JSON of what is shown.
+
+Source: docs/approvals.md.
+"""
+
+import json
+import string
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.approvals import (
+    MOST_MATCHED,
+    MOST_STARS,
+    RUN,
+    Action,
+    Conversation,
+    Rule,
+    canonical,
+    digest,
+    fits_pattern,
+    matches,
+    matching,
+    pattern_fault,
+    rule_of,
+)
+
+HERE = Conversation("5f1c0000-0000-4000-8000-000000000000", {"team": "web", "env": "test"})
+
+
+def rule(**members) -> Rule:
+    return Rule(**{"id": "r", "decision": "approve", "tool_name": "terminal", **members})
+
+
+def action(risk: str = "LOW", tool_name: str = "terminal", **arguments) -> Action:
+    return Action(tool_name, arguments, risk)
+
+
+def does_match(members, of: Action) -> bool:
+    return matches(rule(**members), of, HERE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value", "is_equal"),
+    [
+        (1, 1, True),
+        (1, 1.0, True),
+        (0, -0.0, True),
+        (1, True, False),
+        (0, False, False),
+        (1, "1", False),
+        (None, None, True),
+        (None, False, False),
+        ("a", "a", True),
+        ("a", "A", False),
+        ("é", "e\N{COMBINING ACUTE ACCENT}", False),
+        ("git*", "git status", False),
+        ([1, 2], [2, 1], False),
+        ([1.0], [1], True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1.0}, True),
+        ({"a": 1}, {"a": 1, "b": None}, False),
+        (2**53, 2**53 + 1, False),
+        ("\ud800", "\ud800", True),
+        ({"\ud800": 1}, {"\ud800": 1}, True),
+        ("\ud800", "\\ud800", False),
+    ],
+)
+def test_equals_compares_json_values_exactly(wanted, value, is_equal):
+    assert does_match({"arguments": {"x": {"equals": wanted}}}, action(x=value)) is is_equal
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _typed(value):
+    """A value in which a boolean differs from a number, as in JSON."""
+    if isinstance(value, list):
+        return [_typed(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _typed(one) for name, one in value.items()}
+    return (isinstance(value, bool), value)
+
+
+@given(_JSON, _JSON)
+def test_values_that_equals_accepts_are_equal_json(wanted, value):
+    members = {"arguments": {"x": {"equals": wanted}}}
+    assert does_match(members, action(x=wanted))
+    if does_match(members, action(x=value)):
+        assert _typed(wanted) == _typed(value)
+
+
+@pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
+def test_an_argument_without_a_test_may_say_nothing(value):
+    assert does_match({"arguments": {"command": {"any": True}}}, action(command="x", other=value))
+
+
+@pytest.mark.parametrize("value", [True, 1, 0.5, " ", "0", [None], {"a": None}])
+def test_an_argument_without_a_test_that_says_something_is_not_matched(value):
+    of = action(command="C-c", is_input=value)
+    assert not does_match({"arguments": {"command": {"equals": "C-c"}}}, of)
+    assert not does_match({"arguments": {}}, of)
+    assert does_match({}, of)
+
+
+def test_an_argument_that_is_absent_equals_nothing_and_fits_no_pattern():
+    assert not does_match({"arguments": {"x": {"equals": None}}}, action())
+    assert not does_match({"arguments": {"x": {"pattern": "*"}}}, action())
+    assert does_match({"arguments": {"x": {"any": True}}}, action())
+
+
+def test_arguments_that_are_no_object_are_matched_by_rules_without_arguments_alone():
+    of = Action("terminal", ["rm"], "LOW")
+    assert not does_match({"arguments": {}}, of)
+    assert does_match({}, of)
+
+
+def test_a_test_of_an_unknown_kind_matches_nothing():
+    for test in ({}, {"any": False}, {"pattern": 1}, {"regex": ".*"}):
+        assert not does_match({"arguments": {"command": test}}, action(command=""))
+
+
+@pytest.mark.parametrize("tool_name", ["Terminal", "terminal ", "terminal*", "", None])
+def test_the_name_of_the_tool_is_exact(tool_name):
+    assert not does_match({}, action(tool_name=tool_name))
+    assert not does_match({"tool_name": "*"}, action())
+
+
+@pytest.mark.parametrize(
+    ("most", "risk", "is_matched"),
+    [
+        (None, "UNKNOWN", True),
+        (None, "HIGH", True),
+        ("LOW", "LOW", True),
+        ("LOW", "MEDIUM", False),
+        ("MEDIUM", "LOW", True),
+        ("MEDIUM", "MEDIUM", True),
+        ("MEDIUM", "HIGH", False),
+        ("HIGH", "HIGH", True),
+        ("LOW", "UNKNOWN", False),
+        ("HIGH", "UNKNOWN", False),
+        ("HIGH", "low", False),
+    ],
+)
+def test_an_unknown_risk_is_higher_than_any_that_a_rule_names(most, risk, is_matched):
+    assert does_match({"max_risk": most}, action(risk)) is is_matched
+
+
+@pytest.mark.parametrize(
+    ("members", "is_matched"),
+    [
+        ({"conversation_ids": (HERE.id,)}, True),
+        ({"conversation_ids": ("6f1c0000-0000-4000-8000-000000000000",)}, False),
+        ({"conversation_ids": ()}, False),
+        ({"tags": {"team": "web"}}, True),
+        ({"tags": {"team": None}}, True),
+        ({"tags": {"team": "web", "env": "test"}}, True),
+        ({"tags": {"team": "web", "env": "live"}}, False),
+        ({"tags": {"team": "Web"}}, False),
+        ({"tags": {"owner": None}}, False),
+        ({"tags": {"team": "web"}, "conversation_ids": ("6f1c0000-0000-4000-8000-000000000000",)}, False),
+    ],
+)
+def test_a_rule_holds_for_the_conversations_that_it_names(members, is_matched):
+    assert does_match(members, action()) is is_matched
+
+
+def test_rules_that_reject_are_tried_before_rules_that_approve_and_older_ones_first():
+    rules = [
+        rule(id="new", created_at=3),
+        rule(id="old", created_at=1),
+        rule(id="no", decision="reject", created_at=2),
+        rule(id="other", tool_name="browser"),
+    ]
+    assert [one.id for one in matching(rules, action(), HERE)] == ["no", "old", "new"]
+
+
+# "always" beside a decision
+
+EVENT = {
+    "tool_name": "terminal",
+    "action": {"kind": "TerminalAction", "command": "git push", "is_input": False},
+    "security_risk": "MEDIUM",
+}
+
+
+def test_always_matches_the_same_arguments_in_that_conversation_at_no_higher_risk():
+    made = rule_of(True, EVENT, HERE.id, "approve", created_by="Ada")
+
+    assert (made.decision, made.tool_name, made.created_by, made.max_risk) == ("approve", "terminal", "Ada", "MEDIUM")
+    assert matches(made, Action.of(EVENT), HERE)
+    for changed in (
+        {"security_risk": "HIGH"},
+        {"security_risk": None},
+        {"tool_name": "browser"},
+        {"action": {**EVENT["action"], "command": "git push -f"}},
+        {"action": {**EVENT["action"], "is_input": True}},
+    ):
+        assert not matches(made, Action.of({**EVENT, **changed}), HERE)
+    assert not matches(made, Action.of(EVENT), Conversation("6f1c0000-0000-4000-8000-000000000000", HERE.tags))
+
+
+def test_always_names_no_risk_where_it_is_unknown_or_rejected():
+    assert rule_of(True, {**EVENT, "security_risk": "?"}, HERE.id, "approve").max_risk is None
+    assert rule_of(True, EVENT, HERE.id, "reject").max_risk is None
+
+
+def test_members_of_always_replace_the_defaults_and_null_removes_them():
+    wanted = {"arguments": {"command": {"pattern": "git *"}}, "conversation_ids": None, "tags": {"team": None}}
+    made = rule_of({**wanted, "max_uses": 3}, EVENT, HERE.id, "approve")
+
+    assert (made.arguments, made.conversation_ids, made.tags, made.max_uses, made.max_risk) == (
+        wanted["arguments"],
+        None,
+        wanted["tags"],
+        3,
+        "MEDIUM",
+    )
+
+
+@pytest.mark.parametrize("changed", [{"tool_name": None}, {"tool_name": 1}, {"action": "rm"}, {"action": None}])
+def test_always_makes_no_rule_of_an_action_that_names_no_tool_or_no_arguments(changed):
+    with pytest.raises(ValueError, match="has no rule"):
+        rule_of(True, {**EVENT, **changed}, HERE.id, "approve")
+
+
+#: a pattern, and texts that try to bring in more than its author meant
+SMUGGLED = [
+    # a second command
+    ("git status*", "git status; rm -rf /"),
+    ("git status*", "git status;rm -rf /"),
+    ("git status*", "git status && rm -rf /"),
+    ("git status*", "git status || rm -rf /"),
+    ("git status*", "git status | sh"),
+    ("git status*", "git status |& sh"),
+    ("git status*", "git status & rm -rf /"),
+    ("git status*", "git status &"),
+    # line ends, and what some readers take for them
+    ("git status*", "git status\nrm -rf /"),
+    ("git status*", "git status\r\nrm -rf /"),
+    ("git status*", "git status\rrm -rf /"),
+    ("git status*", "git status\n"),
+    ("git status", "git status\n"),
+    ("git status*", "git status\vrm -rf /"),
+    ("git status*", "git status\frm -rf /"),
+    ("git status*", "git status\x85rm -rf /"),
+    ("git status*", "git status\N{LINE SEPARATOR}rm -rf /"),
+    ("git status*", "git status\N{PARAGRAPH SEPARATOR}rm -rf /"),
+    ("git status*", "git status\x1crm -rf /"),
+    ("git status*", "git status \\\nrm"),
+    ("git status*", "git status\0; rm -rf /"),
+    ("git status*", "git status\0"),
+    # substitution
+    ("git log *", "git log $(rm -rf /)"),
+    ("git log *", "git log `rm -rf /`"),
+    ("git log *", "git log $HOME"),
+    ("git log *", "git log ${IFS}x"),
+    ("git log *", "git log$IFS-x"),
+    ("git log *", "git log $'\\x3b'"),
+    ("git log *", 'git log $"x"'),
+    ("git log *", "git log $((1+1))"),
+    ("git log *", "git log <(rm x)"),
+    ("git log *", "git log >(rm x)"),
+    # redirection
+    ("echo *", "echo x > /etc/passwd"),
+    ("echo *", "echo x >> /etc/passwd"),
+    ("echo *", "echo x 2>/etc/passwd"),
+    ("echo *", "echo x >| /etc/passwd"),
+    ("cat *", "cat < /etc/shadow"),
+    ("cat *", "cat << END"),
+    ("cat *", "cat <<< x"),
+    # expansion
+    ("cat *", "cat ~/.ssh/id_rsa"),
+    ("cat *", "cat ~root/x"),
+    ("cat *", "cat /etc/pass*"),
+    ("cat *", "cat /etc/passw?"),
+    ("cat *", "cat /etc/[p]asswd"),
+    ("cat *", "cat {/etc/passwd,x}"),
+    ("cat *", "cat {1..9}"),
+    ("cat *", "cat !$"),
+    ("cat *", "cat !!"),
+    ("cat *", "cat ^x^y"),
+    ("cat *", "cat %1"),
+    ("cat *", "cat %COMSPEC%"),
+    ("cat *", "cat x # y"),
+    ("cat *", "cat #"),
+    # quotes
+    ("cat *", "cat 'x'"),
+    ("cat *", 'cat "x"'),
+    ("cat *", "cat \\x"),
+    ('git commit -m "*"', 'git commit -m "x"; rm -rf "/"'),
+    ('git commit -m "*"', 'git commit -m "$(rm -rf /)"'),
+    ('git commit -m "*"', 'git commit -m "`id`"'),
+    ('git commit -m "*"', 'git commit -m "x\\"'),
+    ('git commit -m "*"', 'git commit -m "x" "y"'),
+    ("git commit -m '*'", "git commit -m 'x' ; rm '/'"),
+    ("echo '*' '*'", "echo 'x'';' '"),
+    # a variable that is set makes a command of the next word
+    ("git*", "git=1 rm -rf /"),
+    ("git*", "git+=1 rm -rf /"),
+    ("git*", "git_=1 rm -rf /"),
+    ("*make", "LD_PRELOAD=./x make"),
+    ("*", "PATH=. ls"),
+    ("*", "x=1 -y=2 z=3"),
+    ("-a;git*", "-a;git=1 rm"),
+    ("a[0]*", "a[0]=1 rm"),
+    ("git *", "git =ls"),
+    ("git *", "git a=b"),
+    # out of a directory
+    ("cat docs/*", "cat docs/../../etc/shadow"),
+    ("cat docs/*", "cat docs/.."),
+    ("/work/*", "/work/../etc/passwd"),
+    ("/work/.*", "/work/../etc/passwd"),
+    ("/work/*./x", "/work/../x"),
+    ("a*", "a..b"),
+    # letters that look like others, blanks that look like spaces
+    ("git status*", "gіt status"),
+    ("git status*", "git\N{NO-BREAK SPACE}status"),
+    ("git *", "git st\N{CYRILLIC SMALL LETTER A}tus"),
+    ("git *", "git \N{FULLWIDTH SEMICOLON} rm"),
+    ("git *", "git x\N{IDEOGRAPHIC SPACE}y"),
+    ("git *", "git \N{RIGHT-TO-LEFT OVERRIDE}x"),
+    ("git *", "git \N{ZERO WIDTH SPACE}x"),
+    ("git *", "git ١"),
+    ("git *", "git \ud800"),
+    ("git *", "git \x1b[2K"),
+    ("git *", "git \x08x"),
+    ("git *", "git\tstatus"),
+    ("git *", "git x\ty"),
+    # the pattern is the whole text, and its literal parts are exact
+    ("git status*", " git status"),
+    ("git status*", "sudo git status"),
+    ("git status*", "x; git status"),
+    ("git status*", "Git status"),
+    ("git status*", "git  status"),
+    ("git status*", "git statu"),
+    ("git status", "git status "),
+    ("git status", "git status*"),
+    ("git * --stat", "git log --stat x"),
+    ("ls; *", "ls ; x"),
+    # the author wrote metacharacters once, and they are there twice
+    ("ls | head -n *", "ls | head -n 1 | sh"),
+    ("ls * | head", "ls | sh | head"),
+    ("cd x && make *", "cd x && make && rm"),
+    ("echo $HOME/*", "echo $HOME/$HOME"),
+    # no text
+    ("*", None),
+    ("*", 1),
+    ("*", True),
+    ("*", ["git status"]),
+    ("*", {"command": "ls"}),
+    ("git*", "git" + " x" * MOST_MATCHED),
+]
+
+FITTING = [
+    ("git status*", "git status"),
+    ("git status*", "git status -s --porcelain"),
+    ("git log *", "git log --format=short -n 3 v1.2.3"),
+    ("git log *", "git log HEAD@ a,b c:d x+y"),
+    ("git * --stat", "git log -p --stat"),
+    ("git commit -m '*'", "git commit -m 'Fix the door'"),
+    ("ls * | head -n *", "ls -la /tmp | head -n 10"),
+    ("cd /work && make *", "cd /work && make test"),
+    ("rm '*'", "rm ''"),
+    ("*", ""),
+    ("*", "ls -la"),
+    ("**", "ls"),
+    ("a*b*c", "a-b-b-c"),
+    ("*a*a*", "aaa"),
+    ("cat docs/*.md", "cat docs/a/b.md"),
+    ("cat ./*", "cat ./x/.hidden"),
+    ("git diff *..*", "git diff main..next"),
+    ("FOO=1 make *", "FOO=1 make -j=2 all"),
+    ("git status", "git status"),
+    ("echo; ls", "echo; ls"),
+    ("день *", "день 1"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "value"), SMUGGLED, ids=repr)
+def test_a_pattern_matches_nothing_that_was_smuggled_in(pattern, value):
+    assert not fits_pattern(pattern, value)
+
+
+@pytest.mark.parametrize(("pattern", "value"), FITTING, ids=repr)
+def test_a_pattern_matches_what_its_author_meant(pattern, value):
+    assert fits_pattern(pattern, value)
+
+
+def test_a_run_holds_no_character_that_any_shell_reads_as_more_than_a_letter_of_a_word():
+    assert not RUN & set(";&|<>()$`\\\"'#~!?*[]{}^%\n\r\t\0")
+    assert set(string.printable) >= RUN
+
+
+@pytest.mark.parametrize("pattern", ["echo $*", "echo \\*", "!*", "echo `*`", "*" * (MOST_STARS + 1)])
+def test_a_pattern_that_would_run_what_a_star_stands_for_is_refused(pattern):
+    assert pattern_fault(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["git status*", "echo $HOME *", "*" * MOST_STARS, "'*'", "x"])
+def test_a_pattern_without_such_a_star_is_accepted(pattern):
+    assert pattern_fault(pattern) is None
+
+
+# properties
+
+#: texts in which shells see more than words, often enough
+_SHELLISH = st.text(st.sampled_from("ab .-=/;|&$`'\"\\\n{}()<>#~!\u2028\0"), max_size=12) | st.text(max_size=12)
+_PATTERNS = st.lists(_SHELLISH, min_size=1, max_size=4).map("*".join)
+
+
+@st.composite
+def _filled(draw):
+    """A pattern, and a text that has something in the place of each `*`."""
+    pattern = draw(_PATTERNS)
+    parts = pattern.split("*")
+    runs = [draw(_SHELLISH) for _ in parts[1:]]
+    return pattern, parts[0] + "".join(run + part for run, part in zip(runs, parts[1:], strict=True))
+
+
+@given(_filled() | st.tuples(_PATTERNS, _SHELLISH))
+def test_a_text_that_matches_has_the_metacharacters_of_the_literal_parts_and_no_other(filled):
+    pattern, value = filled
+    if fits_pattern(pattern, value) and pattern != value:
+        literal = [one for one in pattern if one not in RUN and one != "*"]
+        assert [one for one in value if one not in RUN] == literal
+
+
+@given(_filled())
+def test_a_text_matches_if_its_runs_have_only_letters_digits_and_spaces(filled):
+    pattern, _ = filled
+    assert fits_pattern(pattern, pattern.replace("*", "a 1"))
+    assert fits_pattern(pattern, pattern.replace("*", ""))
+
+
+@given(st.text(), st.text())
+def test_a_pattern_without_a_star_matches_itself_alone(pattern, value):
+    if "*" not in pattern and len(value) <= MOST_MATCHED:
+        assert fits_pattern(pattern, value) == (pattern == value)
+
+
+@given(st.text(st.characters(exclude_characters="".join(RUN)), min_size=1), st.text(max_size=8), st.text(max_size=8))
+def test_a_star_crosses_no_character_outside_its_allow_list(foreign, before, after):
+    assert not fits_pattern("*", before + foreign + after)
+    assert not fits_pattern("git *", f"git {before}{foreign}{after}")
+
+
+_NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.text() | _NUMBERS,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=50)
+@given(_VALUES)
+def test_the_canonical_form_is_that_of_rfc_8785_wherever_that_has_one(value: Any):
+    try:
+        expected = rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError:
+        expected = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    assert canonical(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        ({"b": [1, -0, True, None], "a": "\u20ac\x7f\x1f\n"}, '{"a":"\u20ac\x7f\\u001f\\n","b":[1,0,true,null]}'),
+        ({"\ufb01": 1, "\U0001f600": 2}, '{"\U0001f600":2,"\ufb01":1}'),  # by UTF-16, not by code point
+        ({"a": 1.0, "b": 1e21}, '{"a":1,"b":1e+21}'),
+        (2**53 - 1, "9007199254740991"),
+    ],
+)
+def test_names_numbers_and_escapes_have_one_form(value: Any, form: str):
+    assert canonical(value) == form.encode()
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**64), ["\ud800"], {"\udfff": 1}])
+def test_a_value_without_a_form_in_rfc_8785_has_one_that_json_reads_back(value: Any):
+    assert json.loads(canonical(value)) == value
+    assert len(digest(value)) == 64

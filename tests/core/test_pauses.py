@@ -1,0 +1,117 @@
+"""What computes for long gives the other greenlets turns: turns are counted, by a clock that every look moves on."""
+
+import itertools
+import json
+import socket
+from types import SimpleNamespace
+
+import gevent
+import pytest
+from gevent.socket import socketpair
+
+from boot.http import RequestBody
+from core import pauses
+from schemas.events import read_batch
+from store.conversations.events import _words
+from store.log import text
+from store.log.frames import compressed, originals
+from tests.conftest import as_events, message
+
+EVENTS = as_events([message(f"a message of number {number}") for number in range(40)])
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Starts a clock that moves on by so many seconds at every look; a wait is gevent's, or the one that is given."""
+
+    def start(step: float, sleep=gevent.sleep) -> None:
+        looks = itertools.count(start=1)
+        monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: next(looks) * step, sleep=sleep))
+        monkeypatch.setattr(pauses, "_turned", 0.0)
+
+    return start
+
+
+def test_a_turn_is_taken_after_5_ms_and_not_before(clock):
+    taken = []
+
+    # Given 2 ms from look to look: every third one finds more than 5 ms since the look after the turn before
+    clock(0.002, taken.append)
+    for _ in range(60):
+        pauses.take_turns()
+    assert len(taken) == 20
+
+    clock(0.00001, taken.append)
+    for _ in range(60):
+        pauses.take_turns()
+    assert len(taken) == 20
+
+
+def test_what_has_arrived_at_a_socket_has_its_turn_at_the_next_one(clock):
+    # Given greenlets that compute, and another one that waits for a socket
+    clock(0.01)
+    ours, theirs = socketpair()
+    computed, waited = [], []
+
+    def compute() -> None:
+        while len(waited) < 10:
+            computed.append(1)
+            pauses.take_turns()
+
+    def answer() -> None:
+        while theirs.recv(1):
+            theirs.sendall(b"x")
+
+    def ask() -> None:
+        for _ in range(10):
+            before = len(computed)
+            ours.sendall(b"x")
+            ours.recv(1)
+            waited.append(len(computed) - before)
+
+    with ours, theirs:
+        # When it asks and is answered, a switch each
+        answering = gevent.spawn(answer)
+        gevent.joinall([gevent.spawn(compute), gevent.spawn(compute), gevent.spawn(ask)], raise_error=True)
+        answering.kill()
+
+    # Then each of the others has computed once or twice until then, and not a hundred times
+    assert max(waited) <= 8
+
+
+def scan() -> None:
+    records = b"".join(b"\xf7" + b"\xf8" * 11 + text.record(event) for event in EVENTS)
+    assert text.count(records, b"number") == len(list(text.matches(records, b"number"))) == len(EVENTS)
+    assert text.count(records, b"absent") == 0
+    assert [position.at for position in text.matches(records, b"number 39")] == [EVENTS[39].at]
+
+
+def read_from_a_client() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"x" * 40)
+        request = SimpleNamespace(
+            body=SimpleNamespace(reader=None), unreader=SimpleNamespace(), _expected_100_continue=False
+        )
+        body = RequestBody(request, ours, seconds=60, least_rate=1)
+        assert b"".join(body.recv(1) for _ in range(40)) == b"x" * 40
+
+
+WORK = {
+    "reading a batch": lambda: read_batch(json.dumps([event.fields for event in EVENTS]).encode()),
+    "preparing a batch for the store": lambda: [_words(event, True, False) for event in EVENTS],
+    "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
+    "scanning text": scan,
+    "a body that has arrived": read_from_a_client,
+}
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_long_work_takes_turns(clock, monkeypatch, work):
+    monkeypatch.setattr(text, "_PIECE", 200)
+    taken = []
+
+    clock(0.002, taken.append)
+    work()
+
+    assert len(taken) >= 5

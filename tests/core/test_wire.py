@@ -1,0 +1,263 @@
+"""Instants, JSON and plain text, as the wire has them."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.wire import InvalidJson, bare_kind, event_time, json_elements, micros, one_line, parse_json, plain, utc_time
+
+NOON = 1_763_640_000_000_000  # 2025-11-20T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2025-11-20T12:00:00Z", NOON),
+        ("2025-11-20T12:00:00", NOON),
+        ("2025-11-20t12:00:00z", NOON),
+        ("2025-11-20 12:00:00", NOON),
+        ("2025-11-20T12:00", NOON),
+        ("2025-11-20T14:00:00+02:00", NOON),
+        ("2025-11-20T14:00:00 02:00", NOON),
+        ("2025-11-20T14:00:00+0200", NOON),
+        ("2025-11-20T06:30:00-05:30", NOON),
+        ("2025-11-20T12:00:00.5", NOON + 500_000),
+        ("2025-11-20T12:00:00.000001", NOON + 1),
+        ("2025-11-20T12:00:00.000001999", NOON + 1),
+        ("2025-11-20T12:00:00.000001Z", NOON + 1),
+        ("2025-11-20T12:00Z", NOON),
+        ("2025-11-20 14:00 02:00", NOON),
+        ("2025-11-20T12:00:00-00:00", NOON),
+        ("2025-11-21T11:59:00+23:59", NOON),
+        ("2025-11-20T12:00:00.123456789012", NOON + 123_456),
+        ("2024-02-29", 1_709_164_800_000_000),
+        ("1970-01-01", 0),
+        ("0001-01-01", -62_135_596_800_000_000),
+        ("1969-12-31T23:59:59.999999", -1),
+        ("0001-01-01T00:00:00+23:59", -62_135_683_140_000_000),
+        ("9999-12-31T23:59:59.999999-23:59", 253_402_387_139_999_999),
+    ],
+)
+def test_instants_are_read_exactly(text, at):
+    assert micros(text) == at
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2025",
+        "20251120",
+        "2025-11",
+        "12:00",
+        "2025-11-20T",
+        "2025-11-20T12",
+        "2025-11-20T12:00:00+",
+        "1.5",
+        "2025-11-20T12:00:00+24:00",
+        "2025-11-20T12:00:00+02:60",
+        "2025-13-01",
+        "2025-02-29",
+        "0000-01-01",
+        " 2025-11-20",
+        "2025-11-20T12:00:60",
+        "2025-11-20T12:00:60.000000",
+        "2025-13-20T12:00:00.000000",
+        "2025-W47-4T12:00:00.000000",
+        "2025-11-20Z",
+        "2025-11-20T12:00:00.",
+        "٢٠٢٥-11-20",
+        "2025-11-20\n",
+        "2025-11-20T12:00:00ZZ",
+        "2025-11-20T24:00:00",
+        "24:00",
+        "-2025-11-20",
+        "+2025-11-20",
+        "10000-01-01",
+        "1763640000",
+        "-1",
+        "2025-W47-4",
+        "2025-324",
+        "2025/11/20",
+        "2025-1-2",
+        "2025-11-20  12:00",
+        "2025-11-20T12:00:00+2:00",
+        "2025-11-20T12:00:00+02",
+        "2025-11-20T12:00:00 UTC",
+        "2025-11-20T12:00:00,5",
+        "2025-11-20T12:00:00.1234567890123",
+        "2025-11-20\x00",
+    ],
+)
+def test_a_text_other_than_an_instant_is_refused(text):
+    with pytest.raises(ValueError, match=r".+"):
+        micros(text)
+
+
+@given(st.datetimes().map(lambda when: when.isoformat()))
+def test_every_written_instant_is_read_as_itself(text):
+    assert micros(event_time(micros(text))) == micros(utc_time(micros(text))) == micros(text)
+
+
+def test_an_instant_outside_the_calendar_is_written_as_the_nearest_inside():
+    assert event_time(micros("9999-12-31T23:59:59-23:59")) == "9999-12-31T23:59:59.999999"
+    assert event_time(micros("0001-01-01T00:00:00+23:59")) == "0001-01-01T00:00:00.000000"
+
+
+def test_kinds_are_bare_or_qualified():
+    assert [bare_kind(kind) for kind in ("MessageEvent", "a.b.MessageEvent", "")] == [
+        "MessageEvent",
+        "MessageEvent",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"[1,]",
+        b"{'a': 1}",
+        b"NaN",
+        b"[Infinity]",
+        b"\xff",
+        b"1 2",
+        b"[1] x",
+        b"[1 2]",
+        b"[",
+        b"[1",
+        b"9" * 5000,
+        b"\xef\xbb\xbf[]",
+        b'"\n"',
+        b"[" * 65 + b"]" * 65,
+        b"[" * 100000,
+        b'{"a":' * 65 + b"1" + b"}" * 65,
+        b"[1, " * 65 + b"{}" + b"]" * 65,
+        b"-Infinity",
+        b'"\xed\xa0\x80"',
+        b"nul",
+        b"01",
+        b"+1",
+        b".5",
+        b'{"a" 1}',
+        b"{1: 2}",
+        b"[1] /* no */",
+        b"[],",
+    ],
+)
+def test_invalid_json_is_refused(raw):
+    with pytest.raises(InvalidJson):
+        parse_json(raw)
+    with pytest.raises(InvalidJson):
+        json_elements(raw, 10)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 64 + b"]" * 64,
+        b"[" * 63 + b"{}" + b"]" * 63,
+        b'[{"a":' * 32 + b"1" + b"}]" * 32,
+        b"[" + b",".join([b"[[]]"] * 100) + b"]",
+        b'["' + b"[{" * 100 + b'"]',
+    ],
+)
+def test_sixty_four_levels_are_read_however_many_brackets_there_are(raw):
+    assert parse_json(raw) == json.loads(raw)
+    assert [value for value, _ in json_elements(raw, 100)] == json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"1e999", "1e999"),
+        (b"-1E999", "-1E999"),
+        (b"1e-999", 0.0),
+        (b"123456789012345678901234567890", 123456789012345678901234567890),
+        (b'"\\ud800"', "\ud800"),
+        (b'"\\u0000"', "\x00"),
+        (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b" \t\r\n null \n", None),
+    ],
+)
+def test_valid_json_is_read(raw, value):
+    assert parse_json(raw) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "own"),
+    [
+        (b"[]", []),
+        (b" [ \n ] ", []),
+        (b'[1.00 ,1.0, 1e2 ,"\\u00e9"]', [b"1.00", b"1.0", b"1e2", b'"\\u00e9"']),
+        ('[\t{ "b":1,"a" :2 } ,\r\n "é😀"]'.encode(), [b'{ "b":1,"a" :2 }', '"é😀"'.encode()]),
+    ],
+)
+def test_an_element_has_its_own_bytes_without_the_space_around_it(raw, own):
+    assert [piece for _, piece in json_elements(raw, 10)] == own
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"1", b"null", b'"[]"', b" true "])
+def test_a_value_other_than_an_array_has_no_elements(raw):
+    assert json_elements(raw, 10) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(json_values, max_size=4), st.sampled_from([None, 1, "\t"]))
+def test_the_elements_of_an_array_keep_their_bytes(values, indent):
+
+    raw = json.dumps(values, indent=indent, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return
+
+    elements = json_elements(raw, 10)
+
+    assert [value for value, _ in elements] == values
+    assert [json.loads(own) for _, own in elements] == values
+    assert all(own in raw for _, own in elements)
+
+
+def test_reading_stops_after_the_maximum_number_of_elements():
+    assert len(json_elements(b"[" + b"1," * 1000 + b"1]", 5)) == 6
+    assert json_elements(b'{"a": 1}', 5) is None
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[0m\x1b[K", "red"),
+        ("\x9b31mred\x9b0m", "red"),
+        ("\x1b]0;a title\x07text", "text"),
+        ("\x1b]8;;http://a/\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]0;without an end\nnext line", "\nnext line"),
+        ("\x1bPsixel\x1b\\a\x1b(Bb\x1bc", "ab"),
+        ("\x1b[31", "31"),
+        ("a\tb\x00\x07\x7f\x80", "a b"),
+        ("one\r\ntwo\rthree\x0bfour\x85five\u2028six\n", "one\ntwo\nthree\nfour\nfive\nsix\n"),
+        ("\u202eturned\u2069 \ud800", "turned "),
+        ("plain é 😀", "plain é 😀"),
+    ],
+)
+def test_plain_text_has_no_escape_sequence_and_no_control_character_but_the_newline(printed, shown):
+    assert plain(printed) == shown
+
+
+@given(st.text(st.characters(max_codepoint=0x2100, categories=None)))
+def test_any_text_becomes_plain_and_one_line(text):
+    assert not set(plain(text)) & (set(map(chr, range(32))) - {"\n"} | {"\x7f", "\x9b"})
+    assert len(one_line(text).splitlines()) <= 1
+    assert plain(plain(text)) == plain(text)

@@ -1,0 +1,236 @@
+"""What bounds the reference agent when it thinks, and what a model does wrong; nobody learns the model's key."""
+
+import json
+import os
+import signal
+from contextlib import suppress
+from uuid import uuid4
+
+import pytest
+
+from tests.agents import scripted_agent
+from tests.agents.scripted_model import Reply, calls, chunk, edit, ending, finish, refusal, run, text
+from tests.reference_agent.program import reference_agent
+from tests.servers import wait_until
+
+MODEL_KEY = "a-models-key-5c3a90ff"
+
+pytestmark = [pytest.mark.usefixtures("fresh"), pytest.mark.process("starts an agent")]
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory, model):
+    home = tmp_path_factory.mktemp("limits")
+    with reference_agent(home, LLM_MODEL="scripted", LLM_API_KEY=MODEL_KEY, LLM_BASE_URL=model.url) as agent:
+        yield agent
+
+
+def errors(agent, conversation):
+    return [event["code"] for event in agent.events(conversation, kind="ConversationErrorEvent")]
+
+
+def played(server, status="finished", **members):
+    """A conversation of one message, at the end of its run."""
+    conversation = server.begin(**members)
+    server.send(conversation, "go")
+    server.until(conversation, status)
+    return conversation
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (("browser", {"url": "x"}), "There is no tool 'browser'. The tools are: terminal, file_editor, finish."),
+        (("x" * 5000, {}), "There is no tool 'xxx"),
+        (("terminal", '{"command": "ls'), "The arguments of terminal are not JSON"),
+        (("terminal", "[" * 100_000), "The arguments of terminal are not JSON"),
+        (("terminal", '{"command": "\\ud83d"}'), "The arguments of terminal are not JSON"),
+        (("terminal", "[1]"), "The arguments of terminal are no JSON object"),
+        (("terminal", ""), "terminal needs the argument command"),
+        (("terminal", {"command": 7}), "terminal: command should be of the type string"),
+        (("terminal", {"command": "ls", "timeout": -1}), "terminal: timeout should be at least 0"),
+        (("terminal", {"command": "ls", "timeout": True}), "terminal: timeout should be of the type integer"),
+        (("file_editor", {"command": "undo", "path": "x"}), "file_editor: command should be one of: view, create"),
+        (("file_editor", {"command": "view", "path": "x", "view_range": ["a", 2]}), "should be a list of integers"),
+    ],
+)
+def test_a_call_that_cannot_be_executed_is_told_to_the_model_and_the_run_goes_on(agent, model, call, told):
+    model.script += [calls(call)]
+    conversation = played(agent, confirmation_policy={"kind": "AlwaysConfirm"})
+
+    [bad, _] = agent.events(conversation, kind="ActionEvent")
+    [error] = agent.events(conversation, kind="AgentErrorEvent")
+    assert bad["action"] is None
+    assert error["tool_call_id"] == bad["tool_call_id"]
+    assert error["error"].startswith(told) or told in error["error"]
+    assert error["error"] in model.told("tool")[0]
+    [asked] = model.asked[1]["messages"][2]["tool_calls"]
+    assert isinstance(json.loads(asked["function"]["arguments"]), dict)
+
+
+def test_good_calls_beside_a_bad_one_are_executed(agent, model):
+    model.script += [calls(("browser", {}), run("echo one"))]
+    conversation = played(agent)
+    assert [event["tool_name"] for event in agent.events(conversation, kind="ObservationEvent")] == [
+        "terminal",
+        "finish",
+    ]
+
+
+def test_calls_after_finish_are_dropped(agent, model):
+    model.script += [calls(finish(), run(f"touch {agent.home}/after-finish"))]
+    played(agent)
+    assert not (agent.home / "after-finish").exists()
+
+
+def test_an_arguments_end_that_is_missing_is_explained_by_the_length(agent, model):
+    cut = calls(("terminal", '{"command": "ls'))
+    cut.parts[-3:] = ending("length")
+    model.script += [cut]
+    conversation = played(agent)
+    [error] = agent.events(conversation, kind="AgentErrorEvent")
+    assert error["error"].endswith("The response was too long and was cut off.")
+
+
+def test_ids_that_a_model_uses_again_are_replaced(agent, model):
+    def same(*made):
+        functions = [{"name": name, "arguments": arguments} for name, arguments in made]
+        each = [{"index": index, "id": "again", "function": function} for index, function in enumerate(functions)]
+        return Reply([chunk({"tool_calls": each}, "x"), *ending("tool_calls")])
+
+    one = ("terminal", '{"command": "echo one"}')
+    model.script += [same(one, one), same(one)]
+    conversation = played(agent)
+    actions = agent.events(conversation, kind="ActionEvent")[:3]
+    assert len({action["tool_call_id"] for action in actions}) == 3
+    assert len({action["llm_response_id"] for action in actions}) == 2
+
+
+def test_a_run_ends_after_its_most_responses_and_the_next_one_goes_on(agent, model):
+    model.script += [calls(run("echo one"))] * 3
+    conversation = played(agent, "error", max_iterations=2)
+    assert errors(agent, conversation) == ["MaxIterationsReached"]
+    assert len(model.asked) == 2
+
+    agent.post(f"{conversation}/run")
+    agent.until(conversation, "finished")
+    assert len(model.asked) == 4
+
+
+def test_max_iterations_is_a_number_from_1_on(agent):
+    for given in (0, "x", True):
+        assert agent.post("/api/conversations", {"max_iterations": given}).status_code == 422
+
+
+@pytest.mark.process("a run of many calls")
+def test_a_conversation_stops_at_its_token_budget(tmp_path, model):
+    model.script += [calls(run("echo one"))] * 9
+    environment = {"LLM_MODEL": "scripted", "LLM_BASE_URL": model.url, "LLM_TOKEN_BUDGET": "1000"}
+    with reference_agent(tmp_path, **environment) as agent:
+        conversation = played(agent, "error")
+        [error] = agent.events(conversation, kind="ConversationErrorEvent")
+        assert error["code"] == "MaxBudgetReached"
+        assert "1000 tokens" in error["detail"]
+        stats = agent.client.get(conversation).json()["stats"]["usage_to_metrics"]["agent"]["accumulated_token_usage"]
+        asked = len(model.asked)
+        assert 0 < stats["prompt_tokens"] + stats["completion_tokens"] == 110 * asked <= 1000
+
+        agent.restart()
+        agent.post(f"{conversation}/run")
+        agent.until(conversation, "error")
+        assert len(model.asked) == asked
+
+
+def test_a_conversation_that_is_too_long_for_the_model_forgets_its_older_half(agent, model):
+    model.script += [calls(run(f"echo {number}")) for number in range(6)]
+    model.script += [refusal(400, "maximum context length"), calls(run("echo after"))]
+    conversation = played(agent)
+
+    [condensation] = agent.events(conversation, kind="Condensation")
+    actions = agent.events(conversation, kind="ActionEvent")
+    assert condensation["forgotten_event_ids"] == [action["id"] for action in actions[:3]]
+    roles = [message["role"] for message in model.asked[-1]["messages"]]
+    assert roles == ["system", "user", "user", *["assistant", "tool"] * 4]
+    assert model.told("user")[0] == "go"
+    assert "left out" in model.told("user")[1]
+
+
+def test_a_conversation_with_nothing_to_forget_ends_with_an_error(agent, model):
+    model.script += [refusal(400, "maximum context length")]
+    assert errors(agent, played(agent, "error")) == ["LLMContextWindowExceedError"]
+
+
+def test_a_model_that_fails_ends_the_run_with_an_error_and_a_message_begins_another(agent, model):
+    model.script += [refusal(401, f"no such key: {MODEL_KEY}"), text("hello again")]
+    conversation = played(agent, "error")
+    assert errors(agent, conversation) == ["LLMAuthenticationError"]
+
+    agent.send(conversation, "again")
+    agent.until(conversation, "finished")
+    assert model.told("user") == ["go", "again"]
+
+
+def test_a_long_output_is_cut_for_the_log_and_shorter_for_the_model(agent, model):
+    model.script += [calls(run("seq 1000000; echo the end"))]
+    conversation = played(agent)
+    seen = agent.events(conversation, kind="ObservationEvent")[0]["observation"]["content"][0]["text"]
+    assert len(seen) == 100_000
+    assert seen.endswith("the end\n")
+    [told] = model.told("tool")
+    assert len(told) < 31_000
+    assert told.endswith("the end\n")
+
+
+@pytest.mark.process("waits for a timeout")
+def test_a_command_ends_at_its_timeout(agent, model):
+    model.script += [calls(run("sleep 600", timeout=1))]
+    conversation = played(agent)
+    seen = agent.events(conversation, kind="ObservationEvent")[0]["observation"]
+    assert (seen["exit_code"], seen["is_error"]) == (-9, True)
+    assert "not done within 1 s" in seen["content"][0]["text"]
+
+
+def test_a_command_that_leaves_a_process_behind_does_not_wait_for_it(agent, model):
+    model.script += [calls(run("sleep 600 & echo $!"))]
+    conversation = played(agent)
+    seen = agent.events(conversation, kind="ObservationEvent")[0]["observation"]
+    with suppress(ProcessLookupError):
+        os.kill(int(seen["content"][0]["text"]), signal.SIGKILL)
+    assert seen["exit_code"] == 0
+
+
+@pytest.mark.process("looks through an agent's memory and files")
+def test_the_models_key_is_nowhere_but_in_the_request(tmp_path, model):
+    """Neither in events, info, files and webhooks, nor in what a command sees of itself and of the agent."""
+    given, secret = f"given-{uuid4().hex}", uuid4().hex
+    environment = {"LLM_MODEL": "scripted", "LLM_BASE_URL": model.url, "LLM_API_KEY": MODEL_KEY}
+    llm = {"model": "scripted", "api_key": given, "base_url": model.url}
+    look = "env; tr '\\0' '\\n' < /proc/$PPID/environ; tr '\\0' ' ' < /proc/$PPID/cmdline"
+    with (
+        scripted_agent() as webhook,
+        reference_agent(tmp_path, OH_WEBHOOKS_0_BASE_URL=webhook.url, OH_SECRET_KEY=secret, **environment) as agent,
+    ):
+        for key, members in (
+            (MODEL_KEY, {}),
+            (given, {"agent": {"llm": llm}}),
+            (given, {"agent_settings": {"llm": llm}}),
+        ):
+            model.script += [calls(run(look)), refusal(400, f"bad key {key}")]
+            conversation = played(agent, "error", **members)
+            seen = json.dumps([agent.events(conversation), agent.client.get(conversation).json()])
+            assert "OH_CONVERSATIONS_PATH" in seen  # the command has seen the environment
+            assert not [key for key in (given, MODEL_KEY, secret) if key in seen]
+        wait_until(lambda: webhook.posted("/conversations")[-1]["execution_status"] == "error", "the end")
+        kept = "".join(file.read_text() for file in agent.conversations.rglob("*.json*"))
+        agent.process.kill()
+        printed = agent.process.stderr.read().decode()
+        for key in (given, MODEL_KEY, secret):
+            assert key not in str(webhook.requests) + kept + printed
+
+
+def test_file_tools_refuse_the_agents_own_files(agent, model):
+    model.script += [calls(edit("view", str(agent.conversations)), edit("create", "conversations/x", file_text="x"))]
+    conversation = played(agent)
+    seen = [event["observation"] for event in agent.events(conversation, kind="ObservationEvent")][:2]
+    assert [one["is_error"] for one in seen] == [True, True]
+    assert "belongs to the agent server" in seen[0]["content"][0]["text"]

@@ -1,0 +1,257 @@
+"""What a reference agent keeps of a conversation: torn ends, damage, a kill between any two lines; what it prints."""
+
+import json
+from uuid import UUID, uuid4
+
+import pytest
+
+from reference_agent import events
+from reference_agent.api import Server
+from reference_agent.events import event
+from reference_agent.log import MOST_TOLD, DiskError, Journal, told
+from reference_agent.webhooks import Webhooks
+from tests.servers import wait_until
+
+START = {"id": str(uuid4()), "confirmation_policy": {"kind": "NeverConfirm"}, "initial_message": None}
+STATE = {"status": "idle"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "conversations" / "one"
+
+
+@pytest.fixture
+def journal(folder):
+    """A journal with two steps: one of two events and one of none."""
+    journal = Journal(folder)
+    journal.create(START)
+    journal.load()
+    journal.append([event("PauseEvent", "user"), event("PauseEvent", "user")], STATE)
+    journal.append([], {"status": "paused"})
+    return journal
+
+
+def kept(folder):
+    found = Journal(folder).load()
+    return [one["id"] for one in found.events], found.state
+
+
+def test_a_journal_gives_back_what_was_written(journal, folder):
+    found = Journal(folder).load()
+    assert found.start == START
+    assert len(found.events) == 2
+    assert found.state == {"status": "paused"}
+
+
+def test_a_folder_without_a_start_request_holds_no_conversation(folder):
+    assert Journal(folder).load() is None
+    folder.mkdir(parents=True)
+    (folder / "start.new").write_text('{"id"')
+    assert Journal(folder).load() is None
+
+
+def test_a_conversation_without_a_step_has_no_state(folder):
+    Journal(folder).create(START)
+    assert kept(folder) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        b"{",
+        b'{"id": "a", "kind": "PauseEvent"}',
+        b'{"id": "a", "kind": "PauseEvent"}\n',
+        b'{"id": "a", "kind": "PauseEvent"}\n{"state": {"status": "ru',
+        b'{"id": "a", "kind": "PauseEvent"}\n{"state": {"status": "running"}}',
+        b"\0" * 5000,
+        b"\0\n\xff\n7\n",
+    ],
+)
+def test_a_torn_step_is_dropped_and_cut_off(journal, folder, torn):
+    file = folder / "events.jsonl"
+    whole, before = file.read_bytes(), kept(folder)
+    file.write_bytes(whole + torn)
+
+    assert kept(folder) == before
+    assert file.read_bytes() == whole
+
+
+def test_a_step_that_was_torn_at_any_byte_is_dropped_whole(journal, folder):
+    file = folder / "events.jsonl"
+    whole, before = file.read_bytes(), kept(folder)
+    journal.append([event("PauseEvent", "user")], {"status": "running"})
+    step = file.read_bytes()[len(whole) :]
+
+    for length in range(len(step)):
+        file.write_bytes(whole + step[:length])
+        assert kept(folder) == before
+
+
+def test_a_step_replaces_all_that_a_refused_one_left(journal, folder):
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(b'{"id": "refused"' + b" " * 500 + b'}\n{"state": {"status": "refused"}}\n')
+    journal.append([], {"status": "running"})
+    assert kept(folder)[1] == {"status": "running"}
+
+
+def test_damage_before_a_whole_step_is_an_error_that_names_the_line_and_changes_nothing(journal, folder):
+    file = folder / "events.jsonl"
+    damaged = b"\0" * 10 + file.read_bytes()[10:]
+    file.write_bytes(damaged)
+
+    with pytest.raises(DiskError, match=rf"cannot read {folder}: line 1 of events.jsonl is damaged"):
+        Journal(folder).load()
+    assert file.read_bytes() == damaged
+
+
+def test_a_folder_that_was_deleted_takes_no_step(journal, folder):
+    (folder / "events.jsonl").unlink()
+    with pytest.raises(DiskError, match=rf"cannot write to {folder}: No such file or directory"):
+        journal.append([], STATE)
+    with pytest.raises(DiskError, match="cannot read"):
+        Journal(folder).load()
+
+
+def test_a_removal_that_was_cut_short_leaves_no_conversation_and_no_events_for_the_next_one(journal, folder):
+    (folder / "start.json").unlink()
+    assert Journal(folder).load() is None
+
+    Journal(folder).create(START)
+
+    assert kept(folder) == ([], None)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="Not a directory"):
+        Journal(tmp_path / "file" / "one").create(START)
+
+
+NEVER, ALWAYS = {"kind": "NeverConfirm"}, {"kind": "AlwaysConfirm"}
+
+
+def text(words):
+    return [{"type": "text", "text": words}]
+
+
+def run_to_the_end(conversation):
+    """Run a conversation, and accept what waits, until it is finished."""
+    while (status := conversation.log.state.status) != "finished":
+        if status == "waiting_for_confirmation":
+            conversation.decide(True, "")
+        else:
+            conversation.run()
+        wait_until(lambda: not conversation.is_running, "the end of the run")
+
+
+@pytest.fixture
+def played(tmp_path):
+    """The steps and the start request of a conversation with six commands, and the file that these append to."""
+    effects = tmp_path / "effects"
+    effects.touch()
+    identity = uuid4()
+    given = {"confirmation_policy": ALWAYS, "agent": None, "workspace": None, "title": None, "tags": {}}
+    given["initial_message"] = {"content": text(f"run: echo a >> {effects}\nrun: echo b >> {effects}"), "run": True}
+    conversation, _ = Server("", tmp_path / "played", Webhooks("", {})).start(identity, given, {})
+    wait_until(lambda: not conversation.is_running, "the first actions")
+    run_to_the_end(conversation)
+    conversation.send(text(f"run: echo c >> {effects}"), True)
+    wait_until(lambda: conversation.log.state.status == "waiting_for_confirmation", "the next action")
+    conversation.send(text("hello"), True)
+    wait_until(lambda: not conversation.is_running, "the reply")
+    conversation.set_policy(NEVER)
+    conversation.send(text(f"run: echo d >> {effects}\nrun: echo e >> {effects}"), False)
+    conversation.send(text(f"run: echo f >> {effects}"), False)
+    run_to_the_end(conversation)
+    assert effects.read_text().split() == list("abdef")
+    folder = tmp_path / "played" / identity.hex
+    return (folder / "events.jsonl").read_bytes().splitlines(keepends=True), folder / "start.json", effects
+
+
+@pytest.mark.process("starts an agent after each line of its file")
+def test_a_conversation_whose_file_ends_after_any_line_runs_to_its_end(played, tmp_path):
+    lines, start, effects = played
+    for number in range(len(lines) + 1):
+        folder = tmp_path / f"cut-{number}"
+        cut = folder / start.parent.name
+        cut.mkdir(parents=True)
+        (cut / "start.json").write_bytes(start.read_bytes())
+        (cut / "events.jsonl").write_bytes(b"".join(lines[:number]))
+        effects.write_text("")
+
+        conversation = Server("", folder, Webhooks("", {})).find(UUID(start.parent.name))
+        wait_until(lambda found=conversation: not found.is_running, "the first message")
+        check(conversation, [json.loads(line) for line in lines[:number]], effects)
+
+
+def check(conversation, before, effects):
+    """The conversation runs to its end from the lines that a kill left, and starts no command a second time."""
+    whole = max((index + 1 for index, line in enumerate(before) if "state" in line), default=0)
+    told = [line for line in before[:whole] if "kind" in line]
+    started = {line["state"]["open"][0] for line in before[:whole] if "state" in line and line["state"]["started"]}
+    closed = {event.get("action_id") for event in told}
+
+    run_to_the_end(conversation)
+
+    events = conversation.log.events
+    assert events[: len(told)] == told
+    actions = [event for event in events if event["kind"] == "ActionEvent"]
+    for action in actions:
+        name = action["summary"].split()[1]
+        kinds = [one["kind"] for one in events if one.get("tool_call_id") == action["tool_call_id"]]
+        executions = effects.read_text().split().count(name)
+        if action["id"] in closed:
+            assert executions == 0
+        elif action["id"] in started:
+            assert (executions, kinds) == (0, ["ActionEvent", "AgentErrorEvent"])
+        else:
+            assert (executions, kinds) in ((1, ["ActionEvent", "ObservationEvent"]), (0, ["ActionEvent"]))
+        assert len(kinds) == 2
+    assert conversation.log.state.open == conversation.log.state.unanswered == []
+
+
+def _call(tool: str) -> events.Event:
+    return {"id": "c", "name": tool, "arguments": "{}"}
+
+
+def test_what_the_agent_does_is_told_in_a_line_each():
+    said = events.message("user", events.parts("run:  make\ntest"))
+    action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "make test"}, "r")
+    seen = events.observation(action, {"kind": "TerminalObservation", "exit_code": 2})
+
+    assert [told(event) for event in (said, action, seen)] == [
+        "user: run: make test",
+        "$ make test",
+        "terminal ended: 2",
+    ]
+    assert told(events.change("execution_status", "idle")) == ""
+
+
+def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkeypatch):
+    monkeypatch.setenv("EXAMPLE_API_KEY", "sk-of-the-environment")
+    text = "first-secret, two\nlines, sk-of-the-environment, plain"
+    said = events.message("user", events.parts(text))
+    action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "echo first-secret"}, "r")
+
+    assert told(said, ["first-secret", "two\nlines"]) == "user: **********, **********, **********, plain"
+    assert told(action, ["first-secret"]) == "$ echo **********"
+
+
+def test_a_conversation_tells_none_of_its_secrets(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
+    given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
+    conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
+    conversation.keep({"B": "later-secret"})
+
+    conversation.send(events.parts("first-secret and later-secret"), run=False)
+
+    assert "user: ********** and **********" in capfd.readouterr().out
+
+
+def test_a_line_is_short_and_moves_no_cursor():
+    line = told(events.message("user", events.parts("\x1b[2J" + "x" * 5000)))
+    assert "\x1b" not in line
+    assert len(line) == MOST_TOLD + 1

@@ -1,0 +1,180 @@
+"""The file tool of the reference agent: what it does in the working folder, and that nothing leads out of it."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "work"
+    (folder / "private").mkdir(parents=True)
+    (tmp_path / "outside").write_text("hidden\n")
+    return folder
+
+
+@pytest.fixture
+def files(folder):
+    return Files(folder, folder / "private")
+
+
+def do(files, command, path, **members):
+    """Whether an action has worked, and what it says."""
+    seen = files.observe({"command": command, "path": str(path), **members})
+    return not seen["is_error"], seen["content"][0]["text"]
+
+
+COMMANDS = ("view", "create", "str_replace", "insert")
+ALLOWED = {("create", "missing"), ("view", "")}
+PATHS = """../outside a/../../outside /etc/passwd link up/outside absolute private private/x chain/outside loop pipe
+missing"""
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    sorted({(one, path) for one in COMMANDS for path in [*PATHS.split(), "", "\0", "x" * 300]} - ALLOWED),
+)
+def test_a_path_that_leads_out_or_to_no_file_is_refused(files, folder, command, path):
+    (folder / "link").symlink_to("../outside")
+    (folder / "up").symlink_to("..")
+    (folder / "chain").symlink_to("up")
+    (folder / "absolute").symlink_to(folder.parent / "outside")
+    (folder / "loop").symlink_to("loop")
+    os.mkfifo(folder / "pipe")
+    before = sorted(folder.parent.rglob("*"))
+
+    done, text = do(files, command, path, file_text="x", old_str="hidden", new_str="seen", insert_line=0)
+
+    assert not done
+    assert "hidden" not in text
+    assert (folder.parent / "outside").read_text() == "hidden\n"
+    assert sorted(folder.parent.rglob("*")) == before
+
+
+def test_a_listing_names_two_levels_without_what_links_lead_to(files, folder):
+    (folder / "a" / "b" / "c").mkdir(parents=True)
+    (folder / "a" / "file").touch()
+    (folder / ".hidden").touch()
+    (folder / "up").symlink_to("..")
+    assert do(files, "view", ".")[1].splitlines()[1:] == ["a/", "a/b/", "a/file", "private/", "up"]
+
+
+def test_a_long_listing_and_a_long_file_are_cut_off(files, folder):
+    for number in range(MOST_ENTRIES + 1):
+        (folder / f"{number}").touch()
+    (folder / "long").write_text("line\n" * 20_000)
+    assert "more than 500 entries" in do(files, "view", folder)[1]
+    assert "cut off" in do(files, "view", "long")[1]
+    assert do(files, "view", "long", view_range=[19_999, -1]) == (True, " 19999\tline\n 20000\tline")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"\xff\xfe", "is not UTF-8 text"), (b"x" * (MOST_FILE + 1), "is larger than 1048576 bytes")],
+)
+def test_a_file_that_is_no_text_or_too_large_is_refused(files, folder, content, told):
+    (folder / "file").write_bytes(content)
+    for command in ("view", "str_replace", "insert"):
+        assert told in do(files, command, "file", old_str="x", new_str="y")[1]
+    assert (folder / "file").read_bytes() == content
+
+
+def test_an_edit_cannot_make_a_file_too_large(files, folder):
+    (folder / "file").write_text("x" * (MOST_FILE - 1) + "y")
+    assert do(files, "str_replace", "file", old_str="y", new_str="zz") == (
+        False,
+        "str_replace file: would be larger than 1048576 bytes",
+    )
+    assert (folder / "file").stat().st_size == MOST_FILE
+
+
+def test_create_makes_folders_and_replaces_no_file(files, folder):
+    assert do(files, "create", "new/file", file_text="one\n")[0]
+    assert do(files, "create", "new/file", file_text="two\n") == (
+        False,
+        "create new/file: exists already; edit it by str_replace or insert",
+    )
+    assert (folder / "new/file").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("old", ["", "a", "x"])
+def test_str_replace_needs_text_that_occurs_once(files, folder, old):
+    (folder / "file").write_text("a b a")
+    assert not do(files, "str_replace", "file", old_str=old, new_str="c")[0]
+    assert (folder / "file").read_text() == "a b a"
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        ("a\nb\n", 0, "new\na\nb\n"),
+        ("a\nb\n", 1, "a\nnew\nb\n"),
+        ("a\nb\n", 2, "a\nb\nnew\n"),
+        ("a\nb", 2, "a\nb\nnew"),
+        ("", 0, "new\n"),
+        ("a\r\nb\r\n", 1, "a\r\nnew\nb\r\n"),
+        ("a\u2028b\n", 1, "a\u2028b\nnew\n"),
+    ],
+)
+@pytest.mark.parametrize("inserted", ["new", "new\n"])
+def test_insert_puts_lines_after_a_line(files, folder, before, line, after, inserted):
+    (folder / "file").write_bytes(before.encode())
+    assert do(files, "insert", "file", insert_line=line, new_str=inserted)[0]
+    assert (folder / "file").read_bytes().decode() == after
+    assert not do(files, "insert", "file", insert_line=9, new_str=inserted)[0]
+
+
+def test_an_edit_needs_its_arguments(files, folder):
+    (folder / "file").write_text("a")
+    assert do(files, "create", "other") == (False, "create other: create needs file_text")
+    assert do(files, "str_replace", "file", new_str="b") == (False, "str_replace file: str_replace needs old_str")
+    assert do(files, "insert", "file", insert_line=0) == (False, "insert file: insert needs new_str")
+    assert do(files, "view", "file", view_range=[1]) == (False, "view file: view_range should have two numbers")
+
+
+def test_an_edit_keeps_the_mode_of_a_file_and_leaves_no_draft(files, folder):
+    (folder / "script").write_text("echo one\n")
+    (folder / "script").chmod(0o755)
+    assert do(files, "str_replace", "script", old_str="one", new_str="two")[0]
+    assert (folder / "script").stat().st_mode & 0o777 == 0o755
+    assert sorted(path.name for path in folder.iterdir()) == ["private", "script"]
+
+
+@pytest.mark.process("starts a program")
+def test_a_write_that_the_disk_refuses_leaves_the_file_as_it_was(files, folder):
+    script = (
+        "import resource, signal, sys; from pathlib import Path; from reference_agent.tools import Files\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "seen = Files(Path(sys.argv[1]), Path('/nowhere')).observe(\n"
+        "    {'command': 'str_replace', 'path': 'file', 'old_str': 'a', 'new_str': 'b' * 1000})\n"
+        "print(seen['is_error'], seen['content'][0]['text'])"
+    )
+    (folder / "file").write_text("a")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True
+    ).stdout
+    assert done.strip() == "True str_replace file: File too large"
+    assert (folder / "file").read_text() == "a"
+    assert sorted(path.name for path in folder.iterdir()) == ["file", "private"]
+
+
+def test_an_edit_is_seen_whole_or_not_at_all(files, folder):
+    (folder / "file").write_text("0" * 50_000)
+    seen, goes_on = set(), threading.Event()
+
+    def look():
+        while not goes_on.is_set():
+            seen.add((folder / "file").read_text())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for old, new in ("01", "12", "23"):
+        assert do(files, "str_replace", "file", old_str=old * 50_000, new_str=new * 50_000)[0]
+    goes_on.set()
+    reader.join()
+    assert seen <= {digit * 50_000 for digit in "0123"}

@@ -1,0 +1,26 @@
+"""Container sandboxes where no engine runs, or its package is not installed."""
+
+import pytest
+
+from runtimes import Launch, RuntimeFailure, Usage
+from runtimes.docker import DockerRuntime
+from tests.servers import free_port
+
+
+def test_a_start_without_an_engine_reports_that(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
+    runtime = DockerRuntime("host-a")
+    with pytest.raises(RuntimeFailure, match="no engine answers"):
+        runtime.start(Launch("box", ("true",), {}, ".", image="any"))
+    assert runtime.known() == []
+    assert runtime.disk_bytes("box") is None
+    assert runtime.usage("box") == Usage(None, None)
+    for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(Launch("box", ("true",), {}, ".")))):
+        with pytest.raises(RuntimeFailure, match="no engine answers"):
+            call()
+
+
+def test_a_start_without_the_package_names_the_package_to_install(monkeypatch):
+    monkeypatch.setattr("runtimes.docker.engine.docker", None)
+    with pytest.raises(RuntimeFailure, match=r"requirements/docker\.txt"):
+        DockerRuntime("host-a").start(Launch("box", ("true",), {}, ".", image="any"))

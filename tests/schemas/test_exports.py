@@ -1,0 +1,84 @@
+"""An export proves itself: what an import reads of a damaged one is what was exported, or nothing."""
+
+import io
+import json
+from uuid import uuid4
+
+import pytest
+
+from schemas.exports import BadLine, event_line, export, read_export
+from tests.chance import damaged, often
+from tests.conftest import as_events, event, message
+
+STATE = {
+    "id": str(uuid4()),
+    "incarnation": "an incarnation",
+    "execution_status": "idle",
+    "confirmation_policy": {"kind": "NeverConfirm"},
+    "created_at": "2026-01-01T00:00:00Z",
+    "updated_at": "2026-01-02T00:00:00Z",
+    "title": "Kept",
+    "tags": {},
+    "stats": {},
+    "info": {},
+    "secret_names": [],
+}
+EVENTS = [one.raw for one in as_events([event(), message("Straße"), event(text="a\nb"), message("bye", "agent")])]
+EVENTS.append(json.dumps(event(), indent=1).encode())
+
+
+def made(events: list[bytes]) -> bytes:
+    return b"".join(export({**STATE, "seq": len(events)}, [events[:2], events[2:]] if events else []))
+
+
+def read(content: bytes) -> tuple[dict, list[bytes]] | None:
+    """The head and the events of an export; None: it is refused."""
+    try:
+        head, events = read_export(io.BytesIO(content))
+        return head, [one.raw for one in events]
+    except BadLine:
+        return None
+
+
+CONTENT = made(EVENTS)
+
+
+@pytest.mark.parametrize("events", [EVENTS, EVENTS[:1], []], ids=["events", "one", "none"])
+def test_what_was_exported_is_read(events):
+    head, found = read(made(events))
+    assert found == events
+    assert (head["title"], head["version"]) == ("Kept", 2)
+    assert read(made(events).removesuffix(b"\n")) == (head, events)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines[:-1], "is missing"),
+        (lambda lines: [*lines, lines[-1]], "more lines follow"),
+        (lambda lines: [*lines[:2], *lines[3:]], "announces 5 events, and the export ends after 4"),
+        (lambda lines: [*lines[:-2], event_line(b'"{}"').strip(), lines[-1]], "Missing data for required field"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "the export was changed"),
+        (lambda lines: [line.replace(b"Kept", b"Kept!") for line in lines], "the export was changed"),
+    ],
+)
+def test_a_changed_export_is_refused_and_says_why(change, words):
+    _, events = read_export(io.BytesIO(b"\n".join(change(CONTENT.splitlines()))))
+    with pytest.raises(BadLine) as refusal:
+        list(events)
+    assert words in str([str(one) for one in _leaves(refusal.value.messages)])
+
+
+def _leaves(messages):
+    """The texts of messages, however deep."""
+    if isinstance(messages, dict):
+        return [leaf for one in messages.values() for leaf in _leaves(one)]
+    return [leaf for one in messages for leaf in _leaves(one)] if isinstance(messages, list) else [messages]
+
+
+@pytest.mark.faults("reads a damaged export 500 times")
+def test_no_random_damage_makes_another_export_of_it():
+    expected = read(CONTENT)
+    for seed in range(often(500, 10_000)):
+        found = read(damaged(CONTENT, seed))
+        assert found in (None, expected), seed

@@ -1,0 +1,292 @@
+"""Settings: documented, checked, and read in one place."""
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+
+from app import create_app
+from docs import make
+from settings import ConfigError, keeping
+from settings.config import REDIS_SCHEMES, Config
+from settings.keeping import Place
+from store.link.connection import connect
+from tests.servers import PROJECT
+
+
+def test_the_page_of_settings_is_made_from_the_code():
+    assert make.SETTINGS.read_text() == make.settings(), "run `make docs`"
+
+
+def test_an_empty_environment_gives_the_defaults(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # DATA_DIR, and a key in it, are relative to it
+    for name in ("HOST", "PORT", "WEB_CONCURRENCY", "REDIS_URL", "DATA_DIR"):
+        monkeypatch.setenv(name, "")
+
+    assert Config.from_env() == Config()
+
+
+def test_values_are_read_with_their_types(monkeypatch):
+    monkeypatch.setenv("PORT", "9000")
+    monkeypatch.setenv("REDIS_TIMEOUT", "0.5")
+    monkeypatch.setenv("REDIS_URL", "redis://somewhere:1/2")
+
+    config = Config.from_env()
+
+    assert (config.port, config.redis_timeout, config.redis_url) == (9000, 0.5, "redis://somewhere:1/2")
+
+
+def test_keys_are_read_from_every_variable_and_from_the_file_each_once(monkeypatch, tmp_path):
+    (tmp_path / "key").write_text("key-of-the-file-0\n")
+    for name, value in {
+        "DATA_DIR": str(tmp_path),
+        "SESSION_API_KEY": "one-key-with-a,comma",
+        "SESSION_API_KEYS": "key-of-the-list-1, key-of-the-list-2,",
+        "OH_SESSION_API_KEYS_0": "key-of-the-list-1",
+        "OH_SESSION_API_KEYS_1": "key-of-a-number-1",
+        "OH_SESSION_API_KEYS_2": "",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    assert Config.from_env().api_keys == (
+        "one-key-with-a,comma",
+        "key-of-the-list-1",
+        "key-of-the-list-2",
+        "key-of-a-number-1",
+        "key-of-the-file-0",
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"short\n", b"a-key-and-another\na-key-and-another\n", b"\xff" * 20])
+def test_a_file_that_holds_no_key_is_refused_by_name(monkeypatch, tmp_path, content):
+    (tmp_path / "key").write_bytes(content)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+
+    with pytest.raises(ConfigError, match=f"^{tmp_path}/key "):
+        Config.from_env()
+
+
+def test_no_refusal_of_a_key_shows_it(monkeypatch):
+    monkeypatch.setenv("SESSION_API_KEY", "hush hush hush hush")
+
+    with pytest.raises(ConfigError) as refusal:
+        Config.from_env()
+
+    assert "hush" not in repr(refusal.value)
+
+
+def test_lists_of_hosts_origins_and_proxies_are_read_with_commas(monkeypatch):
+    monkeypatch.setenv("ALLOWED_HOSTS", "example.org, *.example.org ,*,b\u00fccher.de,[::1],127.0.0.1,")
+    monkeypatch.setenv("ALLOWED_ORIGINS", "https://app.example.org,vscode-webview://id,http://[::1]:3000")
+    monkeypatch.setenv("TRUSTED_PROXIES", "127.0.0.1,10.0.0.0/8,fd00::/8")
+
+    config = Config.from_env()
+
+    assert len(config.allowed_hosts) == 6
+    assert len(config.allowed_origins) == len(config.trusted_proxies) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "::1"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "::"}, False),
+        ({"host": "192.168.0.1"}, False),
+        ({"host": "some-name"}, False),
+        ({"api_keys": ("a-key-for-tests-only",)}, False),
+        ({"auth": "keys"}, False),
+        ({"auth": "open", "host": "0.0.0.0", "api_keys": ("a-key-for-tests-only",)}, True),
+    ],
+)
+def test_an_app_that_no_master_has_settled_needs_keys_unless_it_is_on_loopback_without_any(settings, is_open):
+    assert Config(**settings).is_open is is_open
+
+
+def test_the_repr_of_settings_shows_no_secret():
+    config = Config(
+        redis_url="redis://user:a-password@host", secret_key="a secret of sixteen", api_keys=("a-secret-key-of-twenty",)
+    )
+
+    assert "a-password" not in repr(config)
+    assert "a secret" not in repr(config)
+    assert "a-secret" not in repr(config)
+    assert "port=8000" in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("PORT", "http", "a whole number"),
+        ("PORT", "0", "from 1 to 65535"),
+        ("PORT", "65536", "from 1 to 65535"),
+        ("WEB_CONCURRENCY", "-1", "from 0 to 1024"),
+        ("REDIS_TIMEOUT", "soon", "a number"),
+        ("REDIS_TIMEOUT", "nan", "a number"),
+        ("REDIS_TIMEOUT", "0", "from 0.05 to 60"),
+        ("REDIS_CONNECTIONS", "0", "from 1 to 10000"),
+        ("MAX_BODY_BYTES", "5", "at least 1024"),
+        ("TEXT_CACHE_BYTES", "-5", "at least 0"),
+        ("LOG_LEVEL", "loud", "debug, info, warning, error or critical"),
+        ("ORPHAN_SECONDS", "0", "from 1 to"),
+        ("SANDBOX_PORTS", "20000", "FIRST-LAST"),
+        ("SANDBOX_USERS", "100000", "FIRST-LAST"),
+        ("SANDBOX_USERS", "0-65535", "from 1000 to"),
+        ("SANDBOX_USERS", "200000-100000", "or none"),
+        ("SANDBOX_USERS", "1000-4294967295", "from 1000 to"),
+        ("SANDBOX_PORTS", "80-90", "from 1024 to 65535"),
+        ("SANDBOX_PORTS", "30000-20000", "FIRST-LAST"),
+        ("SANDBOX_PORTS", "20000-70000", "from 1024 to 65535"),
+        ("AUTH", "none", "auto, keys or open"),
+        ("SESSION_API_KEY", "x" * 15, "from 16 to 512 characters"),
+        ("SESSION_API_KEY", "x" * 513, "from 16 to 512 characters"),
+        ("SESSION_API_KEY", "sixteen characters and blanks", "none a blank"),
+        ("SESSION_API_KEY", " a-key-with-a-blank-before", "none a blank"),
+        ("SESSION_API_KEY", "schlüssel-schlüssel", "printable ASCII"),
+        ("SESSION_API_KEY", "a-key-with-a-bell\a", "printable ASCII"),
+        ("SESSION_API_KEYS", "a-key-that-is-long-enough,short", "from 16 to 512 characters"),
+        ("SESSION_API_KEYS", " , ", "from 16 to 512 characters"),
+        ("OH_SESSION_API_KEYS_0", "short", "from 16 to 512 characters"),
+        ("OH_SESSION_API_KEYS_1", "a-key-that-is-long-enough", "OH_SESSION_API_KEYS_0"),
+        ("OH_SESSION_API_KEYS", "a-key-that-is-long-enough", "OH_SESSION_API_KEYS_0"),
+        ("ALLOWED_HOSTS", "example.org,https://example.org", "host names without ports"),
+        ("ALLOWED_HOSTS", "example.org:8000", "host names without ports"),
+        ("ALLOWED_HOSTS", "example.*", "host names without ports"),
+        ("ALLOWED_HOSTS", "*.*.org", "host names without ports"),
+        ("ALLOWED_HOSTS", "\u2024.\u2024", "host names without ports"),
+        ("ALLOWED_ORIGINS", "*", "origins such as"),
+        ("ALLOWED_ORIGINS", "null", "origins such as"),
+        ("ALLOWED_ORIGINS", "https://*.example.org", "origins such as"),
+        ("ALLOWED_ORIGINS", "app.example.org", "origins such as"),
+        ("ALLOWED_ORIGINS", "https://app.example.org/", "origins such as"),
+        ("TRUSTED_PROXIES", "1", "addresses or networks"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8", "addresses or networks"),
+        ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
+        ("REDIS_URL", "http://localhost", "redis://, rediss://, unix://"),
+        ("REDIS_URL", "localhost:6379", "redis://, rediss://, unix://"),
+    ],
+)
+def test_a_bad_value_is_refused_with_a_sentence_that_names_it(monkeypatch, name, value, allowed):
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigError, match=f"^{name} must .*{allowed}"):
+        Config.from_env()
+
+
+@pytest.mark.process("starts a program")
+def test_a_bad_value_stops_the_start():
+    start = subprocess.run(
+        [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "app:create_app()"],
+        cwd=PROJECT,
+        env={**os.environ, "PORT": "x"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert start.returncode != 0
+    assert start.stderr.strip() == "agent-server: PORT must be a whole number, not 'x'"
+
+
+def test_the_app_alone_wants_a_redis():
+    with pytest.raises(ConfigError, match="REDIS_URL is not set"):
+        create_app(Config())
+
+
+@pytest.mark.parametrize("scheme", [scheme for scheme in REDIS_SCHEMES if scheme != "redis+cluster"])
+def test_every_scheme_that_is_allowed_is_known(scheme):
+    connect(f"{scheme}://127.0.0.1:1/name", timeout=1, max_connections=1)
+
+
+def test_an_unknown_scheme_is_refused():
+    with pytest.raises(ValueError, match="'http'"):
+        connect("http://127.0.0.1:1", timeout=1, max_connections=1)
+
+
+def test_no_other_module_reads_the_environment():
+    readers = [
+        path.name
+        for folder in (".", "blueprints", "schemas", "store")
+        for path in (PROJECT / folder).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv")
+    ]
+
+    assert set(readers) == {"gunicorn.conf.py"}  # which writes the store's URL and AUTH for the workers
+
+
+def settings(**given) -> Config:
+    return Config(redis_url="redis://unused", **given)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("", None),
+        ("file:///var/lib/cold", Place(None, "/var/lib/cold")),
+        ("file:///var/with%20blank/", Place(None, "/var/with blank/")),
+        ("s3://bucket", Place("bucket", "")),
+        ("s3://bucket/", Place("bucket", "")),
+        ("s3://my.bucket-1/agents/cold", Place("my.bucket-1", "agents/cold/")),
+        ("s3://bucket/agents/", Place("bucket", "agents/")),
+    ],
+)
+def test_a_url_names_a_folder_or_a_prefix_in_a_bucket(url, place):
+    assert settings(cold_url=url).cold_place == place
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("cold", "/var/lib/cold", "http://host/cold", "file:", "file:///", "file://host/cold"),
+        *("file:///a?b", "file:///a#b"),
+        *("file:///a/../b", "file:///%2e%2e/b", "file:///a%00", "file:///./a"),
+        *("s3:", "s3://", "s3:///cold", "s3://B", "s3://Bucket/x", "s3://bucket/../x", "s3://bucket//x"),
+        "s3://bucket/x?y",
+        *("s3://key:secret@bucket", "s3://bucket:9000/x", "s3://[bucket/x", "s3://bucket/a b"),
+    ],
+)
+def test_any_other_url_is_refused(url):
+    with pytest.raises(ConfigError, match=r"^COLD_URL must be file:///FOLDER or s3://BUCKET/PREFIX, not "):
+        settings(cold_url=url)
+
+
+def test_days_without_a_place_are_refused():
+    with pytest.raises(ConfigError, match=r"^COLD_DAYS needs a COLD_URL$"):
+        settings(cold_days=30)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"cold_days": -1}, "^COLD_DAYS must be from 0 to 36500"),
+        ({"cold_max_bytes": 10}, "^COLD_MAX_BYTES must be from 1024 to 17179869184"),
+        ({"cold_s3_endpoint": "minio:9000"}, "^COLD_S3_ENDPOINT must be a URL such as http://minio:9000"),
+        ({"cold_s3_endpoint": "ftp://minio"}, "^COLD_S3_ENDPOINT must be"),
+        ({"cold_s3_endpoint": "http://minio/path"}, "^COLD_S3_ENDPOINT must be"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(given, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        settings(cold_url="file:///var/lib/cold", **given)
+
+
+def test_a_bucket_without_boto3_refuses_the_start_and_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(keeping, "find_spec", lambda _: None)
+
+    with pytest.raises(ConfigError, match=r"needs the package boto3: pip install -r requirements/s3\.txt$"):
+        settings(cold_url="s3://bucket/cold")
+    settings(cold_url="file:///var/lib/cold")
+
+
+@pytest.mark.process("starts a program")
+def test_the_settings_load_no_client_of_s3():
+    code = "import sys; from settings.config import Config; Config(cold_url='s3://bucket')"
+    code += "; print('boto3' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+
+    assert found.stdout == "False\n"

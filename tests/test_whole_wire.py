@@ -1,0 +1,265 @@
+"""Every operation of the wire once, on every kind of store: what one of them answers, all of them do.
+
+One walk in-process, from a conversation's start to its deletion, and one through the whole server with a real sandbox.
+"""
+
+import json
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+
+from tests.backends import BACKENDS
+from tests.conftest import action, event, message, oracle, recorded
+from tests.servers import PROJECT, supervised_server, wait_until
+from tests.v1 import Api
+
+CONVERSATION, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
+APP = "/api/v1/app-conversations/{conversation_id}"
+SAID = [{"type": "text", "text": "x"}]
+OPERATIONS = {
+    (method.upper(), path)
+    for path, methods in json.loads((PROJECT / "docs" / "openapi.json").read_text())["paths"].items()
+    for method in methods
+    if method in ("get", "post", "put", "patch", "delete")
+}
+
+
+class Walk:
+    """Requests by the document's paths, whose placeholders have the names of the walk; each must get its status."""
+
+    def __init__(self, client) -> None:
+        self._client = client
+        self.names = {"rest": "x", "secret_name": "x", "conversation_id": str(uuid4())}
+        self.visited: set[tuple[str, str]] = set()
+
+    def __call__(
+        self, method: str, path: str, status: int = 200, query: dict | None = None, first: bool = False, **options: Any
+    ) -> Any:
+        """The body of a response: its JSON if it is such, the first part alone of one that goes on."""
+        assert (method, path) in OPERATIONS
+        self.visited.add((method, path))
+        url = path.format(**self.names) + (f"?{urlencode(query, doseq=True)}" if query else "")
+        with closing(self._client.open(url, method=method, **options)) as response:
+            if first:
+                return next(response.iter_encoded())
+            assert response.status_code == status, f"{method} {url}: {response.status}: {response.get_data(True)}"
+            return response.get_json() if response.mimetype == "application/json" else response.get_data()
+
+    def stream(self, path: str, expected: str, **headers: str) -> None:
+        """Read a stream until it has sent this text."""
+        self.visited.add(("GET", path))
+        with closing(self._client.get(path.format(**self.names), headers=headers)) as response:
+            assert response.status_code == 200
+            chunks, found = response.iter_encoded(), b""
+            while expected.encode() not in found:
+                found += next(chunks)
+
+
+def of_conversations(walk: Walk) -> None:
+    made = walk("POST", "/api/conversations", 201, json={"conversation_id": walk.names["conversation_id"]})
+    assert made["execution_status"] == "idle"
+    identity = walk.names["conversation_id"]
+    assert walk("PATCH", CONVERSATION, json={"title": "Walked", "tags": {"a": "b"}}) == {"success": True}
+    assert walk("GET", CONVERSATION)["title"] == "Walked"
+    assert [one["id"] for one in walk("GET", "/api/conversations", query={"ids": identity})] == [identity]
+    assert walk("GET", "/api/conversations/search", query={"limit": 1})["items"]
+    assert walk("GET", "/api/conversations/count") >= 1
+    assert walk("GET", "/api/v1/conversations/search", query={"text": "walked"})["items"]
+    walk.stream("/api/v1/conversations/stream", "event: ready")
+    for verb, body in (
+        ("pause", {}),
+        ("interrupt", {}),
+        ("run", {}),
+        ("security_analyzer", {"security_analyzer": None}),
+        ("secrets", {"secrets": {"TOKEN": "x"}}),
+        ("confirmation_policy", {"policy": {"kind": "AlwaysConfirm"}}),
+    ):
+        assert walk("POST", f"{CONVERSATION}/{verb}", json=body) == {"success": True}
+
+
+def of_events(walk: Walk) -> None:
+    """Of a recorded conversation, whose counts a real agent server answered."""
+    own = walk.names["conversation_id"]
+    walk.names["conversation_id"] = str(uuid4())
+    events = recorded("never_confirm")
+    appended = walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=events)
+    assert appended == {"success": True, "appended": 84, "seq": 84}
+    for place in (CONVERSATION, V1):
+        for question in oracle("never_confirm"):
+            assert walk("GET", f"{place}/events/count", query=question["query"]) == question["count"]
+            page = walk("GET", f"{place}/events/search", query={**question["query"], "limit": 100})
+            assert len(page["items"]) == question["search_n"]
+        assert walk("GET", f"{place}/events/histogram")["total"] == 84
+    walk.names["event_id"] = events[0]["id"]
+    assert walk("GET", f"{CONVERSATION}/events/{{event_id}}") == events[0]
+    ids = [events[5]["id"], "unknown"]
+    assert walk("GET", f"{CONVERSATION}/events", query={"event_ids": ids}) == [events[5], None]
+    assert walk("GET", f"{V1}/events", query={"id": ids}) == [events[5], None]
+    walk.stream(f"{CONVERSATION}/events/stream", events[-1]["id"], **{"Last-Event-ID": "80"})
+    assert walk("GET", f"{CONVERSATION}/agent_final_response")["response"]
+    needle = uuid4().hex
+    assert walk("POST", f"{CONVERSATION}/events", json={"content": [{"type": "text", "text": f"A {needle}"}]})
+    assert walk("GET", f"{CONVERSATION}/events/count", query={"body": needle.upper()}) == 1
+    assert len(walk("GET", "/api/v1/messages/search", query={"text": needle})["items"]) == 1
+    exported = walk("GET", f"{CONVERSATION}/export")
+    walk("DELETE", CONVERSATION)
+    walk("GET", CONVERSATION, 404)
+    walk("POST", "/api/conversations/import", 201, data=exported, content_type="application/x-ndjson")
+    walk("POST", "/api/conversations/import", 200, data=exported, content_type="application/x-ndjson")
+    assert walk("GET", f"{CONVERSATION}/export") == exported
+    walk.names["conversation_id"] = own
+
+
+def of_decisions(walk: Walk) -> None:
+    identity = walk.names["conversation_id"]
+    waits = [action("one"), action("two"), action("three")]
+    walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=waits)
+    assert len(walk("GET", f"{CONVERSATION}/pending_actions")) == 3
+    mine = {"conversation_id": identity}
+    assert walk("GET", "/api/v1/pending-actions/count", query=mine) == 3
+    shown = walk("GET", "/api/v1/pending-actions", query=mine)["items"]
+    assert [one["action_id"] for one in shown] == [one["id"] for one in waits]
+    walk.stream("/api/v1/pending-actions/stream", "event: ready")
+    decisions = {"decisions": [{"action_id": waits[0]["id"], "decision": "approve", "digest": shown[0]["digest"]}]}
+    walk("POST", f"{V1}/pending-actions/decisions", json=decisions)
+    walk("POST", f"{V1}/pending-actions/decisions", 409, json=decisions)
+    rejection = {"accept": False, "reason": "Not now."}
+    assert walk("POST", f"{CONVERSATION}/events/respond_to_confirmation", json=rejection) == {"success": True}
+    assert walk("POST", f"{CONVERSATION}/events/respond_to_confirmation", json=rejection) == {"success": False}
+    assert [one["decision"] for one in walk("GET", f"{V1}/pending-actions/decisions")] == ["approve"]
+    assert walk("GET", "/api/v1/pending-actions/count", query=mine) == 0
+    assert walk("GET", f"{V1}/audit")
+    assert walk("GET", "/api/v1/audit", query=mine)["items"]
+    rule = {"decision": "reject", "tool_name": "terminal", "conversation_ids": [identity]}
+    walk.names["rule_id"] = walk("POST", "/api/v1/approval-rules", 201, json=rule)["id"]
+    walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=[action("four")])
+    assert walk("GET", "/api/v1/pending-actions/count", query=mine) == 0
+    assert walk("GET", "/api/v1/approval-rules/{rule_id}")["uses"] == 1
+    assert walk("GET", "/api/v1/approval-rules")
+    walk("DELETE", "/api/v1/approval-rules/{rule_id}")
+
+
+def of_forks(walk: Walk) -> None:
+    walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=[message("kept"), event()])
+    fork = walk("POST", f"{CONVERSATION}/fork", 201, json={})
+    assert fork["id"] != walk.names["conversation_id"]
+
+
+def of_agents(walk: Walk) -> None:
+    """What needs an agent in a sandbox, of a conversation that has none."""
+    for verb, body in (
+        ("ask_agent", {"question": "x"}),
+        ("condense", {}),
+        ("navigate", {"event_id": None}),
+        ("load_plugin", {"plugin_ref": "x"}),
+        ("goal", {"objective": "x"}),
+        ("goal/stop", {}),
+        ("goal/resume", {}),
+        ("switch_llm", {"llm": {}}),
+        ("switch_acp_model", {"model": "x"}),
+        ("switch_profile", {"profile_name": "x"}),
+        ("runtime/credentials", {}),
+    ):
+        walk("POST", f"{CONVERSATION}/{verb}", 409, json=body)
+    walk("GET", f"{CONVERSATION}/runtime", 409)
+    mine = {"cid": walk.names["conversation_id"]}
+    for method, path in sorted((method, path) for method, path in OPERATIONS if path.endswith("/{rest}")):
+        walk(method, path, 409, query=mine)
+
+
+def of_app_conversations(walk: Walk) -> None:
+    """A start that no supervisor takes, and what is asked of an app conversation that is none."""
+    task = walk("POST", "/api/v1/app-conversations", json={"title": "Started"})
+    assert task["status"] == "WORKING"
+    tasks = "/api/v1/app-conversations/start-tasks"
+    assert walk("GET", tasks, query={"ids": task["id"]})[0]["id"] == task["id"]
+    assert walk("GET", f"{tasks}/search")["items"]
+    assert walk("GET", f"{tasks}/count") >= 1
+    walk.names["receiver_id"] = f"task-{task['id']}"
+    walk("POST", "/api/v1/conversations/{receiver_id}/pending-messages", 201, json={"content": SAID})
+    streamed = walk("POST", "/api/v1/app-conversations/stream-start", json={}, first=True)
+    assert b"WORKING" in streamed
+    assert walk("GET", "/api/v1/app-conversations", query={"ids": str(uuid4())}) == [None]
+    walk("GET", "/api/v1/app-conversations/search")
+    walk("GET", "/api/v1/app-conversations/count")
+    for method, path in sorted(OPERATIONS):
+        if path.startswith(APP):
+            walk(method, path, 404, query={"path": "x"}, json={"title": "x", "content": SAID})
+
+
+def of_sandboxes(walk: Walk) -> None:
+    """A sandbox that no supervisor takes, and its spec."""
+    [spec, *_] = walk("GET", "/api/v1/sandbox-specs/search")["items"]
+    assert walk("GET", "/api/v1/sandbox-specs", query={"id": spec["id"]}) == [spec]
+    sandbox = walk("POST", "/api/v1/sandboxes")
+    walk.names["sandbox_id"] = sandbox["id"]
+    assert sandbox["status"] == "STARTING"
+    assert [one["id"] for one in walk("GET", "/api/v1/sandboxes", query={"id": sandbox["id"]})] == [sandbox["id"]]
+    assert walk("GET", "/api/v1/sandboxes/search")["items"]
+    walk.stream("/api/v1/sandboxes/stream", "event: ready")
+    walk("GET", "/api/v1/sandboxes/{sandbox_id}/logs")
+    walk("GET", "/api/v1/sandboxes/{sandbox_id}/archive", 409)
+    walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets", 401)
+    walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}", 401)
+    walk("POST", "/api/v1/sandboxes/{sandbox_id}/pause", 409)
+    walk("POST", "/api/v1/sandboxes/{sandbox_id}/resume")
+    walk("POST", "/api/v1/webhooks/{sandbox_id}/events/{conversation_id}", 401, json=[])
+    walk("POST", "/api/v1/webhooks/{sandbox_id}/conversations", 401, json={})
+    walk("POST", "/api/v1/webhooks/conversations", 401, json={})
+    walk("DELETE", "/api/v1/sandboxes/{sandbox_id}")
+
+
+def of_keys(walk: Walk) -> None:
+    key = walk("POST", "/api/v1/keys", 201, json={"name": "walk", "scopes": ["read"]})
+    walk.names["key_id"] = key["id"]
+    assert key["id"] in [one["id"] for one in walk("GET", "/api/v1/keys")]
+    walk("DELETE", "/api/v1/keys/{key_id}")
+    assert walk("POST", "/api/v1/tickets", 201, json={"conversation_id": walk.names["conversation_id"]})
+    walk("GET", "/api/v1/users/me")
+    walk("GET", "/api/v1/web-client/config")
+
+
+def of_operators(walk: Walk) -> None:
+    walk("GET", "/api/v1/notifications")
+    walk("POST", "/api/v1/notifications/test", 409)
+    for path in ("/alive", "/health", "/ready", "/server_info", "/metrics"):
+        walk("GET", path)
+    walk("GET", "/")
+
+
+def test_every_operation_answers_the_same_on_every_backend(client, store):
+    walk = Walk(client)
+    of_conversations(walk)
+    of_events(walk)
+    of_decisions(walk)
+    of_forks(walk)
+    of_agents(walk)
+    for part in (of_app_conversations, of_sandboxes):
+        assert store.sandboxes.beat("walked", "supervisor")  # a host that takes nothing
+        part(walk)
+    of_keys(walk)
+    of_operators(walk)
+
+    assert sorted(OPERATIONS - walk.visited) == []
+
+
+@pytest.mark.process("starts a whole server and a sandbox")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_sandbox_lives_and_ends_on_every_backend(tmp_path, backend):
+    with BACKENDS[backend](tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (client, _):
+        api = Api(client)
+        conversation = api.app_conversation(title="On " + backend, secrets={"TOKEN": "x"})
+        api.send(conversation["id"], "run: echo done")
+        api.until(conversation["id"], "waiting_for_confirmation")
+        sandbox = f"/v1/sandboxes/{conversation['sandbox_id']}"
+        api.call("POST", f"{sandbox}/pause")
+        assert api.decide(conversation["id"], True) == {"success": True}
+        assert "serving on" in api.call("GET", f"{sandbox}/logs")["log"]
+        api.call("POST", f"{sandbox}/resume")
+        wait_until(lambda: api.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")
+        assert api.call("GET", "/v1/app-conversations/count") == 1
+        api.call("DELETE", f"/v1/app-conversations/{conversation['id']}")
+        wait_until(lambda: api.sandbox(conversation["sandbox_id"]) is None, "the end of the sandbox")
