@@ -332,9 +332,9 @@ def _below(folder: Path, depth: int, prefix: str = "") -> Iterator[str]:
 
 
 def _read(path: Path) -> str:
-    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for ever
-    with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for ever
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Refused("is not a regular file")
         content = file.read(MOST_FILE + 1)
     if len(content) > MOST_FILE:

@@ -30,7 +30,7 @@ BOUNDS = Bounds(pending_actions=256, event_kinds=256, reason_bytes=2048)
 RECORDED = Path(__file__).parent / "recorded"
 
 
-pytest_plugins = ["tests.report"]
+pytest_plugins = ["tests.report", "tests.quick"]
 
 # A deadline would be a timed assertion.
 settings.register_profile("suite", deadline=None)

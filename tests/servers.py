@@ -24,6 +24,7 @@ from redis import Redis
 
 from boot.embedded import wheel_program
 from store.link.connection import connect
+from tests.quick import known_ports, shared
 
 PROJECT = Path(__file__).parent.parent
 
@@ -43,6 +44,7 @@ def free_port() -> int:
         with contextlib.suppress(OSError):
             fcntl.lockf(_claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             socket.create_server(("127.0.0.1", port)).close()
+            known_ports.add(port)
             return port
     pytest.fail("this process has used every port for tests")
 
@@ -109,8 +111,11 @@ def store_server(folder: Path, program: str = "", *options: str) -> Iterator[tup
     """A store with an append-only file; its URL and its process. program: of the server, the wheel's by default."""
     path = folder / "redis.sock"
     words = ["--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--appendonly", "yes", "--save", ""]
-    with running([program or valkey_program(), *words, *options], stdout=subprocess.DEVNULL) as process:
-        wait_until(answers(Redis(unix_socket_path=str(path), retry=None), process), "the store")
+    with contextlib.ExitStack() as stack:
+        with shared():
+            command = [program or valkey_program(), *words, *options]
+            process = stack.enter_context(running(command, stdout=subprocess.DEVNULL))
+            wait_until(answers(Redis(unix_socket_path=str(path), retry=None), process), "the store")
         assert process.poll() is None, f"the store has ended with status {process.returncode}"
         yield f"unix://{path}", process
 

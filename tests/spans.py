@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 
+from tests.quick import serve
 from tests.servers import wait_until
 
 KINDS = {Sent.SPAN_KIND_SERVER: "server", Sent.SPAN_KIND_CLIENT: "client", Sent.SPAN_KIND_INTERNAL: "internal"}
@@ -47,7 +48,7 @@ class Receiver(ThreadingHTTPServer):
         self.asked, self.ended = threading.Event(), threading.Event()
         self.bodies: list[bytes] = []
         self.spans: list[Span] = []
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        serve(self)
 
     @property
     def url(self) -> str:

@@ -259,6 +259,7 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(guarded):
     assert client.delete(f"/api/v1/keys/{found['id']}", headers=bearer(ADMIN)).status_code == 404
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_key_that_expires_opens_nothing_after_that(guarded):
     client = guarded.test_client()
     later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))

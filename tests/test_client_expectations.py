@@ -9,6 +9,8 @@ from tests.conftest import action, event, message, observation, status
 from tests.shared import shared_server
 from tests.sockets import socket
 
+pytestmark = pytest.mark.process("opens sockets to a real server")
+
 AGENT = {
     "kind": "Agent",
     "llm": {"model": "openai/scripted", "base_url": "http://127.0.0.1:9999/v1", "api_key": "x", "usage_id": "agent"},

@@ -68,7 +68,7 @@ class Folder:
         file, _ = self._files_of(name)
         with self._reached():
             try:
-                with os.fdopen(os.open(file, _KNOWN), "rb") as source:
+                with open(file, "rb", opener=lambda name, _: os.open(name, _KNOWN)) as source:
                     if os.fstat(source.fileno()).st_size > MOST_BYTES:
                         raise ObjectsAway(f"the file {file} has more than {MOST_BYTES} bytes")
                     return source.read()

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from store import Store
 from store.approvals.deliveries import Claim
 from store.sandboxes.sandboxes import Sandbox
 from tests.conftest import action, as_events, event, status
+from tests.quick import serve
 
 #: those that come with the server
 SPECS = Specs.load("")
@@ -65,7 +65,7 @@ class Scripted(ThreadingHTTPServer):
         self.replies: dict[str, object] = {}  #: end of a path → the reply, whatever the logs have
         self.status_of: Callable[[str], int] = lambda _path: 200  #: of a path, where nothing else sets it
         self.on_request: Callable[[str], None] = lambda _path: None  #: called before the response
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        serve(self)
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
 
+from tests.quick import serve
 from tests.servers import TIMEOUT
 
 USAGE = {
@@ -42,7 +43,7 @@ class Model(ThreadingHTTPServer):
         self.script: list[Reply] = []
         self.asked: list[dict[str, Any]] = []  #: the bodies of the requests
         self.keys: list[str] = []
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        serve(self)
 
     @property
     def url(self) -> str:

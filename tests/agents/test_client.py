@@ -20,6 +20,8 @@ from agents.client import AgentRefused, AgentServer, AgentUnreachable, Transport
 from core.wire import ConversationId
 from tests.agents import agent_client
 
+pytestmark = pytest.mark.process("waits for deadlines of agents on threads")
+
 SOME = ConversationId("5f1c8a52-7d0e-4c39-9a41-000000000000")
 
 #: seconds: the deadline of a call that must not reach it, and of one that must

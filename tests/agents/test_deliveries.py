@@ -44,6 +44,7 @@ def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
     assert lease(store, sandbox) is None
 
 
+@pytest.mark.faults("a race of threads")
 def test_an_agent_that_takes_longer_than_the_old_timeout_receives_a_decision_once(store, waiting, sandbox, agent):
     # Given an agent that responds after a supervisor has polled for due deliveries
     commands, polled = Commands(store, agent_client(60), SPECS), threading.Event()
@@ -174,6 +175,7 @@ def test_a_driver_whose_lease_ends_while_the_agent_responds_delivers_nothing(sto
     assert store.approvals.deliveries.get(waiting) is not None
 
 
+@pytest.mark.faults("a race of threads")
 def test_conversations_of_one_agent_that_are_decided_at_once_are_delivered_one_after_the_other(
     store, commands, waiting, sandbox, agent
 ):
@@ -254,6 +256,7 @@ def test_neither_a_run_nor_a_message_approves_a_rejected_action(store, commands,
     assert store.approvals.deliveries.get(waiting) is None
 
 
+@pytest.mark.faults("a race of threads")
 @pytest.mark.parametrize("act", ["run", "message"])
 def test_neither_a_run_nor_a_message_overtakes_a_rejection_on_its_way(store, waiting, agent, monkeypatch, act):
     monkeypatch.setattr("agents.commands._LEASE_TIMEOUT", 60)

@@ -64,6 +64,7 @@ def test_a_start_that_takes_longer_goes_on_and_the_next_request_finds_it(make, c
     assert store.start_tasks.count(conversation_id=conversation) == 1
 
 
+@pytest.mark.faults("a race of threads")
 def test_of_many_requests_for_one_id_one_makes_the_start_task(make, conversation):
     store = make()
     with ThreadPoolExecutor(8) as pool:
@@ -73,6 +74,7 @@ def test_of_many_requests_for_one_id_one_makes_the_start_task(make, conversation
     assert sorted(is_new for _, is_new in made) == [False] * 15 + [True]
 
 
+@pytest.mark.faults("a race of threads")
 def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_succeeds(make, conversation):
     store = make()
     have_begun = Barrier(3)
@@ -95,6 +97,7 @@ def test_a_failed_start_fails_its_request_with_its_reason_and_the_next_one_succe
     assert begin(store, conversation)[1]
 
 
+@pytest.mark.faults("a race of threads")
 def test_a_conversation_that_a_failed_start_has_left_is_waited_for_and_then_started_again(make, conversation):
     store = make()
     start, _ = begin(store, conversation)
@@ -113,6 +116,7 @@ def test_a_conversation_that_a_failed_start_has_left_is_waited_for_and_then_star
     assert (state["app"]["start_id"], is_new) == (second.id, True)
 
 
+@pytest.mark.faults("a race of threads")
 def test_an_id_that_another_start_has_taken_meanwhile_is_that_conversation(make, conversation):
     store = make()
     with ThreadPoolExecutor(1) as pool:

@@ -14,6 +14,8 @@ from tests.agents import SPECS, agent_client, propose, running_sandbox
 from tests.conftest import store_of
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.process("a supervisor on a thread wakes sandboxes")
+
 TEXT = [{"type": "text", "text": "hello"}]
 SETTING = {"kind": "NeverConfirm"}
 WAKING = {

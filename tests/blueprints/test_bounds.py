@@ -131,6 +131,7 @@ def test_a_sandbox_whose_body_has_no_length_gets_411(client, conversation, hook_
     assert client.post(url, json={}, headers=hook_key).status_code == 422
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_redis_that_is_nearly_full_serves_what_makes_room_and_nothing_more(tmp_path, conversation):
     with store_server(tmp_path) as (url, _), Redis.from_url(url) as redis:
         client = create_app(Config(redis_url=url, secret_key=SECRET_KEY)).test_client()

@@ -172,6 +172,7 @@ def test_a_request_that_is_refused_for_now_may_be_repeated(client, app, url, onc
     assert client.post(f"{url}/events", json=TEXT, **once).status_code == 200
 
 
+@pytest.mark.faults("a race of threads")
 def test_concurrent_repeats_have_one_effect(app, url, once):
     def post(_) -> tuple[int, str | None]:
         response = app.test_client().post(f"{url}/events", json=TEXT, **once)
@@ -185,6 +186,7 @@ def test_concurrent_repeats_have_one_effect(app, url, once):
     assert count(app.test_client(), url) == 1
 
 
+@pytest.mark.faults("a race of threads")
 def test_a_repeat_while_the_first_is_in_progress_is_409(client, app, url, once, monkeypatch):
     """The first request itself sends the repeat, before it has a response."""
     store, repeats = app.extensions["store"], []

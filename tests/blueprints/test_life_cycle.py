@@ -268,12 +268,14 @@ def race(app, path, times=8):
         return sorted(pool.map(post, range(times)))
 
 
+@pytest.mark.faults("a race of threads")
 def test_eight_concurrent_runs_start_the_agent_once(app, client, url):
     assert race(app, f"{url}/run") == [200] + [409] * 7
 
     assert log(client, url) == [state("running")]
 
 
+@pytest.mark.faults("a race of threads")
 def test_eight_concurrent_pauses_write_one_event(app, client, url):
     client.post(f"{url}/run")
 
@@ -282,6 +284,7 @@ def test_eight_concurrent_pauses_write_one_event(app, client, url):
     assert log(client, url, 1) == [("PauseEvent", "user", None), state("paused")]
 
 
+@pytest.mark.faults("a race of threads")
 def test_eight_concurrent_runs_accept_a_pending_action_once(app, client, url, waiting):
     seq = length(client, url)
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.quick import serve
 from tests.servers import TIMEOUT
 
 _PIECE = b"0123456789abcdef" * 4096
@@ -26,7 +27,7 @@ class Upstream(ThreadingHTTPServer):
         self.headers: list[tuple[str, str]] = []  #: of every response, beside its length
         self.status = 200
         self.arrived, self.ended, self.go_on = threading.Event(), threading.Event(), threading.Event()
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        serve(self)
 
     @property
     def url(self) -> str:

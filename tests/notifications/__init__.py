@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from standardwebhooks import Webhook
 
 from store.keys import OUTBOXES
+from tests.quick import serve
 
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 
@@ -92,8 +93,7 @@ def receiver(port: int = 0, context: ssl.SSLContext | None = None) -> Iterator[R
     if context:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     one = handler.receiver = Receiver(server.server_address[1])
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
+    thread = serve(server)
     try:
         yield one
     finally:

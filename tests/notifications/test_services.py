@@ -46,6 +46,7 @@ def test_a_service_that_does_not_take_a_message_has_failed(services, hook, does)
         services.send(target(hook), "title", "text")
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_service_that_hangs_fails_in_time_and_gets_no_second_try_meanwhile(hook):
     hook.does, services = ["drip"], Services(private=True, seconds=0.5)
     with pytest.raises(NotDelivered, match=r"did not end within 0\.5 seconds"):

@@ -94,6 +94,7 @@ def test_a_message_is_signed_after_standard_webhooks(webhooks, hook):
     assert hook.taken[0]["data"] == {"title": "Schlüssel"}
 
 
+@pytest.mark.process("a target on a raw socket")
 @pytest.mark.parametrize("status", [201, 202, 204, 299])
 def test_any_status_of_success_is_one(webhooks, status):
     with raw_server(f"HTTP/1.1 {status} \r\nConnection: close\r\n\r\n".encode(), ends=True) as url:
@@ -133,11 +134,13 @@ def test_a_target_that_sends_no_whole_response_in_time_has_failed(hook, does):
         send(Webhooks(private=True, seconds=0.3), hook.url)
 
 
+@pytest.mark.process("a target on a raw socket")
 def test_a_target_that_drips_its_head_has_failed():
     with raw_server(b"HTTP/1.1 200 OK\r\nA: b", ends=False) as url, pytest.raises(NotDelivered, match="in time"):
         send(Webhooks(private=True, seconds=0.3), url)
 
 
+@pytest.mark.process("a target on a raw socket")
 @pytest.mark.parametrize(
     "response",
     [
@@ -154,6 +157,7 @@ def test_a_response_that_ends_half_way_is_a_failure(webhooks, response):
         send(webhooks, url)
 
 
+@pytest.mark.process("a target on a raw socket")
 def test_an_endless_response_is_not_read_to_its_end(webhooks):
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
     with raw_server(head + b"x" * 100_000, ends=False) as url:

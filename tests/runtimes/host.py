@@ -22,6 +22,7 @@ import runtimes.starts
 from runtimes import Handle, Launch, cgroup
 from runtimes.isolation.abilities import abilities
 from runtimes.process import ProcessRuntime
+from tests.quick import serve
 from tests.servers import PROJECT, program, wait_until
 
 #: in everything that a sandbox must not read
@@ -122,7 +123,7 @@ def api() -> Iterator[Api]:
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # of a client that breaks off
     got = Api(server.server_port)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    serve(server)
     try:
         yield got
     finally:

@@ -11,6 +11,8 @@ from runtimes.isolation.hooks import Hooks
 from tests.runtimes.host import HOOK_KEY, PLANTED, api
 from tests.servers import free_port, wait_until
 
+pytestmark = pytest.mark.process("carries bytes between sockets on threads")
+
 
 @pytest.fixture
 def server():

@@ -58,6 +58,7 @@ def tried_for(store, conversation, sandbox_id, seconds: float, *, apart: float =
     store.events._redis.hset("{sandboxes}:tried", f"{delivery.id} {conversation} {sandbox_id}", noted)
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_hanging_agent_delays_no_other(store, monkeypatch):
     for module in ("agents.commands", "supervisor.deliveries"):
         monkeypatch.setattr(f"{module}.ACCEPTED_SECONDS", 0.05)
@@ -95,6 +96,7 @@ def test_a_hanging_agent_delays_no_other(store, monkeypatch):
             wait_until(is_settled, "the deliveries of the agent that hung")
 
 
+@pytest.mark.process("waits for what threads do")
 def test_the_number_of_concurrent_calls_to_agents_reaches_its_bound_and_no_more(store, monkeypatch):
     monkeypatch.setattr("supervisor.deliveries.MOST_AGENTS", 2)
     commands, go_on = Commands(store, agent_client(60), SPECS), threading.Event()
@@ -265,6 +267,7 @@ def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, com
     assert claimed(store, conversation) is None
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_supervisor_whose_clock_steps_while_an_agent_is_slow_sends_a_decision_once(store, monkeypatch):
     """A second acceptance would start the action that the agent proposes next."""
     commands, go_on = Commands(store, agent_client(60), SPECS), threading.Event()

@@ -79,6 +79,7 @@ def expire_until(driver, done) -> None:
         wait_until(lambda: driver.expire_due(pool) or done(), "the expiry")
 
 
+@pytest.mark.process("waits for what threads do")
 def test_an_action_that_nobody_decided_is_rejected_and_told_as_expired(store, driver, url):
     one = action()
     conversation = begin(store, one)
@@ -121,6 +122,7 @@ def test_many_drivers_at_once_reject_each_action_once(store, url):
         assert_expired_once(store, conversation, *group)
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_conversation_that_cannot_be_decided_delays_no_other(store, driver, url, monkeypatch):
     broken, one = begin(store, action()), action()
     expire = Commands.expire
@@ -145,6 +147,7 @@ def test_a_conversation_that_was_deleted_is_due_no_longer(store, driver, url):
     assert redis.zcard("{approvals}:due") == 0
 
 
+@pytest.mark.process("waits for what threads do")
 def test_an_agent_that_hangs_delays_no_expiry_and_is_told_by_a_supervisor(store, driver):
     with scripted_agent() as agent, running_sandbox(store, agent.url) as sandbox:
         agent.on_request = lambda _: pytest.fail("a request")

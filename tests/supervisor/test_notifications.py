@@ -78,6 +78,7 @@ def test_a_target_that_fails_in_every_way_gets_each_message_once_per_id_and_in_o
     assert state.failed_at is not None
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_target_that_is_down_for_a_while_gets_every_message_in_order(store, queues):
     port = free_port()
     down = Receiver(port)
@@ -92,6 +93,7 @@ def test_a_target_that_is_down_for_a_while_gets_every_message_in_order(store, qu
     assert hook.ids == ids(0, 6)
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_dead_and_a_hanging_target_delay_no_other(store, queues):
     with receiver() as hung, receiver() as quick:
         hung.does = ["hang"] * 100
@@ -107,6 +109,7 @@ def test_a_dead_and_a_hanging_target_delay_no_other(store, queues):
     assert hung.taken == []
 
 
+@pytest.mark.process("waits for what threads do")
 def test_two_supervisors_send_each_message_once(store, queues):
     with receiver() as hook, ExitStack() as stack:
         for _ in range(2):
@@ -118,6 +121,7 @@ def test_two_supervisors_send_each_message_once(store, queues):
     assert hook.ids == ids(0, 30)
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_supervisor_takes_over_from_one_that_was_killed_while_it_sent(store, queues, monkeypatch):
     monkeypatch.setattr(notifications, "_LEASE", 600)
     with receiver() as hook:
@@ -159,6 +163,7 @@ def test_the_lease_of_a_target_is_renewed_while_a_try_goes_on(store, queues, mon
     assert len(hook.received) == 1
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_message_is_given_up_in_the_end_and_that_is_counted_and_logged(store, queues, caplog, monkeypatch):
     monkeypatch.setattr(store.notifications.targets, "_given_up", 300)  # ms instead of three days
     down = Receiver(free_port())
@@ -174,6 +179,7 @@ def test_a_message_is_given_up_in_the_end_and_that_is_counted_and_logged(store, 
     assert "secret" not in caplog.text
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_target_that_answers_410_gets_nothing_until_a_supervisor_starts(store, queues, caplog):
     with receiver() as hook:
         hook.does = [410]
@@ -192,6 +198,7 @@ def test_a_target_that_answers_410_gets_nothing_until_a_supervisor_starts(store,
     assert state_of(store, hook).disabled_at is None
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_private_address_gets_nothing_without_the_setting(store, queues):
     with receiver() as hook:
         push(store, "approvals", entry(0))

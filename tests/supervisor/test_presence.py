@@ -27,6 +27,7 @@ def test_a_process_that_was_stopped_was_away_from_then_on(monkeypatch):
     assert ours.was_away()
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_lease_is_renewed_until_its_block_ends():
     renewals = []
     with renewed(lambda: not renewals.append(1), 0.03) as ours:

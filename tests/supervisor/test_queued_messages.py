@@ -151,6 +151,7 @@ def test_a_driver_that_was_stopped_before_it_sent_sends_nothing_after_another_on
     assert claimed(store, conversation) is None
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_supervisor_whose_clock_steps_while_an_agent_is_slow_sends_a_message_once(
     store, commands, agent, conversation, monkeypatch
 ):

@@ -23,6 +23,8 @@ from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
 
+pytestmark = pytest.mark.process("a host on a thread runs what is started")
+
 LIMITS = Limits(most=20, pause_idlest=False, host_seconds=3600, start_seconds=3600)
 
 #: seconds of a lease here: none ends by itself while a test runs on a busy machine

@@ -52,6 +52,7 @@ def shown(pytestconfig):
     return scrape(client)
 
 
+@pytest.mark.process("asks a real server")
 def test_every_metric_and_label_of_an_expression_is_shown_by_a_server(shown):
     labels = {}
     for sample in shown.samples:
@@ -73,6 +74,7 @@ def faults_of(expression: str, labels: dict[str, set[str]]) -> list[str]:
     return faults + [pair for pair in ("()", "{}", "[]") if expression.count(pair[0]) != expression.count(pair[1])]
 
 
+@pytest.mark.process("asks a real server")
 def test_the_page_has_a_row_for_every_metric_and_for_no_other(shown):
     assert {name for name in shown.families if name.startswith("agent_server_")} == ROWS.keys()
 

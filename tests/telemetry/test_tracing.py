@@ -99,6 +99,7 @@ def fresh_trace(flags="01"):
     return f"00-{trace}-{uuid4().hex[:16]}-{flags}", trace
 
 
+@pytest.mark.process("waits for what threads do")
 def test_one_trace_leads_from_the_batch_through_the_decision_to_the_agents_next_batch(two, held):
     # Given an agent whose batch on one server opens an action
     caller, trace = fresh_trace()
@@ -131,6 +132,7 @@ def test_one_trace_leads_from_the_batch_through_the_decision_to_the_agents_next_
     assert continued.attributes == {"gen_ai.conversation.id": held}
 
 
+@pytest.mark.process("waits for what threads do")
 def test_the_agent_of_a_sandbox_gets_the_trace_with_the_decision_and_goes_on_in_it(two):
     conversation, store = str(uuid4()), store_of(two.redis, LIMITS)
     with scripted_agent() as agent:
@@ -162,6 +164,7 @@ def test_the_agent_of_a_sandbox_gets_the_trace_with_the_decision_and_goes_on_in_
     assert not [one for one in two.spans.spans if one.trace == trace and one.name == "agent_continues"]
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_call_that_an_agent_refuses_has_the_status_as_its_error(two):
     conversation, store = str(uuid4()), store_of(two.redis, LIMITS)
     caller, trace = fresh_trace()
@@ -175,6 +178,7 @@ def test_a_call_that_an_agent_refuses_has_the_status_as_its_error(two):
     assert (call.failed, call.attributes["error.type"]) == (True, "409")
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_request_is_named_by_its_route_and_has_its_status_and_its_round_trips(two, held):
     caller, trace = fresh_trace()
     for path in (f"/api/conversations/{held}", f"/api/conversations/{uuid4()}", f"/nowhere/{SECRET}?{SECRET}"):
@@ -202,6 +206,7 @@ def test_a_request_is_named_by_its_route_and_has_its_status_and_its_round_trips(
     assert not any(one.failed for one in (found, unknown, unmatched))
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_trace_that_its_caller_does_not_sample_is_neither_sent_nor_kept(two, held):
     unsampled, trace = fresh_trace("00")
     append(two.first, held, action(), traceparent=unsampled)
@@ -214,6 +219,7 @@ def test_a_trace_that_its_caller_does_not_sample_is_neither_sent_nor_kept(two, h
     assert len([one for one in two.spans.spans if one.trace == then]) == 2
 
 
+@pytest.mark.process("waits for what threads do")
 def test_nothing_that_people_and_agents_write_is_sent(two, held):
     caller, trace = fresh_trace()
     proposed = action(SECRET, summary=SECRET, thought=[{"type": "text", "text": SECRET}])

@@ -1,5 +1,7 @@
 """What the streams of the lists tell: items as the lists have them, and no keys of sandboxes."""
 
+import pytest
+
 from tests.blueprints.streams import follow, until_live
 from tests.conftest import message
 
@@ -17,6 +19,7 @@ def items(client) -> list[dict]:
     return client.get("/api/v1/conversations/search").raise_for_status().json()["items"]
 
 
+@pytest.mark.process("follows a real server")
 def test_a_change_is_the_item_of_the_search_and_a_deletion_its_id(server):
     with follow(server, "conversations", "") as events:
         until_live(events)
@@ -31,6 +34,7 @@ def test_a_change_is_the_item_of_the_search_and_a_deletion_its_id(server):
         assert next(data for name, data, _ in events if name == "deleted") == {"id": identity}
 
 
+@pytest.mark.process("follows a real server")
 def test_the_page_that_is_read_after_ready_and_the_changes_since_miss_nothing(server):
     with follow(server, "conversations", "") as events:
         until_live(events)

@@ -24,6 +24,7 @@ def path_of(name: str, conversation: str) -> str:
 # what a client gets
 
 
+@pytest.mark.process("follows a real server")
 @EACH
 def test_a_stream_has_the_headers_and_lines_that_a_browser_expects(server, conversation, name):
     begin(server, conversation)
@@ -54,6 +55,7 @@ def test_a_quiet_stream_is_kept_open_by_comments(keyed, key, conversation, name)
     assert line == f": {place}"  # the place after which a client that was cut off goes on
 
 
+@pytest.mark.process("follows a real server")
 @pytest.mark.parametrize("name", OF_A_CONVERSATION)
 def test_a_stream_tells_of_a_change_and_goes_on_after_the_last_place_of_its_client(server, conversation, name):
     begin(server, conversation)
@@ -69,6 +71,7 @@ def test_a_stream_tells_of_a_change_and_goes_on_after_the_last_place_of_its_clie
             assert tells(events, word)
 
 
+@pytest.mark.process("follows a real server")
 @pytest.mark.parametrize("place", ["headers", "params"])
 @pytest.mark.parametrize("name", ["inbox", "conversations", "sandboxes"])
 def test_a_client_whose_place_is_not_held_is_told_so_and_starts_over(server, conversation, name, place):

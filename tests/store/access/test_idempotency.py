@@ -59,10 +59,12 @@ def ended(server):
     return do
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_repeat_gets_the_response_whose_note_redis_refused_at_first(ended):
     assert ended(lambda records, *of: records.finish(*of, RESPONSE)) == RESPONSE
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_repeat_is_a_new_attempt_with_the_seed_of_the_one_that_could_not_be_released(ended):
     seeds = []
 
@@ -76,6 +78,7 @@ def test_a_repeat_is_a_new_attempt_with_the_seed_of_the_one_that_could_not_be_re
     assert ([repeated.seed], repeated.is_later) == (seeds, False)
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_late_end_changes_nothing_of_an_attempt_that_has_claimed_the_key_since(server):
     records, redis = server
     client, key = str(uuid4()), str(uuid4())

@@ -64,6 +64,7 @@ def test_a_decision_is_taken_once_and_changes_no_status(store, waiting, box, acc
     assert store.conversations.get(conversation)["revision"] == known
 
 
+@pytest.mark.faults("a race of threads")
 def test_many_concurrent_decisions_have_one_winner(store, waiting, box):
     conversation, _ = waiting
 
@@ -155,6 +156,7 @@ def test_a_decision_that_loses_postpones_nothing_and_takes_no_lease(store, waiti
     assert claimed(store, conversation).delivery_id == winner.delivery_id
 
 
+@pytest.mark.faults("a race of threads")
 def test_twenty_claimers_get_a_delivery_once(store, box):
     with ThreadPoolExecutor(20) as pool:
         for _ in range(40):
@@ -225,6 +227,7 @@ def test_a_delivery_to_a_paused_sandbox_of_a_lost_host_finds_it_missing(store, w
     assert claimed(store, conversation).status == "MISSING"
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_lease_that_has_ended_is_not_renewed(store, waiting, box):
     conversation, _ = waiting
     claim, _ = decided(store, conversation, box)

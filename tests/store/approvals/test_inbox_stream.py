@@ -138,6 +138,7 @@ def test_a_decision_tells_who_decided_what_when_and_why_but_no_address(follow, p
 # between the snapshot and the changes
 
 
+@pytest.mark.process("waits for what threads do")
 def test_an_action_that_is_opened_before_the_snapshot_is_read_is_not_opened_again(follow, propose):
     stream = follow()
     ids = propose(action("one"), action("two"))
@@ -149,6 +150,7 @@ def test_an_action_that_is_opened_before_the_snapshot_is_read_is_not_opened_agai
     assert told(taken(stream, "opened")) == [("opened", later)]
 
 
+@pytest.mark.process("waits for what threads do")
 def test_an_action_that_is_decided_before_the_snapshot_is_read_is_decided_once(follow, propose, reject):
     [old] = propose(action())
     stream = follow()
@@ -159,6 +161,7 @@ def test_an_action_that_is_decided_before_the_snapshot_is_read_is_decided_once(f
     assert (shown(events), told(events)) == ([], [("decided", old)])
 
 
+@pytest.mark.process("waits for what threads do")
 def test_an_action_that_is_opened_and_decided_before_the_snapshot_is_read_is_both_once(follow, propose, reject):
     stream = follow()
     [one] = propose(action())
@@ -170,6 +173,7 @@ def test_an_action_that_is_opened_and_decided_before_the_snapshot_is_read_is_bot
     assert [set(data) for name, data, _ in events if name == "opened"] == [{"conversation_id", "action_id", "since"}]
 
 
+@pytest.mark.process("waits for what threads do")
 def test_an_action_of_a_second_life_of_its_conversation_is_in_the_snapshot_and_nowhere_else(
     store, follow, conversation
 ):
@@ -190,6 +194,7 @@ def test_an_action_of_a_second_life_of_its_conversation_is_in_the_snapshot_and_n
     assert told(taken(stream, "decided")) == [("decided", same["id"])]
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_client_that_is_cut_off_before_ready_has_no_id_to_resume_after(follow, propose, reject):
     [one, two] = propose(action("one"), action("two"))
     stream = follow()
@@ -219,6 +224,7 @@ def test_a_stream_resumes_after_any_change(follow, propose, reject):
     assert follow(changes[-1][2]).next(0.1) == []
 
 
+@pytest.mark.process("waits for what threads do")
 def test_a_stream_resumes_at_another_process(redis_url, follow, propose):
     other = small_store(redis_url)
     ready = taken(follow(), "ready")[-1][2]
@@ -250,6 +256,7 @@ def test_a_client_whose_place_the_store_never_had_gets_a_new_snapshot(follow, pr
 # filters
 
 
+@pytest.mark.process("waits for what threads do")
 def test_filters_apply_to_the_snapshot_and_to_every_change(follow, propose, reject):
     mine = {"tool_name": "browser", "security_risk": "HIGH"}
     by_tool, by_risk = follow(tool="browser"), follow(risk="HIGH")
@@ -265,6 +272,7 @@ def test_filters_apply_to_the_snapshot_and_to_every_change(follow, propose, reje
         assert told(taken(stream, "decided", "decided")) == [("opened", new), ("decided", new), ("decided", old)]
 
 
+@pytest.mark.process("waits for what threads do")
 def test_by_tag_an_end_is_sent_whatever_the_tags_are_then(store, follow, propose, reject, conversation):
     red, blue = follow(tag=("team", "red")), follow(tag=("team", "blue"))
     [one] = propose(action())
@@ -329,6 +337,7 @@ def test_all_streams_of_a_process_load_an_opened_action_once(follow, propose, mo
     assert [entry.action_id for entry in loaded].count(one) == 1
 
 
+@pytest.mark.process("waits for what threads do")
 def test_actions_that_are_too_long_for_one_page_all_come_in_order(follow, propose):
     stream = follow()
     taken(stream, "ready")

@@ -261,6 +261,7 @@ def test_an_agent_that_takes_single_decisions_gets_those_of_rules_with_those_of_
 # races and crashes
 
 
+@pytest.mark.faults("a race of threads")
 def test_twenty_workers_decide_as_many_actions_as_a_rule_has_uses(store, rules, make, begin):
     conversations = [begin(action("ls")) for _ in range(15)]
     rule = make(max_uses=7)
@@ -297,6 +298,7 @@ def test_a_use_whose_action_a_person_decided_first_is_given_back(store, rules, m
     assert uses(rules, rule) == 0
 
 
+@pytest.mark.faults("a race of threads")
 def test_a_use_by_which_another_worker_decided_first_is_kept(store, rules, make, begin, between):
     rule, conversation = make(max_uses=1), str(uuid4())
     between(lambda: elsewhere(lambda: store.approvals.rule_decisions.settle(conversation)))
@@ -325,6 +327,7 @@ def test_a_use_whose_action_expired_is_given_back(store, rules, make, begin, bet
     assert uses(rules, rule) == 0
 
 
+@pytest.mark.faults("a race of threads")
 def test_a_revoked_rule_does_not_decide_the_same_action_of_a_later_conversation(store, rules, make, begin, between):
     one = action("ls")
     conversation = begin(one)
@@ -341,6 +344,7 @@ def test_a_revoked_rule_does_not_decide_the_same_action_of_a_later_conversation(
     assert ("approve", "rule", rule.id) not in deciders(store, conversation)
 
 
+@pytest.mark.faults("a race of threads")
 def test_no_action_that_is_appended_after_a_revocation_was_answered_is_decided_by_the_rule(store, rules, make, begin):
     for _ in range(5):
         rule, is_revoked, late = make(), threading.Event(), []

@@ -259,6 +259,7 @@ def test_the_same_action_of_another_wait_or_rule_is_another_use(conversation):
 # races
 
 
+@pytest.mark.faults("a race of threads")
 def test_of_fifty_claims_by_twenty_workers_as_many_are_granted_as_the_rule_has_uses(rules, conversation):
     rule = rules.make(wanted(max_uses=7)).rule
     uses = [use(rule, conversation, str(number)) for number in range(50)]
@@ -268,6 +269,7 @@ def test_of_fifty_claims_by_twenty_workers_as_many_are_granted_as_the_rule_has_u
     assert uses_of(rules, rule) == 7
 
 
+@pytest.mark.faults("a race of threads")
 def test_one_claim_by_twenty_workers_counts_once_and_is_granted_to_all(rules, conversation):
     rule = rules.make(wanted(max_uses=1)).rule
     with ThreadPoolExecutor(20) as workers:
@@ -275,6 +277,7 @@ def test_one_claim_by_twenty_workers_counts_once_and_is_granted_to_all(rules, co
     assert uses_of(rules, rule) == 1
 
 
+@pytest.mark.faults("a race of threads")
 def test_no_claim_that_begins_after_a_revocation_was_answered_is_granted(rules, conversation):
     for _ in range(20):
         rule, is_revoked, late = rules.make(wanted()).rule, threading.Event(), []

@@ -141,6 +141,7 @@ def test_a_stream_resumes_after_any_change_and_at_another_process(redis_url, fol
     assert follow(changes[-1][2], of=other.streams.conversations).next(0.1) == []
 
 
+@pytest.mark.process("waits for what threads do")
 def test_many_conversations_come_once_each_and_in_the_order_of_their_changes(store, follow):
     stream = follow()
     begun(stream)

@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from store.log.feed import _WOKEN_AT_ONCE
 from tests.conftest import as_events, message
 from tests.servers import TIMEOUT, wait_until
@@ -9,6 +11,7 @@ from tests.servers import TIMEOUT, wait_until
 FOLLOWERS = 4 * _WOKEN_AT_ONCE
 
 
+@pytest.mark.faults("a race of threads")
 def test_all_followers_are_woken_however_few_at_once(store, conversation):
     store.conversations.create(conversation)
     followers = [store.streams.events.follow(conversation, None) for _ in range(FOLLOWERS)]

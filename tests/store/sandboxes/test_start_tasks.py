@@ -73,6 +73,7 @@ def test_a_new_start_task_is_readable_at_once_and_shows_its_echo(store):
     assert claimed.request == {"title": "x"}
 
 
+@pytest.mark.faults("a race of threads")
 def test_concurrent_claims_give_each_start_task_to_one_driver(store):
     for _ in range(4):
         made(store)
@@ -182,6 +183,7 @@ def test_a_start_task_that_fails_too_often_ends(store):
     assert store.start_tasks.claim_failed().id == start.id
 
 
+@pytest.mark.process("waits for what threads do")
 @pytest.mark.parametrize("seconds", [1, 10, 60, 300, 3600, -3600])
 @pytest.mark.parametrize("is_driven", [True, False], ids=["under way", "new"])
 def test_a_start_task_waits_while_no_supervisor_is_there(store, seconds, is_driven):

@@ -201,6 +201,7 @@ def test_a_failed_pool_of_a_new_version_begins_at_once(sandboxes, warm):
 # bounds
 
 
+@pytest.mark.faults("a race of threads")
 def test_many_supervisors_fill_a_pool_with_its_number_and_no_more(sandboxes, warm):
     def fill(host):
         for _ in range(5):
@@ -244,6 +245,7 @@ def test_a_pool_waits_behind_starts_that_wait_for_a_host(sandboxes, warm):
 # the claim
 
 
+@pytest.mark.faults("a race of threads")
 def test_concurrent_claims_get_each_warm_sandbox_once(sandboxes, warm):
     ids = {add(sandboxes, warm).id, add(sandboxes, warm).id}
 
