@@ -161,10 +161,14 @@ class Commands:
         self.store.conversations.update(conversation_id, security_analyzer=security_analyzer)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
-        """Keep secrets for the agent. Raises SecretsRefused."""
-        if agent := self.awake_agent_of(conversation_id):
-            agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
+        """Keep secrets for the agent, and tell it: kept first, so that nothing it prints is stored unmasked.
+
+        Raises SecretsRefused.
+        """
+        agent = self.awake_agent_of(conversation_id)
         self.store.conversations.put_secrets(conversation_id, secrets)
+        if agent:
+            agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
 
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the store alone."""

@@ -15,6 +15,7 @@ from blueprints.rates import count_failure
 from core.access import ANYONE, NOBODY, Principal, SettingsKeys
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
+from store.sandboxes.sandboxes import key_hash
 
 #: the rules that other packages add: pages and assets, which hold no data
 _OF_PACKAGES = {"static", "api-docs.openapi_json"}
@@ -122,7 +123,9 @@ class Guard:
         sandbox_id = self._store.sandboxes.of_hook_key(key, about, request.content_length or 0)
         if sandbox_id and "HTTP_TRANSFER_ENCODING" in request.environ:  # its bytes are bounded before any is read
             raise LengthRequired("A webhook of a sandbox must have its length: Content-Length, no Transfer-Encoding")
-        return Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id) if sandbox_id else None
+        return (
+            Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id, hook_hash=key_hash(key)) if sandbox_id else None
+        )
 
     def _user_of_sandbox(self, key: str) -> Principal | None:
         sandbox_id = self._store.sandboxes.of_session_key(key) if len(key) <= _LONGEST else None

@@ -85,8 +85,10 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
             batch = read_batch(raw)
     except ValidationError as fault:
         raise InvalidInput("body", fault.normalized_messages()) from None
-    sandbox_id = g.principal.sandbox_id
-    appended, seq = current_store.events.append(conversation_id, batch, sandbox_id=sandbox_id, actor=current_actor())
+    sender = g.principal
+    appended, seq = current_store.events.append(
+        conversation_id, batch, sandbox_id=sender.sandbox_id, hook_hash=sender.hook_hash, actor=current_actor()
+    )
     return {"success": True, "appended": appended, "seq": seq}
 
 

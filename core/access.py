@@ -29,6 +29,7 @@ class Principal:
     key_id: str = ""  #: empty where no key was shown
     scopes: frozenset[str] = frozenset()
     sandbox_id: str | None = None  #: of a hook key: the sandbox whose webhooks bear it
+    hook_hash: str = ""  #: SHA-256 of that hook key, which names a start of the sandbox's processes
     user_of: str | None = None  #: of a session key: the sandbox whose agent server it opens
     conversation_id: ConversationId | None = None  #: of a ticket: that it is for; None: for what is about all
 

@@ -1,6 +1,7 @@
 """Recognizes secrets in a client's settings by the names of members; responses never repeat them."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 #: the ends of names of settings whose values are never stored in clear, so that they cannot leak
@@ -18,6 +19,12 @@ _SECRET_NAMES = (
     "secrets",
 )
 REDACTED = "**********"
+
+#: in the name of a setting, a header or a variable whose value is a secret by itself
+_CREDENTIAL = re.compile(
+    r"(?:^|[_-])KEY$|(?:API|ACCESS)[_-]?KEY|TOKEN$|SECRET|PASSW|CREDENTIAL|^AUTHORIZATION$|COOKIE$|DSN$", re.IGNORECASE
+)
+_PASSWORD = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
 
 #: fewest characters of a text that is looked for: a shorter one stands in any sentence
 _LEAST = 4
@@ -44,6 +51,22 @@ def without_secrets_of(body: Any, said: Any) -> Any:
 def without_inputs(detail: Any) -> Any:
     """The detail of an HTTPValidationError without the inputs that it refuses: one of them may be a secret."""
     return [_fault(one) for one in detail] if isinstance(detail, list) else detail
+
+
+def credentials_in(settings: Any) -> Iterator[str]:
+    """The texts of settings that are secrets by their own names, of headers and variables too; passwords in URLs."""
+    if isinstance(settings, Mapping):
+        for name, inner in settings.items():
+            if isinstance(inner, str):
+                if _CREDENTIAL.search(name):
+                    yield inner
+                if match := _PASSWORD.search(inner):
+                    yield match[1]
+            else:
+                yield from credentials_in(inner)
+    elif isinstance(settings, list):
+        for inner in settings:
+            yield from credentials_in(inner)
 
 
 def _fault(said: Any) -> dict[str, Any]:

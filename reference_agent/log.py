@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from core.redaction import without_secrets_of
+from core.masking import Mask
+from core.redaction import credentials_in, without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.webhooks import Webhooks
@@ -185,12 +186,14 @@ class Log:
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._journal = journal
         self._webhooks = webhooks
-        self._secrets: set[str] = set()  # values that no line of the agent server's log shows; in memory alone
+        self._secrets: set[str] = set()  # values that no result and no line of the log shows; in memory alone
+        self._mask = Mask(credentials_in(os.environ))
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:
-        """Show none of these values in the agent server's log from now on."""
+        """Show none of these values in results of actions, nor in the agent server's log, from now on."""
         self._secrets |= set(secrets)
+        self._mask = Mask([*self._secrets, *credentials_in(os.environ)])
 
     @property
     def most_responses(self) -> int:
@@ -225,7 +228,7 @@ class Log:
 
     def step(self, state: State, step: list[Event]) -> None:
         """Write a step, then show and post it. Raises DiskError; then nothing has changed."""
-        step = [*self._unsaid, *step]
+        step = [*self._unsaid, *map(self._masked, step)]
         self._journal.append(step, state._asdict())
         self._unsaid = []
         self.state = state
@@ -241,8 +244,13 @@ class Log:
     def record(self, state: State, step: list[Event]) -> None:
         """As `step`, of what cannot be undone: after a DiskError the state is the new one; the next step writes it."""
         self.state = state
-        self._unsaid += step
+        self._unsaid += map(self._masked, step)
         self.step(state, [])
+
+    def _masked(self, event: Event) -> Event:
+        """A result without the values of secrets, which the model need not know either; other events as they are."""
+        members = {"ObservationEvent": ("observation",), "AgentErrorEvent": ("error",)}.get(event["kind"], ())
+        return {**event, **{name: self._mask.value(event[name], is_output=True) for name in members}}
 
     def show(self, event: Event) -> None:
         """Post an event that is not kept, to those who follow the conversation now."""

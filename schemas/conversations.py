@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_dump, pre_load, validates_schema
 
+from core.masking import LEAST
 from core.redaction import REDACTED as REDACTED
 from core.redaction import redacted
 from core.wire import EXECUTION_STATUSES, MOST_TITLE, UNASKED, acts_unasked
@@ -44,12 +45,18 @@ class Tags(fields.Dict):
         return tags
 
 
+#: what masking promises where a secret is set
+_MASKED = f"Values of {LEAST} characters or more are masked in events; shorter ones cannot be."
+
+
 class Secrets(fields.Dict):
     """Secrets by name: text, or an object with a `value` or a `kind`. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
         value = {"anyOf": [{"type": "string"}, {"type": "object"}]}
-        metadata = {"additionalProperties": value, "maxProperties": MOST_SECRETS, **kwargs.pop("metadata", {})}
+        given = kwargs.pop("metadata", {})
+        metadata = {"additionalProperties": value, "maxProperties": MOST_SECRETS, **given}
+        metadata["description"] = f"{given.get('description', '')} {_MASKED}".strip()
         super().__init__(metadata=metadata, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 Source: docs/approvals.md.
 """
 
+import json
 import re
 from typing import Any
 
 from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
 
+from core.masking import HIDDEN
 from schemas.approval_rules import Always
 from schemas.cursors import FOREIGN_CURSOR
 from schemas.events import SortOrder
@@ -172,6 +174,11 @@ class PendingDecision(BaseSchema):
         is_edit = decision.get("decision") == "edit"
         if is_edit and not isinstance(decision.get("arguments"), dict):
             raise ValidationError("Must be an object where the decision is edit.", "arguments")
+        if is_edit and HIDDEN in json.dumps(decision["arguments"]):
+            raise ValidationError(
+                f"{HIDDEN} stands for a secret that an edit does not have: name its variable.",
+                "arguments",
+            )
         if is_edit and decision.get("always") is not None:
             raise ValidationError("May be given only where the decision is approve or reject.", "always")
         if not is_edit and "arguments" in decision:

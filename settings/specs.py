@@ -13,6 +13,7 @@ from typing import Any
 
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
 
+from core.redaction import credentials_in
 from core.refused import Kind, Refused
 from core.wire import MOST_CONFIRMATION_SECONDS, UNASKED, acts_unasked
 from settings import ConfigError, variable
@@ -115,6 +116,11 @@ class Spec:
     own_agents: bool = False
     confirmation_seconds: int | None = None
     warm: int = 0
+
+    @property
+    def secret_texts(self) -> list[str]:
+        """The values that no event and no log of its sandboxes shows."""
+        return [*self.secret_env.values(), *credentials_in(self.initial_env), *credentials_in(self.conversation)]
 
     @property
     def version(self) -> str:

@@ -15,6 +15,7 @@ from store.conversations import ConversationWing
 from store.conversations.cold import Cold, Objects
 from store.conversations.events import EventLog
 from store.conversations.lists import ListStream
+from store.conversations.masks import Masks
 from store.data_version import DataVersion
 from store.gauges import Gauges
 from store.keys import ListingKeys, SandboxKeys
@@ -93,11 +94,12 @@ def open_store(
     conversations = ConversationWing(
         redis, scripts, approvals.listing, text, sealer, sandboxes, start_tasks, cold, bounds
     )
+    masks = Masks(redis, sealer, start_tasks.bodies, sandboxes)
     followers = Followers(
         scripts, Signals(redis, clients.signals), meter, ring_bytes=ring_bytes, most_followers=most_followers
     )
     return Store(
-        events=EventLog(redis, scripts, approvals.listing, conversations, text, bounds),
+        events=EventLog(redis, scripts, approvals.listing, conversations, text, bounds, masks),
         conversations=conversations,
         approvals=approvals,
         sandboxes=sandboxes,

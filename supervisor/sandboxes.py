@@ -265,7 +265,7 @@ class Reconciler:
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
         hook_key = self._store.sandboxes.begin(
-            sandbox.id, self._host.id, self._host.supervisor, spec.runtime, self._folder(runtime)
+            sandbox.id, self._host.id, self._host.supervisor, spec.runtime, self._folder(runtime), spec.secret_texts
         )
         if hook_key is None:
             raise RuntimeFailure("It is not started: it is another supervisor's by now, or is not to run")

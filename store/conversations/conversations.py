@@ -22,8 +22,8 @@ from store.scripts import Scripts
 #: fields of the hash that the recovery after a restart of an agent server keeps
 _OF_RECOVERY = ("agent_log", "interrupted")
 
-#: fields of the hash that say where its log lies
-_OF_THE_LOG = (b"cold", b"warm_until")
+#: fields of the hash that say where its log lies, and by which secrets it is masked
+_OF_THE_LOG = (b"cold", b"warm_until", b"secrets_version")
 
 #: fields of the hash that are JSON
 _JSON_FIELDS = ("confirmation_policy", "title", "tags", "stats", "security_analyzer", "info", *_OF_RECOVERY)
@@ -271,7 +271,7 @@ class Conversations:
     def put_secrets(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> None:
         """Keep secrets, sealed; no response contains them. Raises ConversationNotFound, SecretsRefused."""
         if sealed := self._sealer.seal(conversation_id, secrets):
-            args = [Stamp.now().utc_time, *_words(sealed)]
+            args = [Stamp.now().utc_time, str(minted("secrets")), *_words(sealed)]
             self._listing.write(self._scripts.put_secrets, conversation_id, args)
         else:
             self.get(conversation_id)

@@ -3,7 +3,7 @@
 import itertools
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from redis import Redis
 
 from core.bounds import Bounds
+from core.masking import Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, event_time, user_message
 from store.approvals.audit import SERVER, Actor
@@ -28,6 +29,7 @@ from store.approvals.effects import (
 )
 from store.bounds import PAGE_BYTES, SEARCHED_EVENTS
 from store.conversations.conversations import Conversations
+from store.conversations.masks import NOTHING, Masks
 from store.errors import (
     ConversationNotFound,
     EventNotFound,
@@ -64,6 +66,7 @@ class EventLog:
         conversations: Conversations,
         text: MessageText,
         bounds: Bounds,
+        masks: Masks,
     ) -> None:
         self.histograms = Histograms(scripts, text)
         self._redis = redis
@@ -72,6 +75,7 @@ class EventLog:
         self._conversations = conversations
         self._text = text
         self._bounds = bounds
+        self._masks = masks
 
     def append(
         self,
@@ -81,13 +85,17 @@ class EventLog:
         sandbox_id: str | None = None,
         made_here: bool = False,
         fetched: bool = False,
+        hook_hash: str = "",
         actor: Actor = SERVER,
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
+        The values of secrets, of the conversation and of the sandbox, are masked in every text (`core/masking.py`).
+
         sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `effects.py`.
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
-        fetched: they come from that log: later ones may have been posted before, whose state stays. actor: who posts.
+        fetched: they come from that log: later ones may have been posted before, whose state stays. hook_hash: of the
+        hook key that the request has shown; "" none. actor: who posts.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
         TooManyPending, TooManyKinds, LogTooLong, StoreFull, and NotStartedHere of a conversation that its sandbox does
         not have.
@@ -96,9 +104,12 @@ class EventLog:
         head += ["1" if made_here else "", actor.by("agent").json, self._bounds.confirmation_seconds]
         head += [self._bounds.log_bytes]
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
+        in_sandbox = self._masks.of_sandbox(sandbox_id, hook_hash) if sandbox_id else NOTHING
+        version, mask = self._masks.of_conversation(conversation_id)
         while True:
             with _preparing:
-                args = [*head, *(word for event in batch for word in _words(event, is_checked, fetched))]
+                words = (_words(event, (mask, in_sandbox), is_checked, fetched) for event in batch)
+                args = [*head, version, *itertools.chain.from_iterable(words)]
             try:
                 outcome, appended, last, told, trace = self._listing.write(
                     self._scripts.append_events, conversation_id, args
@@ -107,6 +118,9 @@ class EventLog:
                 if sandbox_id is not None:
                     raise NotStartedHere from None
                 self._conversations.create(conversation_id)
+                continue
+            if outcome == "unmasked":
+                version, mask = self._masks.read(conversation_id)
                 continue
             if outcome != "unowned":
                 break
@@ -314,10 +328,12 @@ def _fitting(events: Sequence[bytes]) -> int:
     return sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events)))
 
 
-def _words(event: Event, is_checked: bool, fetched: bool) -> tuple[Any, ...]:
-    """An event as `append_events.lua` takes it."""
+def _words(event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool) -> tuple[Any, ...]:
+    """An event as `append_events.lua` takes it. What it claims is what it said; all else is what is kept of it."""
     take_turns()  # 500 events of 16 kB would take 90 ms
     claimed = claim(event) if is_checked else None
+    for mask in masks:
+        event = mask.event(event)
     effects = effect(event) | ({"claim": claimed} if claimed else {}) | ({"fetched": True} if fetched else {})
     place = (event.id, pair(event.kind, event.source), event.at)
     return (*place, stored_bytes(event), record(event), written(effects))

@@ -6,7 +6,8 @@ machine.
 Fields of a sandbox: `id`, `spec_id`, `status`, `wanted` (`running`, `paused`, `deleted`), `host`, `runtime` (that has
 its files), `folder` (id of the host's folder that has them; empty where none does), `handle` (JSON of the runtime;
 empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key` (its session key, sealed), `session_hash`
-(SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `start` (number of its last start of processes),
+(SHA-256 of it), `hook_hash` (of its hook key), `files_key` (sealed), `hidden` (JSON, sealed: the hook key and the
+spec's secrets, which events and logs must not show), `start` (number of its last start of processes),
 `source` (JSON), `detail` (8 KiB), `disk_bytes`, `memory_bytes`, `cpu_cores`, `crashes` (JSON, µs), `start_after` (µs),
 `resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `warm.py`), `settled` (the start after which its
 conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until that has ended),
@@ -19,7 +20,7 @@ import math
 import secrets
 import string
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NewType
@@ -73,6 +74,7 @@ class Sandbox:
     host: str
     agent_key: str = field(repr=False)  #: sealed; empty before its first start
     sealed_files_key: str = field(repr=False)
+    sealed_hidden: str = field(repr=False)  #: see `hidden`; empty of a start by an older release
     hook_hash: str  #: SHA-256 of its hook key; empty before its first start
     start: int  #: number of its last start of processes, 0 before the first
     created_at: Micros
@@ -114,6 +116,12 @@ class Sandbox:
         return self.sealer.open_key(self.id, self.sealed_files_key)
 
     @property
+    def hidden(self) -> list[str]:
+        """The secrets in the environment of its processes, which no text of theirs shows. Raises KeyUnreadable."""
+        more = json.loads(self.sealer.open_key(self.id, self.sealed_hidden) or "[]")
+        return [self.session_api_key, self.files_key, *more]
+
+    @property
     def shown_key(self) -> str | None:
         """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read."""
         if self.status != "RUNNING" or self.warm:
@@ -148,6 +156,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
     values |= {
         "agent_key": words.get("agent_key", ""),
         "sealed_files_key": words.get("files_key", ""),
+        "sealed_hidden": words.get("hidden", ""),
         "hook_hash": words.get("hook_hash", ""),
         "runtime": words.get("runtime", ""),
         "folder": words.get("folder", ""),
@@ -410,18 +419,28 @@ class Sandboxes:
         args = [sandbox_id, host, supervisor, status, _last(log), *words]
         return self._scripts.report_sandbox([SandboxKeys.root], args) == ("noted",)
 
-    def begin(self, sandbox_id: SandboxId, host: str, supervisor: str, runtime: str, folder: str = "") -> str | None:
+    def begin(
+        self,
+        sandbox_id: SandboxId,
+        host: str,
+        supervisor: str,
+        runtime: str,
+        folder: str = "",
+        hidden: Iterable[str] = (),
+    ) -> str | None:
         """Number a start of processes, and make its two keys. Returns the hook key.
 
-        The hook key is kept as its hash alone: only the caller has it, and must give it to the processes. A caller that
-        is killed before leaves a number that no process has, and the next one begins again. folder: id of the host's
-        folder that has the sandbox's files.
+        The caller must give the hook key to the processes; here it is looked up by its hash, and kept sealed for what
+        is masked alone. A caller that is killed before leaves a number that no process has, and the next one begins
+        again. folder: id of the host's folder that has the sandbox's files. hidden: the other secrets of the processes'
+        environment.
         None if the sandbox is not to run, not that host's, or if another supervisor holds the lease of the host.
         Raises SecretsRefused.
         """
         hook_key, session_key = random_text(43), random_text(43)
         sealed, hashes = self._sealer.seal_key(sandbox_id, session_key), [key_hash(hook_key), key_hash(session_key)]
-        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1], folder]
+        masked = self._sealer.seal_key(sandbox_id, json.dumps([hook_key, *hidden]))
+        args = [sandbox_id, host, supervisor, sealed, hashes[0], runtime, hashes[1], folder, masked]
         return hook_key if self._scripts.begin_sandbox([SandboxKeys.root], args) == ("begun",) else None
 
     def stopped(self, sandbox: Sandbox, supervisor: str, detail: str, *, log: str = "", resumes: bool = False) -> bool:

@@ -10,11 +10,11 @@
 --       5 id of the sandbox that sends them ("" none), which must be the conversation's
 --       6 most open actions   7 most "KIND:SOURCE" pairs   8 "1" where the server itself made the events, else ""
 --       9 who posts them, as canonical JSON   10 seconds until a pending action expires, where the conversation says
---       nothing (0: never)   11 most bytes of the log
+--       nothing (0: never)   11 most bytes of the log   12 version of the secrets that are masked in the events
 --       then six per event, at most 1,000 events: id, "KIND:SOURCE" escaped, time in µs, bytes ("" is not stored),
 --       text record ("" none), effect: "" or the JSON object that `store/approvals/effects.py` describes
 -- Returns  {"appended" | "foreign": another sandbox sends | "too_many_pending" | "too_many_pairs" | "too_long" |
---          "unowned", revision,
+--          "unowned" | "unmasked": the conversation has other secrets, revision,
 --          execution_status, created_at, updated_at, groups, title, whether approvals matter, number appended, last seq, JSON list: the places of
 --          unowned events, from 0, or the ids of actions that the agent resumed; "" none, W3C traceparent that a decision left
 --          for the agent's next batch; "" none} | false: no such conversation
@@ -29,6 +29,7 @@
 -- include: _sha256.lua
 -- include: _audit.lua
 -- include: _actions.lua
+-- include: _masked.lua
 
 -- The open actions while a batch is appended: read once, changed in memory, written back once.
 local open -- nil until an event of the batch is about an action
@@ -209,12 +210,13 @@ end
 if not open_log(ARGV[1]) then return false end
 local state = redis.call(
   'HMGET', root, 'sandbox_id', 'final_at', 'posted', 'unapproved_resumes', 'state_at', 'labels_due',
-  'confirmation_seconds', 'decided_trace')
+  'confirmation_seconds', 'decided_trace', 'secrets_version', 'incarnation')
 local sandbox, final_at, state_at = state[1] or '', state[2] or '-inf', state[5] or '-inf'
 if ARGV[5] ~= sandbox then return close_log('foreign', ARGV[4], 0, log.seq, '', '') end
+if ARGV[12] ~= version_of_secrets(state[9], state[10]) then return close_log('unmasked', ARGV[4], 0, log.seq, '', '') end
 local by_agent = sandbox ~= '' and ARGV[8] == ''
 local stamp, most_open, most_pairs = {iso = ARGV[2], score = ARGV[3]}, tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST, STEP = 12, 6
+local FIRST, STEP = 13, 6
 local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
 
 local function refuse(outcome, places)

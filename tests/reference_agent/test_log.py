@@ -9,6 +9,7 @@ from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
 from reference_agent.log import MOST_TOLD, DiskError, Journal, told
+from reference_agent.tools import seen
 from reference_agent.webhooks import Webhooks
 from tests.servers import wait_until
 
@@ -249,6 +250,32 @@ def test_a_conversation_tells_none_of_its_secrets(capfd, tmp_path, monkeypatch):
     conversation.send(events.parts("first-secret and later-secret"), run=False)
 
     assert "user: ********** and **********" in capfd.readouterr().out
+
+
+def test_a_result_that_holds_a_secret_is_written_without_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EXAMPLE_API_KEY", "sk-of-the-environment")
+    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
+    given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
+    conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
+    conversation.keep({"B": "later-secret"})
+    action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "echo first-secret"}, "r")
+    printed = "t-secret\nfirst-secret, later-secret, sk-of-the-environment\nlater-se"  # cut at both ends
+
+    results = [
+        events.observation(action, seen("echo first-secret", printed, 0)),
+        events.failure(action, "later-secret"),
+    ]
+    conversation.log.step(conversation.log.state, [action, *results])
+
+    ran, observed, failed = conversation.log.events
+    assert ran["action"]["command"] == "echo first-secret"  # it is executed as the model has it
+    hidden = "<secret-hidden>"
+    assert events.text_of(observed["observation"]["content"]) == f"{hidden}\n{hidden}, {hidden}, {hidden}\n{hidden}"
+    assert (observed["observation"]["command"], failed["error"]) == (f"echo {hidden}", hidden)
+    [journal] = (tmp_path / "conversations").glob("*/events.jsonl")
+    assert "later-secret" not in journal.read_text()
 
 
 def test_a_line_is_short_and_moves_no_cursor():

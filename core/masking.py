@@ -1,0 +1,230 @@
+"""Masks the values of secrets in texts, in whatever form a program prints them, and changes nothing else.
+
+A value is found as it is, in JSON inside of a text, percent-encoded, and in Base64 wherever it stands in what was
+encoded; one of several lines also by each longer line. At the ends of an output, which may be cut or come in pieces,
+the first or the last part of a value is found too. What a program makes of it otherwise (reversed, in hexadecimal,
+encrypted, a character per line) is not found: masking keeps secrets out of logs by mistake, and from nobody's intent.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from core.pauses import take_turns
+from core.wire import EXECUTION_STATUSES, Event, parse_json
+
+#: what stands for a value. Source: the published agent server, which masks what its terminal prints
+HIDDEN = "<secret-hidden>"
+
+#: fewest characters of a value that is masked: a shorter one stands in any text
+LEAST = 6
+
+#: most characters of a value that is looked for in every form; a longer one is, as it is, in JSON, by line and in the
+#: Base64 of it alone
+_MOST_ENCODED = 1024
+
+#: fewest characters of a line of a value, and of a piece of Base64, that are looked for by themselves
+_LEAST_LINE, _LEAST_CODED = 16, 8
+
+#: characters of a line of Base64 as `base64` prints it
+_CODED_LINE = 76
+
+#: characters at the end of an output that tell a part of a value: so many, or half of a shorter value, but no fewer
+#: than those of the second number
+_PART, _LEAST_PART = 8, 5
+
+#: places of a value in which a part is looked for
+_MOST_PLACES = 16
+
+#: kinds of the events whose texts are cut, or come in pieces
+_OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent")
+
+#: members of an event, at its first level, by which programs know it
+_NAMES = frozenset(
+    {"id", "timestamp", "source", "key", "action_id", "tool_call_id", "tool_name", "llm_response_id", "security_risk"}
+)
+
+#: texts that mean something on the wire, whatever secret is spelt alike
+_WORDS = frozenset({*EXECUTION_STATUSES, "LOW", "MEDIUM", "HIGH", "UNKNOWN"})
+
+#: a member's name as the wire has them
+_MEMBER = re.compile(r"[a-z_]+")
+
+#: a text of a JSON text, and the colon of a member's name
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"(\s*:)?', re.DOTALL)
+
+#: characters that every JSON encoder writes as they are
+_AS_IT_IS = re.compile(r"[A-Za-z0-9_.-]+")
+
+_SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+(\S+)", re.IGNORECASE)
+
+
+class Mask:
+    """Some secrets. Their values are in memory as long as it is."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        """values: shorter ones than LEAST are left out."""
+        self._values = sorted({one for value in values for one in _parts(value) if len(one) >= LEAST})
+        self._forms = sorted({form for value in self._values for form in _forms(value)}, key=len, reverse=True)
+        self.size = sum(map(len, self._forms))  #: characters in all
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def event(self, event: Event) -> Event:
+        """An event with HIDDEN in place of each value; the same one, its bytes included, where it has none.
+
+        Its id, its kinds and the names by which programs know things stay.
+        """
+        is_output = event.kind in _OUTPUTS
+        if not self._values or not (is_output or self._may_be_in(event.raw)):
+            return event
+        text = event.raw.decode()
+        masked = "".join(self._pieces(text, is_output))
+        return event if masked == text else event._replace(fields=parse_json(masked.encode()), raw=masked.encode())
+
+    def text(self, text: str, *, is_output: bool = False) -> str:
+        """A text with HIDDEN in place of each value. is_output: it may begin or end in the middle of one."""
+        spans = [*self._spans(text), *(self._spans_at_ends(text) if is_output else ())]
+        if not spans:
+            return text
+        found, end = list[str](), 0
+        for first, last in _joined(spans):
+            found += (text[end:first], HIDDEN)
+            end = last
+        return "".join((*found, text[end:]))
+
+    def value(self, value: Any, *, is_output: bool = False) -> Any:
+        """A JSON value with every text in it masked, the names of its members not."""
+        if isinstance(value, dict):
+            return {name: self.value(inner, is_output=is_output) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.value(inner, is_output=is_output) for inner in value]
+        return self.text(value, is_output=is_output) if isinstance(value, str) else value
+
+    @cached_property
+    def _anchors(self) -> list[bytes] | None:
+        """An event that has a value has one of these parts in its bytes; None: there are values without such a part."""
+        found = {max(_AS_IT_IS.findall(form), key=len, default="") for form in self._forms}
+        if any(len(anchor) < 3 for anchor in found):
+            return None
+        least = list[str]()
+        for anchor in sorted(found, key=len):
+            if not any(one in anchor for one in least):
+                least.append(anchor)
+        return [anchor.encode() for anchor in least]
+
+    def _may_be_in(self, raw: bytes) -> bool:
+        return self._anchors is None or any(anchor in raw for anchor in self._anchors)
+
+    def _pieces(self, text: str, is_output: bool) -> Iterator[str]:
+        """The pieces of a JSON text, with each text in it masked."""
+        end, depth, member = 0, 0, ""
+        for match in _STRING.finditer(text):
+            between, coded = text[end : match.start()], match[0][: match[0].rindex('"') + 1]
+            depth += sum(map(between.count, "{[")) - sum(map(between.count, "}]"))
+            yield between
+            end = match.end()
+            is_name = match[1] is not None
+            if not is_name and (member == "kind" or (depth == 1 and member in _NAMES)):
+                yield match[0]
+            else:
+                yield self._masked(coded, is_name, is_output) + (match[1] or "")
+            member = coded[1:-1] if is_name else ""
+        yield text[end:]
+
+    def _masked(self, coded: str, is_name: bool, is_output: bool) -> str:
+        """A text as JSON has it, masked; with the very same characters where nothing of it is."""
+        take_turns()
+        if not (is_output or self._may_be_in(coded.encode("utf-8", "surrogatepass"))):
+            return coded
+        text = json.loads(coded)
+        if text in _WORDS or (is_name and _MEMBER.fullmatch(text)):
+            return coded
+        masked = self.text(text, is_output=is_output and not is_name)
+        return coded if masked == text else json.dumps(masked)
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        for form in self._forms:
+            at = text.find(form)
+            while at >= 0:
+                yield at, at + len(form)
+                at = text.find(form, at + len(form))
+
+    def _spans_at_ends(self, text: str) -> Iterator[tuple[int, int]]:
+        """The parts of values that a text begins or ends with, and a text that is all in the middle of one."""
+        for value in self._values:
+            part = max(_LEAST_PART, min(_PART, (len(value) + 1) // 2))
+            if len(text) < part:
+                continue
+            for at in _places(value, text[:part]):
+                if text.startswith(value[at:]):
+                    yield 0, len(value) - at
+                elif value.startswith(text, at):
+                    yield 0, len(text)
+            for at in _places(value, text[-part:]):
+                if text.endswith(value[: at + part]):
+                    yield len(text) - at - part, len(text)
+
+
+def _places(value: str, part: str) -> Iterator[int]:
+    at, number = value.find(part), 0
+    while at >= 0 and number < _MOST_PLACES:
+        yield at
+        at, number = value.find(part, at + 1), number + 1
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in their order, those that overlap or touch as one."""
+    found = list[tuple[int, int]]()
+    for first, last in sorted(spans):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found
+
+
+def _parts(value: str) -> Iterator[str]:
+    """A value without the space around it, the credentials of one that names their scheme, and its longer lines."""
+    value = value.strip()
+    yield value
+    if match := _SCHEME.fullmatch(value):
+        yield match[1]
+    if "\n" in value:
+        lines = (line.strip() for line in value.splitlines())
+        yield from (line for line in lines if len(line) >= _LEAST_LINE and not line.startswith("-----"))
+
+
+def _forms(value: str) -> Iterator[str]:
+    """How a value may stand in a text."""
+    yield value
+    for as_ascii in (True, False):
+        within = json.dumps(value, ensure_ascii=as_ascii)[1:-1]
+        yield within
+        yield json.dumps(within, ensure_ascii=as_ascii)[1:-1]
+    raw = value.encode("utf-8", "surrogatepass")
+    if len(value) <= _MOST_ENCODED:
+        for percent in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+            yield percent
+            yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), percent)
+    for coded in _coded(raw):
+        yield coded
+        yield coded.replace("+", "-").replace("/", "_")
+
+
+def _coded(raw: bytes) -> Iterator[str]:
+    """The part of Base64 that is the same whatever is encoded before and after, and lines of the whole."""
+    whole = base64.b64encode(raw).decode()
+    if len(whole) > _CODED_LINE:
+        lines = (whole[at : at + _CODED_LINE] for at in range(0, len(whole), _CODED_LINE))
+        yield from (line for line in (one.rstrip("=") for one in lines) if len(line) >= _LEAST_LINE)
+    for before in range(3) if len(raw) <= _MOST_ENCODED else (0,):
+        coded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
+        part = coded[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6]
+        if len(part) >= _LEAST_CODED:
+            yield part

@@ -1,0 +1,125 @@
+"""Masks: which forms of a value they find, and that nothing else of an event changes."""
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from core.masking import HIDDEN, LEAST, Mask
+from core.wire import read_event
+from tests.conftest import event
+
+TOKEN = "ghp_sesame/1+2=3"
+ODD = 'a "quoted" \\ pässword\n!'
+
+
+def seen(raw, *values):
+    """The event of these bytes, masked."""
+    return Mask(values).event(read_event(raw))
+
+
+def observed(*texts):
+    content = [{"type": "text", "text": text} for text in texts]
+    return json.dumps(
+        event("ObservationEvent", observation={"kind": "TerminalObservation", "content": content})
+    ).encode()
+
+
+@pytest.mark.parametrize("value", [TOKEN, ODD, "x" * 2000])
+def test_a_value_is_found_as_it_is_and_in_json_within_a_text(value):
+    mask = Mask([value])
+
+    for text in (value, json.dumps(value), json.dumps(json.dumps({"a": value})), f"A={value}\n"):
+        assert value.strip() not in mask.text(text)
+        assert HIDDEN in mask.text(text)
+    assert mask.text(f"{value.strip()}{value.strip()}") == HIDDEN
+
+
+@pytest.mark.parametrize("value", [TOKEN, ODD.strip()])
+def test_a_value_is_found_percent_encoded(value):
+    mask = Mask([value])
+
+    for coded in (quote(value), quote(value, safe=""), quote_plus(value)):
+        assert mask.text(f"?q={coded}&x") == f"?q={HIDDEN}&x"
+
+
+@pytest.mark.parametrize("before", ["", "u:", "me:", "user:"])
+@pytest.mark.parametrize("after", ["", "\n", "@host"])
+def test_a_value_is_found_in_base64_wherever_it_stands_in_what_was_encoded(before, after):
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        masked = Mask([TOKEN]).text(encode(f"{before}{TOKEN}{after}".encode()).decode())
+
+        assert HIDDEN in masked
+        assert len(masked.replace(HIDDEN, "")) <= 4 + (len(before) + len(after)) * 4 / 3
+
+
+def test_a_long_value_is_found_in_base64_of_lines_and_by_its_own_lines():
+    lines = [f"line {number} of a key that has many" for number in range(20)]
+    key = "\n".join(["-----BEGIN KEY-----", *lines, "-----END KEY-----"])
+    mask = Mask([key])
+
+    assert not any(line in mask.text(f"1\t{line}") for line in lines)
+    coded = base64.encodebytes(key.encode()).decode().splitlines()
+    assert not any(line in mask.text("\n".join(coded)) for line in coded if len(line) >= 16)
+    assert mask.text("-----BEGIN KEY-----") == "-----BEGIN KEY-----"
+
+
+def test_the_credentials_of_a_header_are_found_without_their_scheme():
+    assert Mask(["Bearer tok_abcdef"]).text("it is tok_abcdef") == f"it is {HIDDEN}"
+
+
+def test_a_value_is_masked_in_every_text_of_an_event_and_no_other_byte_changes():
+    raw = (
+        '{ "id":"1","timestamp":"2026-11-20T20:00:00","source":"agent","kind":"ObservationEvent" ,'
+        '"observation":{"kind":"X","content":[{"text":"a \\u00e9 ghp_sesame1 b"},{"text":"é, untouched \\/"}],'
+        '"ghp_sesame1":1.0e2,"more":["\\"ghp_sesame1\\""]}}'
+    ).encode()
+
+    masked = seen(raw, "ghp_sesame1")
+
+    expected = raw.replace(b"a \\u00e9 ghp_sesame1 b", f"a \\u00e9 {HIDDEN} b".encode())
+    assert masked.raw == expected.replace(b"ghp_sesame1", HIDDEN.encode())
+    assert masked.fields == json.loads(masked.raw)
+
+
+def test_an_event_without_a_value_is_the_same_event():
+    one = read_event(observed("nothing of it", "ghp", "sesame"))
+
+    assert Mask([TOKEN]).event(one) is one
+    assert Mask().event(one) is one
+
+
+def test_a_value_of_few_characters_is_not_masked():
+    assert Mask(["x" * (LEAST - 1)]).text("xxxxxxxxxx") == "xxxxxxxxxx"
+    assert Mask(["x" * LEAST]).text("x" * LEAST) == HIDDEN
+
+
+def test_a_secret_that_is_a_word_of_the_wire_leaves_events_readable():
+    one = event("ConversationStateUpdateEvent", "environment", key="execution_status", value="finished")
+    words = ["finished", "environment", "execution_status", "ConversationStateUpdateEvent", "timestamp", one["id"]]
+
+    masked = seen(json.dumps(one).encode(), *words)
+
+    assert masked.fields == one
+
+
+def test_a_value_that_is_split_over_two_outputs_is_masked_in_both():
+    value = "0123456789abcdefghij"
+    for at in range(8, 13):
+        first, second = (seen(observed(text), value).raw for text in (f"x {value[:at]}", f"{value[at:]} y"))
+        assert f'"x {HIDDEN}"'.encode() in first
+        assert f'"{HIDDEN} y"'.encode() in second
+    assert HIDDEN.encode() in seen(observed(value[4:14]), value).raw
+
+
+def test_a_part_of_a_value_within_a_message_stays():
+    raw = json.dumps(event("MessageEvent", llm_message={"content": [{"text": "0123456789"}]})).encode()
+
+    assert seen(raw, "0123456789abcdefghij").raw == raw
+
+
+def test_half_a_surrogate_pair_in_a_text_or_a_value_fails_nothing():
+    raw = observed("ghp_sesame \ud83d", "\ud83d")
+
+    assert seen(raw, "ghp_sesame", "\ud83d hush hush").raw == raw.replace(b"ghp_sesame", HIDDEN.encode())
