@@ -330,7 +330,9 @@ class StartDriver:
                 if not self._store.start_tasks.renew(start.id, lease):
                     raise LeaseLost
                 retry_after_making_room(self._store, lambda: self._store.sandboxes.ask(identity, "resume"))
-            if sandbox.status == "ERROR" or sandbox.wanted == "deleted":
+            if sandbox.wanted == "deleted":
+                raise CannotStart(f"The sandbox {identity} was deleted before the conversation began")
+            if sandbox.status == "ERROR":
                 detail = sandbox.detail or "no reason known"
                 if start.own_sandbox:  # it is deleted with the start
                     detail = detail.replace(f" {RESUMABLE}", "")

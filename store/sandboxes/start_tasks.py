@@ -325,9 +325,9 @@ class StartTasks:
         return bool(self._scripts.advance_start_task([StartKeys.root], args))
 
     def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
-        """End a start task as ERROR, with what the requests get that wait for it; otherwise as `finish`."""
-        self.advance(start.id, lease, failure=json.dumps(failure))
-        return self.finish(start.id, lease, "ERROR", detail)
+        """End a start task as ERROR, with what the requests get that wait for it; False as `renew`."""
+        is_mine = self.advance(start.id, lease, failure=json.dumps(failure))
+        return is_mine and self.finish(start.id, lease, "ERROR", detail)
 
     def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
         """End a start task as READY or ERROR, for good; False as `renew`. A repeat is True and changes nothing."""

@@ -22,14 +22,12 @@ local function write(id, ...)
   redis.call('ZADD', root .. ':updated:' .. field(id, 'conversation_id'), now, id)
 end
 
--- The set of what a deletion of a conversation ends: its unfinished start tasks, and those of its children.
-local function under_way(conversation) return root .. ':of:' .. conversation end
-
--- Enters an unfinished start task in such sets (`SADD`), or takes it out (`SREM`).
+-- Enters an unfinished start task in the sets of what the deletion of a conversation ends, that of its own conversation
+-- and that of the parent (`SADD`), or takes it out (`SREM`).
 local function mark_under_way(id, command)
   for _, name in ipairs({'conversation_id', 'parent_id'}) do
     local conversation = field(id, name) or ''
-    if conversation ~= '' then redis.call(command, under_way(conversation), id) end
+    if conversation ~= '' then redis.call(command, root .. ':of:' .. conversation, id) end
   end
 end
 

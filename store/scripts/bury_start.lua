@@ -5,7 +5,8 @@
 -- Returns  1
 -- Cost  O(1)
 -- Idempotent  a repeat writes the same
--- Log  not guarded: it names no key of a log
+-- Log  none
 -- Kept  proven
-redis.call('SET', KEYS[1] .. ':ended:' .. ARGV[1], '', 'EX', ARGV[2])
+local root = KEYS[1]
+redis.call('SET', root .. ':ended:' .. ARGV[1], '', 'EX', ARGV[2])
 return 1

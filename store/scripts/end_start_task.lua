@@ -13,7 +13,7 @@
 -- include: _queue.lua
 local one, conversation, children, detail, failure = unpack(ARGV)
 local ended = {}
-for _, id in ipairs(one ~= '' and {one} or redis.call('SMEMBERS', under_way(conversation))) do
+for _, id in ipairs(one ~= '' and {one} or redis.call('SMEMBERS', root .. ':of:' .. conversation)) do
   local status, starts = field(id, 'status'), field(id, 'conversation_id')
   local is_meant = one ~= '' or children == '1' or starts == conversation
   if is_meant and status and not FINISHED[status] then

@@ -17,9 +17,9 @@ from settings.specs import Specs
 from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
-from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS
+from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
 from supervisor.presence import Presence
-from supervisor.start_tasks import MOST_WAITS, LeaseLost, StartDriver
+from supervisor.start_tasks import MOST_WAITS, CannotStart, LeaseLost, StartDriver
 from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
@@ -394,6 +394,27 @@ def test_a_sandbox_that_is_deleted_while_its_start_waits_is_not_started_again_by
 
     assert failed.status == "ERROR"
     assert store.sandboxes.get_many([sandbox.id]) == [None]
+
+
+def test_a_start_whose_sandbox_is_deleted_says_so(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    start, lease = store.start_tasks.claim()
+    store.sandboxes.beat("another", "its supervisor")
+    sandbox = store.sandboxes.start("good", host="another")
+    store.sandboxes.ask(sandbox.id, "delete")
+
+    with pytest.raises(CannotStart, match=f"{sandbox.id} was deleted"):
+        driver._running(start._replace(sandbox_id=sandbox.id), lease)
+
+    assert read(store, task).status == "WORKING"
+
+
+def test_a_driver_whose_start_was_ended_has_not_failed_it(store):
+    task = store.start_tasks.create({}, echo={})
+    start, lease = store.start_tasks.claim()
+    store.start_tasks.end(task.id)
+    assert not store.start_tasks.fail(start, lease, "why", Failure(502, "why"))
+    assert read(store, task).detail == ENDED
 
 
 def test_a_start_that_is_ended_while_its_sandbox_is_paused_does_not_resume_it(store, driver):

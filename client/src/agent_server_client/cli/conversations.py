@@ -221,12 +221,12 @@ def rm(session: Session, as_json: bool, conversations: tuple[str, ...], yes: boo
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
         if not yes:
-            click.confirm(f"Delete {one.id[:8]} ({_title_of(one)}) and the files of its sandbox?", abort=True, err=True)
+            click.confirm(f"Delete {one.id[:8]} ({_name_of(one)}) and the files of its sandbox?", abort=True, err=True)
         one.delete()
         _done(session, as_json, "Deleted", one)
 
 
-def _title_of(conversation: Conversation) -> str:
+def _name_of(conversation: Conversation) -> str:
     try:
         return in_line(conversation.info().get("title") or "without a title")
     except AgentServerError as error:
