@@ -62,7 +62,7 @@ def test_a_report_of_another_host_changes_nothing(sandboxes):
     assert sandboxes.get(sandbox.id).status == "RUNNING"
 
 
-def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
+def test_a_deleted_sandbox_leaves_nothing_but_a_mark_that_it_is_not_started_again(sandboxes):
     sandbox = running_sandbox(sandboxes)
     hook_key = hook_key_of(sandboxes, sandbox)
     sandboxes.ask(sandbox.id, "delete")
