@@ -1,7 +1,7 @@
 """Deletes a conversation at its agent server and in the store, then its sandbox if that is empty."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Set
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from agents.client import AgentRefused, AgentUnreachable
@@ -16,14 +16,24 @@ from store.sandboxes.sandboxes import SandboxId
 def delete(commands: Commands, conversation_id: ConversationId) -> None:
     """Remove a conversation with its events and secrets, also from its agent if the agent can be reached.
 
-    The last conversation in a sandbox takes the sandbox with it. Raises ConversationNotFound.
+    A start of it that is under way ends, and nothing comes of it. The last conversation in a sandbox takes the sandbox
+    with it. Raises ConversationNotFound where there is neither.
     """
-    sandbox_id = commands.store.conversations.sandbox_of(conversation_id)
+    ended = commands.store.start_tasks.end_of(conversation_id)
+    with suppress(ConversationNotFound) if ended else nullcontext():
+        _delete(commands, conversation_id, ended)
+
+
+def _delete(commands: Commands, conversation_id: ConversationId, ended: Set[str]) -> None:
+    """ended: start tasks, whose drivers or a supervisor remove the sandboxes that they have made."""
+    store = commands.store
+    sandbox_id = store.conversations.sandbox_of(conversation_id)
+    is_half_made = bool(ended) and store.conversations.get(conversation_id)["app"].get("start_id") in ended
     if sandbox_id:
-        _tell_agent(commands, conversation_id, SandboxId(sandbox_id))
+        tell_agent(commands, conversation_id, SandboxId(sandbox_id))
     commands.delete(conversation_id)
-    if sandbox_id:
-        _leave(commands.store, conversation_id, SandboxId(sandbox_id))
+    if sandbox_id and not is_half_made:
+        _leave(store, conversation_id, SandboxId(sandbox_id))
 
 
 def delete_unchanged(commands: Commands, state: Mapping[str, Any]) -> bool:
@@ -36,14 +46,15 @@ def delete_unchanged(commands: Commands, state: Mapping[str, Any]) -> bool:
     if not store.conversations.delete(conversation_id, revision=state["revision"]):
         return False
     if sandbox_id := state.get("sandbox_id"):
-        _tell_agent(commands, conversation_id, SandboxId(sandbox_id))
+        tell_agent(commands, conversation_id, SandboxId(sandbox_id))
         _leave(store, conversation_id, SandboxId(sandbox_id))
     if start_id := state["app"].get("start_id"):
         store.start_tasks.forget(start_id)
     return True
 
 
-def _tell_agent(commands: Commands, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
+def tell_agent(commands: Commands, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
+    """Have the agent server of a sandbox delete a conversation, if it can be reached."""
     with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
         commands.agent_in(sandbox_id).delete(conversation_id)
 
@@ -59,15 +70,24 @@ def _leave(store: Store, conversation_id: ConversationId, sandbox_id: SandboxId)
 def delete_with_children(commands: Commands, conversation_id: ConversationId) -> None:
     """Remove an app conversation, its children and the start tasks of all, each conversation as `delete` does.
 
-    The parent is removed last: if the worker is killed in between, the client's repeat removes the rest.
-    Raises ConversationNotFound, also of a detached conversation.
+    The parent is removed before the last look at its children: a start that finds no parent ends. If the worker is
+    killed in between, the client's repeat removes the rest. Raises ConversationNotFound, also of a detached one.
     """
     store = commands.store
-    parent = store.conversations.get(conversation_id)
-    if "sandbox_id" not in parent:
+    ended = store.start_tasks.end_of(conversation_id, with_children=True)
+    [parent] = store.conversations.get_many([conversation_id])
+    if parent is not None and "sandbox_id" in parent:
+        _delete_all(commands, (*store.conversations.in_sandboxes.children(conversation_id), parent), ended)
+        ended |= store.start_tasks.end_of(conversation_id, with_children=True)
+        _delete_all(commands, store.conversations.in_sandboxes.children(conversation_id), ended)
+    elif not ended:
         raise ConversationNotFound
-    for each in (*store.conversations.in_sandboxes.children(conversation_id), parent):
-        if start_id := each["app"].get("start_id"):
-            store.start_tasks.forget(start_id)
+
+
+def _delete_all(commands: Commands, states: Iterable[Mapping[str, Any]], ended: Set[str]) -> None:
+    for each in states:
+        start_id = each["app"].get("start_id")
+        if start_id and start_id not in ended:
+            commands.store.start_tasks.forget(start_id)
         with suppress(ConversationNotFound):  # another request was faster
-            delete(commands, ConversationId(each["id"]))
+            _delete(commands, ConversationId(each["id"]), ended)

@@ -24,6 +24,9 @@ from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
 #: seconds between two polls of a start task
 _POLL = 0.05
 
+#: what is said of a start whose conversation was deleted before its end was read
+DELETED = "The conversation has started, and was deleted since"
+
 #: status of the failure of a start whose id was taken meanwhile
 _TAKEN = 409
 
@@ -80,12 +83,12 @@ def _start_of(store: Store, state: dict[str, Any]) -> StartTask | None:
 
 
 def _ended(store: Store, start: StartTask, deadline: float) -> StartTask | None:
-    """A start task at its end; None if it does not come in time, or the start task is gone with its conversation."""
+    """A start task at its end; None if it does not come in time. Raises StartFailed of one that is gone."""
     while start.status not in FINISHED and time.monotonic() < deadline:
         time.sleep(_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
-            return None
+            raise StartFailed(Failure(410, DELETED))
         start = now
     return start if start.status in FINISHED else None
 

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from flask import Response, current_app, g, jsonify, request
+from marshmallow import ValidationError
 
 from agents import inquiries
 from agents.client import AgentServer
@@ -20,6 +21,7 @@ from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
 from agents.inquiries import PathOutside, within
+from agents.starts import DELETED
 from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
 from blueprints.api import (
@@ -31,7 +33,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
-from core.wire import ConversationId
+from core.wire import ConversationId, Micros
 from schemas.app_conversations import (
     AppConversation,
     AppConversationFilter,
@@ -57,7 +59,7 @@ from schemas.app_conversations import (
 from schemas.confirmations import Success
 from schemas.conversations import read_conversation_ids
 from schemas.cursors import page_id
-from schemas.fields import Fault
+from schemas.fields import Fault, canonical_id
 from store import Store
 from store.conversations.app_conversations import app_filter
 from store.errors import ConversationNotFound
@@ -110,7 +112,7 @@ def _states(store: Store, start: StartTask, may_go_on: Callable[[], bool]) -> It
         poll = min(2 * poll, _TASK_POLL)
         [now] = store.start_tasks.get_many([start.id])
         if now is None:
-            break
+            now = start._replace(status="ERROR", detail=DELETED, updated_at=Micros(start.updated_at + 1))
         if now.updated_at != start.updated_at:
             start = now
             yield ",\n" + json.dumps(AppConversationStartTask().dump(start))
@@ -148,6 +150,18 @@ def batch_get_start_tasks() -> Response:
     ids = [UUID(one).hex for one in repeated("ids", read_conversation_ids)]
     found = current_store.start_tasks.get_many(ids)
     return jsonify([start and AppConversationStartTask().dump(start) for start in found])
+
+
+@app_conversations.delete("/start-tasks/<start_task_id>")
+@needs("write")
+@app_conversations.fails(404, 409)
+@app_conversations.response(200, AppConversationStartTask)
+def end_start_task(start_task_id: str) -> StartTask:
+    """End a start that is under way: it is ERROR, and nothing comes of it. A repeat changes nothing."""
+    try:
+        return current_store.start_tasks.end(UUID(canonical_id(start_task_id)).hex)
+    except ValidationError as fault:
+        raise InvalidInput("path", {"start_task_id": fault.messages}) from None
 
 
 @app_conversations.get("/search")
@@ -220,7 +234,11 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 @app_conversations.fails(404)
 @app_conversations.response(200, Success)
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Delete an app conversation, its children and start tasks, and its sandbox when no other conversation is in it."""
+    """Delete an app conversation, its children and start tasks, and its sandbox when no other conversation is in it.
+
+    A start of it or of a child that is under way ends, as `DELETE …/start-tasks/{id}` has it, whether the conversation
+    is there yet or not.
+    """
     delete_with_children(current_commands, conversation_id)
     return {"success": True}
 

@@ -174,6 +174,22 @@ class ReasonTooLong(StoreError):
         super().__init__(f"A reason should have at most {most} bytes of UTF-8 (MAX_REASON_BYTES)")
 
 
+class StartTaskNotFound(StoreError):
+    """There is no start task of that id."""
+
+    kind = Kind.MISSING
+    words = "Start task not found"
+
+
+class StartIsReady(StoreError):
+    """A start that is to be ended has come to its conversation."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, conversation_id: str) -> None:
+        super().__init__(f"The start is READY, so it can be ended no more: delete its conversation {conversation_id}")
+
+
 class SandboxNotFound(StoreError):
     """There is no sandbox of that id."""
 

@@ -20,6 +20,7 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
 |                          |            | expected to post, score when in µs: `effects.py`  |                      |
 | conv:{ID}:deleted        | string     | of a repeated deletion: its request, its revision | a minute             |
+| conv:{ID}:ended:START    | string     | a start task that has ended makes it no more      | a day                |
 | conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
 |                          |            | when a run ended without one; an event that is    |                      |
 |                          |            | not kept; `0` when all is deleted                 |                      |
@@ -43,6 +44,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                          |            | session key → id, until its processes end         |                      |
 | {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
 |                          |            | in it, score when in µs                           | ends with the sandbox |
+| {sandboxes}:ended:ID     | string     | a start task that has ended, or a removed sandbox | a day                |
+|                          |            | that is not started again                         |                      |
 | {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
 |                          |            | those that start there: score when, µs            | PER_SANDBOX          |
 | {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
@@ -63,10 +66,12 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
 | {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
 | {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
-| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 19 fields            |
+| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 22 fields            |
 | {starts}:body:ID         | string     | sealed body of a start, while it is unfinished    | MAX_BODY_BYTES       |
 | {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
 |                          |            | of one conversation; the same of `updated`        |                      |
+| {starts}:of:CONVERSATION | set        | unfinished ones of a conversation and its children | one per such        |
+| {starts}:ended:ID        | string     | one that was removed is not made again            | a day                |
 | {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
 | {starts}:failed          | sorted set | those to clear away, score when a driver may, µs  | one per such         |
 | {starts}:signal          | channel    | id of a start task, or of a conversation's queue  |                      |

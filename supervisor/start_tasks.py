@@ -9,6 +9,7 @@ What a request gets that waited for a start which failed:
 | the cap of sandboxes, or of conversations in one         | 429                           |
 | the parent that the request names cannot be one          | 422, which names the member   |
 | a conversation of that id exists                         | 409; the request looks again  |
+| a client has ended it, or deleted its conversation       | 410                           |
 | the sandbox did not run in time                          | 503                           |
 | anything else                                            | 502                           |
 """
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands
+from agents.deletions import tell_agent
 from agents.starts import asked_dir, conversation_request, own_request, working_folder
 from agents.waking import NotReachable, retry_after_making_room
 from core.redaction import without_inputs, without_secrets_of
@@ -244,7 +246,7 @@ class StartDriver:
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         request = self._with_parent(start.request)
         start = self._with_sandbox(start, lease, request)
-        sandbox = self._running(start)
+        sandbox = self._running(start, lease)
         for status in _PASSED:
             self._advance(start, lease, status=status)
         self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
@@ -284,7 +286,9 @@ class StartDriver:
             identity = SandboxId(start.sandbox_id)
             retry_after_making_room(
                 self._store,
-                lambda: self._store.sandboxes.start(spec_id, identity, gives_way=gives_way, owner=start.owner),
+                lambda: self._store.sandboxes.start(
+                    spec_id, identity, gives_way=gives_way, owner=start.owner, start_id=start.id
+                ),
             )
         return start
 
@@ -312,7 +316,7 @@ class StartDriver:
         number, identity = min(numbers, default=(MOST_SHARING, None))
         return identity if number < MOST_SHARING else None
 
-    def _running(self, start: StartTask) -> Sandbox:
+    def _running(self, start: StartTask, lease: str) -> Sandbox:
         """Wait until the sandbox runs; resume a paused one. Time in which this supervisor was away does not count."""
         identity, silences = SandboxId(start.sandbox_id), Silences(_MOST_APART)
         while True:
@@ -323,8 +327,12 @@ class StartDriver:
             if sandbox.status == "RUNNING" and sandbox.wanted == "running":
                 return sandbox
             if sandbox.status == "PAUSED":
+                if not self._store.start_tasks.renew(start.id, lease):
+                    raise LeaseLost
                 retry_after_making_room(self._store, lambda: self._store.sandboxes.ask(identity, "resume"))
-            if sandbox.status == "ERROR" or sandbox.wanted == "deleted":
+            if sandbox.wanted == "deleted":
+                raise CannotStart(f"The sandbox {identity} was deleted before the conversation began")
+            if sandbox.status == "ERROR":
                 detail = sandbox.detail or "no reason known"
                 if start.own_sandbox:  # it is deleted with the start
                     detail = detail.replace(f" {RESUMABLE}", "")
@@ -358,25 +366,38 @@ class StartDriver:
         if self._store.start_tasks.fail(start, lease, reason, failure_of(error, reason, body)):
             log.warning("start task %s: %s", start.id, reason)
             self.clear_failed()
+        else:
+            self._clear_after_the_end(start.id)
 
     def _clear_after_the_end(self, start_id: str) -> None:
-        """Remove what this driver created after another driver had failed the start task and cleared it away."""
+        """Remove what this driver created after the start task had been ended or failed, and cleared away."""
         [known] = self._store.start_tasks.get_many([start_id])
         if known is not None and known.status == "ERROR":
             self._clear(known)
 
     def _clear(self, failed: StartTask) -> None:
-        """Remove the conversation of a failed start task, and its own sandbox if no other conversation is in it."""
+        """Remove the conversation of a failed start task, and its own sandbox if no other conversation is in it.
+
+        First nothing more can come of it here. An agent server in a sandbox that stays may still be about to begin the
+        conversation, for a driver that was killed: it is told again for as long as a start may take.
+        """
+        self._store.start_tasks.bury(failed)
+        identity, reached_agent, is_anothers = failed.conversation_id, bool(failed.agent_server_url), False
         with suppress(ConversationNotFound):
-            if self._is_its(failed):
-                self._store.conversations.delete(failed.conversation_id)
+            is_anothers = not self._is_its(failed)
+            if not is_anothers:
+                self._store.conversations.delete(identity)
         claimed = None if failed.sandbox_id else self._store.sandboxes.warm.claimed_by(failed.id)
         sandbox_id = SandboxId(failed.sandbox_id or claimed or failed.request.get("sandbox_id") or "")
-        self._store.sandboxes.places.leave(sandbox_id, failed.conversation_id)
+        self._store.sandboxes.places.leave(sandbox_id, identity, made=reached_agent and not is_anothers)
+        late = 0.0
         if (failed.own_sandbox or claimed) and not self._store.conversations.in_sandboxes.in_sandbox(sandbox_id):
             with suppress(SandboxNotFound, SandboxRefuses):
                 self._store.sandboxes.ask(sandbox_id, "delete")
-        self._store.start_tasks.cleared(failed.id)
+        elif reached_agent and not is_anothers:
+            tell_agent(self._commands, identity, sandbox_id)
+            late = self._start_seconds if failed.is_ended else 0.0
+        self._store.start_tasks.cleared(failed.id, late=late)
 
 
 def _not_done(request: Mapping[str, Any]) -> str:

@@ -121,6 +121,7 @@ def client():
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
     path = path.replace("<path:rest>", "some-path").replace("<receiver_id>", conversation_id)
+    path = path.replace("<start_task_id>", conversation_id)
     return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 

@@ -182,6 +182,8 @@ def of_app_conversations(walk: Walk) -> None:
     walk("POST", "/api/v1/conversations/{receiver_id}/pending-messages", 201, json={"content": SAID})
     streamed = walk("POST", "/api/v1/app-conversations/stream-start", json={}, first=True)
     assert b"WORKING" in streamed
+    walk.names["start_task_id"] = task["id"]
+    assert walk("DELETE", f"{tasks}/{{start_task_id}}")["status"] == "ERROR"
     assert walk("GET", "/api/v1/app-conversations", query={"ids": str(uuid4())}) == [None]
     walk("GET", "/api/v1/app-conversations/search")
     walk("GET", "/api/v1/app-conversations/count")

@@ -101,6 +101,12 @@ export async function finish(signal) {
   }
 }
 
+/** End the present start, whose follower then sees its end. Throws ApiError; 409: it has just become READY. */
+export async function end() {
+  const path = { start_task_id: start.get().task.id };
+  await call("DELETE /api/v1/app-conversations/start-tasks/{start_task_id}", { path });
+}
+
 /** The policy before the message: no action of the agent may come before the policy that the person chose. */
 async function afterwards({ message, policy, once }, task, step) {
   const path = { conversation_id: task.app_conversation_id };

@@ -4,7 +4,7 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go, href } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { begin, draft, finish, start } from "../lib/starts.js";
+import { begin, draft, end, finish, start } from "../lib/starts.js";
 import { useStore } from "../lib/store.js";
 import { Failure } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
@@ -123,6 +123,17 @@ function Detail({ text }) {
     ${lines.length > 0 && html`<pre class="log" tabindex="0" aria-label="Last lines of the log"><${Text} text=${lines.join("\n")} /></pre>`}`;
 }
 
+/** A way to end a start that goes on. What it says after a refusal is true until the next state of the start is there. */
+function End() {
+  const [state, setState] = useState({ isAsked: false, error: null });
+  const ask = () => {
+    setState({ isAsked: true, error: null });
+    end().catch((error) => setState({ isAsked: false, error }));
+  };
+  return html`${state.error && html`<${Failure} error=${state.error} />`}
+    <footer><button type="button" class="quiet" data-testid="end-start" disabled=${state.isAsked} aria-busy=${state.isAsked} onClick=${ask}>End this start</button></footer>`;
+}
+
 function Progress({ present, onAgain, onFinish }) {
   const { task, step, error } = present;
   const isFailed = Boolean(error) || task?.status === "ERROR";
@@ -132,6 +143,7 @@ function Progress({ present, onAgain, onFinish }) {
       ${words(present)}${task && !isFailed ? html` <span class="muted">asked <${Time} at=${task.created_at} /></span>` : null}
     </h2>
     ${!isFailed && html`<${Steps} status=${status} />`}
+    ${!isFailed && task && status !== "READY" && html`<${End} key=${task.id} />`}
     ${task?.status === "ERROR" && html`<${Detail} text=${task.detail ?? "The server gives no reason."} />
       <p class="muted">What you typed is still there.</p>
       <footer><button type="button" onClick=${onAgain}>Try again</button></footer>`}
@@ -143,16 +155,16 @@ function Progress({ present, onAgain, onFinish }) {
 export default function View() {
   const present = useStore(start);
   const { specs, error, read } = useSpecs();
-  const end = useRef(null);
+  const left = useRef(null);
   const follow = async (doing) => {
-    const { signal } = end.current;
+    const { signal } = left.current;
     const id = await doing(signal);
     if (id && !signal.aborted) go("conversations", id);
   };
   useEffect(() => {
-    end.current = new AbortController();
+    left.current = new AbortController();
     if (start.get() && !start.get().error) follow(finish); // the person came back to a start that goes on
-    return () => end.current.abort();
+    return () => left.current.abort();
   }, []);
   const isBusy = Boolean(present) && !present.error && present.task?.status !== "ERROR";
   return html`

@@ -116,7 +116,7 @@ class Conversations:
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
         start_body: see `sandboxes/start_tasks.py`. Two round trips, in a sandbox three. Raises SecretsRefused,
-        TooManyConversations, StoreFull.
+        TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app` names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -143,12 +143,18 @@ class Conversations:
         fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
-        args: list[Any] = [*stamp.args, incarnation, *first, start_body, 2 * len(sealed), *_words(sealed)]
-        return self._create(conversation_id, sandbox_id, [*args, *_words(fields)])
+        start_id = (app or {}).get("start_id", "")
+        args: list[Any] = [*stamp.args, incarnation, *first, start_body, start_id, 2 * len(sealed), *_words(sealed)]
+        return self._create(conversation_id, sandbox_id, start_id, [*args, *_words(fields)])
 
-    def _create(self, conversation_id: ConversationId, sandbox_id: str | None, args: list[Any]) -> bool:
-        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True)
-        [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+    def _create(self, conversation_id: ConversationId, sandbox_id: str | None, start_id: str, args: list[Any]) -> bool:
+        took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
+        try:
+            [outcome] = self._listing.write(self._scripts.create_conversation, conversation_id, args)
+        except ConversationNotFound:
+            if took and sandbox_id:
+                self._places.leave(sandbox_id, conversation_id, made=True)
+            raise
         if took and sandbox_id and outcome == "exists":  # the id is that of another sandbox's conversation, or of none
             self._places.leave(sandbox_id, conversation_id, made=True)
         return bool(outcome == "created")

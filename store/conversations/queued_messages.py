@@ -14,7 +14,7 @@ from core.refused import Kind
 from core.wire import ConversationId
 from store.approvals.audit import Actor
 from store.conversations.conversations import Conversations
-from store.errors import ConversationNotFound, StoreError
+from store.errors import ConversationNotFound, StartTaskNotFound, StoreError
 from store.keys import StartKeys
 from store.link.attempts import minted
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks
@@ -28,13 +28,6 @@ LEASE, _POLL = 5.0, 0.2
 
 #: seconds for which a repeat of a request is recognised
 _KEPT = 60
-
-
-class StartTaskNotFound(StoreError):
-    """There is no start task of that id."""
-
-    kind = Kind.MISSING
-    words = "Start task not found"
 
 
 class NobodyReceives(StoreError):

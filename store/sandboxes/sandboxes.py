@@ -220,20 +220,21 @@ class Sandboxes:
         host: str = "",
         gives_way: bool = False,
         owner: str = "",
+        start_id: str = "",
     ) -> Sandbox:
         """Ask for a sandbox, once per id; it is STARTING until its agent server responds.
 
         source: where its files come from. host: the one that has it; empty: any. gives_way: see `agents/waking.py`.
-        owner: id of the key that starts it. Waits a little for a supervisor, as when the server has just begun. Raises
-        NoSupervisor, TooManySandboxes, TooManyStopped, SecretsRefused, and SandboxNotFound of the repeat of a finished
-        request whose sandbox was deleted since.
+        owner: id of the key that starts it. start_id: of the start task that it is for. Waits a little for a
+        supervisor, as when the server has just begun. Raises NoSupervisor, TooManySandboxes, TooManyStopped,
+        SecretsRefused, and SandboxNotFound of an id that was removed, or of a start task that has ended.
         """
         identity = sandbox_id or SandboxId(minted_text("sandbox"))
         if is_finished():
             return self.get(identity)
         files_key = self._sealer.seal_key(identity, random_text(43))
         args = [identity, spec_id, *self._room, self._spans[0], self.limits.most_stopped]
-        args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent(), owner]
+        args += [files_key, json.dumps(source), host, "1" if gives_way else "", traces.traceparent(), owner, start_id]
         deadline = time.monotonic() + _HOST_TIMEOUT
         while (reply := self._scripts.start_sandbox([SandboxKeys.root], args)) == ("no host",):
             _wait_for_a_host(deadline)
@@ -242,6 +243,8 @@ class Sandboxes:
                 raise TooManySandboxes(number, self.limits.most)
             case ("kept", number):
                 raise TooManyStopped(number, self.limits.most_stopped)
+            case ("gone",):
+                raise SandboxNotFound
             case (_, now, fields):
                 return self._read(fields, now)
         raise AssertionError(f"start_sandbox replied {reply!r}")
@@ -545,12 +548,13 @@ class Places:
         self._scripts = scripts
         self._most = most
 
-    def take(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool) -> bool:
+    def take(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool, start_id: str = "") -> bool:
         """Take a conversation's place; True if this call took it. One round trip. Raises TooManyConversations.
 
         made: the conversation is made now, and has the place until its deletion; otherwise it has it for an hour.
+        start_id: of the start task that makes it; one that has ended takes none.
         """
-        args = [sandbox_id, conversation_id, self._most, "1" if made else ""]
+        args = [sandbox_id, conversation_id, self._most, "1" if made else "", start_id]
         match self._scripts.take_place([SandboxKeys.root], args):
             case ("full", number):
                 raise TooManyConversations(number, self._most)

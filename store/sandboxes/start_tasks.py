@@ -4,9 +4,14 @@ Fields of a start task: `id`, `conversation_id`, `status`, `detail`, `sandbox_id
 `agent_server_url`, `request` (JSON), `echo` (JSON: the part of the request that clients see), `secrets` (JSON, sealed;
 only while it is unfinished), `failure` (JSON: what a request gets that waited for an ERROR), `lease` (id of the last
 one), `attempts` (how often an unforeseen error ended its drive), `waits` (how often it was put off, as its sandbox was
-not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `created_at`,
-`updated_at` (µs). A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the
-sealed body, while it is unfinished.
+not reached), `trace` (W3C traceparent of its request), `owner` (id of the key that asked for it), `parent_id` (of the
+conversation that its own will be a child of), `asked` (id of the request, where it was made once for its
+conversation), `ended` (`1`: a client has ended it), `created_at`, `updated_at` (µs). A finished start task is forgotten
+after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while it is unfinished.
+
+A client may end a start until it is READY (`end`, `end_of`): it is ERROR then, as any other that failed. Its driver may
+be between two steps, wherever it is killed or stopped: so a supervisor first bars the start task (`bury`) from making a
+conversation, taking a place, a warm sandbox or one of its own, and removes what is there afterwards.
 
 The body of a request that starts an agent of its own holds the key of its model: it is sealed, and never shown. It is
 kept twice: with the start task until that is finished, and with the conversation until its
@@ -23,8 +28,8 @@ from uuid import uuid4
 from redis import Redis
 
 from core.wire import ConversationId, Micros
-from store.errors import ConversationNotFound, SecretsRefused, TooManyStarts
-from store.keys import ConversationKeys, StartKeys
+from store.errors import ConversationNotFound, SecretsRefused, StartIsReady, StartTaskNotFound, TooManyStarts
+from store.keys import ConversationKeys, SandboxKeys, StartKeys
 from store.link.attempts import is_finished, minted
 from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import Places, Sandboxes
@@ -66,6 +71,12 @@ MOST_ATTEMPTS = 3
 _NEVER_ENDED = f"An unforeseen error ended each of {MOST_ATTEMPTS} attempts: see the supervisor's log"
 _FORGOTTEN = "No supervisor runs that could go on with it"
 
+#: detail of one that a client has ended
+ENDED = "Ended by a DELETE"
+
+#: seconds for which a driver, or the repeat of a request, may be late
+_LATE = 86_400
+
 
 class Failure(NamedTuple):
     """What a request gets that waited for a start task: an HTTP status, and a detail of JSON."""
@@ -92,6 +103,7 @@ class StartTask(NamedTuple):
     waits: int = 0  #: how often it was put off, as its sandbox could not be reached
     trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
     owner: str = ""  #: id of the key that asked for it, whose the sandbox is that is started for it
+    is_ended: bool = False  #: a client has ended it
 
     @property
     def app_conversation_id(self) -> ConversationId | None:
@@ -126,7 +138,8 @@ class StartTasks:
 
         owner: id of the key that asks.
 
-        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations. Two round trips, in a sandbox three.
+        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations, and ConversationNotFound of a repeat
+        whose conversation was deleted since. Two round trips, in a sandbox three.
         """
         identity = minted("start").hex
         conversation_id = ConversationId(request.get("conversation_id") or str(minted("conversation")))
@@ -137,7 +150,7 @@ class StartTasks:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=False)
         try:
             return self._create(identity, conversation_id, request, echo, owner)
-        except (TooManyStarts, SecretsRefused):
+        except (TooManyStarts, SecretsRefused, ConversationNotFound):
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id)
             raise
@@ -153,12 +166,14 @@ class StartTasks:
     ) -> tuple[StartTask, bool]:
         """Create the start task of a conversation, or find the one under way; and whether this call created it.
 
-        body: what the agent server gets, kept sealed. One that has failed does not count. Raises as `create`.
+        body: what the agent server gets, kept sealed. One that has failed does not count, but a repeat of a request
+        whose start was ended, or whose conversation was deleted, starts nothing. Raises as `create`.
         """
         self._sandboxes.require_host()
         sealed = self._sealer.seal_body(conversation_id, body)
         identity = uuid4().hex
-        start = self._create(identity, conversation_id, request, echo, owner, body=sealed, once="once")
+        once = f"once {minted('start').hex}"
+        start = self._create(identity, conversation_id, request, echo, owner, body=sealed, once=once)
         return start, start.id == identity
 
     def _create(
@@ -178,6 +193,7 @@ class StartTasks:
             "echo": json.dumps(echo),
             "secrets": json.dumps({name: value.decode() for name, value in sealed.items()}),
             "owner": owner,
+            "parent_id": request.get("parent_conversation_id") or "",
             **traces.kept(),
         }
         words = [word for name_and_value in fields.items() for word in name_and_value]
@@ -186,6 +202,8 @@ class StartTasks:
         match self._scripts.create_start_task([StartKeys.root], args):
             case ("full", number):
                 raise TooManyStarts(number, most)
+            case ("gone",):
+                raise ConversationNotFound
             case (_, fields):
                 return _start_task(fields, "echo")
         raise AssertionError("create_start_task replies")
@@ -231,7 +249,32 @@ class StartTasks:
 
     def forget(self, start_id: str) -> None:
         """Remove a start task."""
-        self._scripts.forget_start_task([StartKeys.root], [start_id])
+        self._scripts.forget_start_task([StartKeys.root], [start_id, _LATE])
+
+    def end(self, start_id: str) -> StartTask:
+        """End a start task as ERROR, for good, and return it; one that has failed by itself stays as it is.
+
+        Its driver makes nothing more, and a supervisor removes what it has made. Raises StartTaskNotFound and
+        StartIsReady.
+        """
+        self._end(start_id, "", "")
+        [start] = self.get_many([start_id])
+        if start is None:
+            raise StartTaskNotFound
+        if start.app_conversation_id:
+            raise StartIsReady(start.app_conversation_id)
+        return start
+
+    def end_of(self, conversation_id: ConversationId, *, with_children: bool = False) -> set[str]:
+        """End every start task of a conversation that is under way, as `end`; returns their ids.
+
+        with_children: also those whose conversations would be its children.
+        """
+        return self._end("", conversation_id, "1" if with_children else "")
+
+    def _end(self, *which: str) -> set[str]:
+        args = [*which, ENDED, json.dumps(Failure(410, ENDED))]
+        return {identity.decode() for identity in self._scripts.end_start_task([StartKeys.root], args)}
 
     # what drivers do
 
@@ -252,9 +295,17 @@ class StartTasks:
         fields = self._scripts.claim_failed_start_task([StartKeys.root], [_micros(CLEARING)])
         return _start_task(fields, "request") if fields else None
 
-    def cleared(self, start_id: str) -> None:
-        """Note that a driver has removed all that a failed start task had created."""
-        self._redis.zrem(StartKeys.failed, start_id)
+    def bury(self, start: StartTask) -> None:
+        """Let a start task that has ended make nothing more: its driver may be between two steps. Two round trips."""
+        for root in (ConversationKeys(start.conversation_id).root, SandboxKeys.root):
+            self._scripts.bury_start([root], [start.id, _LATE])
+
+    def cleared(self, start_id: str, *, late: float = 0) -> None:
+        """Note that a driver has removed all that a failed start task had created.
+
+        late: seconds after its end in which an agent may still begin with it: until then it is cleared again.
+        """
+        self._scripts.clear_start_task([StartKeys.root], [start_id, _micros(late)])
 
     def renew(self, start_id: str, lease: str) -> bool:
         """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
@@ -274,9 +325,9 @@ class StartTasks:
         return bool(self._scripts.advance_start_task([StartKeys.root], args))
 
     def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
-        """End a start task as ERROR, with what the requests get that wait for it; otherwise as `finish`."""
-        self.advance(start.id, lease, failure=json.dumps(failure))
-        return self.finish(start.id, lease, "ERROR", detail)
+        """End a start task as ERROR, with what the requests get that wait for it; False as `renew`."""
+        is_mine = self.advance(start.id, lease, failure=json.dumps(failure))
+        return is_mine and self.finish(start.id, lease, "ERROR", detail)
 
     def finish(self, start_id: str, lease: str, status: str, detail: str = "") -> bool:
         """End a start task as READY or ERROR, for good; False as `renew`. A repeat is True and changes nothing."""
@@ -317,6 +368,7 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
         failure=_failure(words) if words["status"] == "ERROR" else None,
         trace=words.get("trace", ""),
         owner=words.get("owner", ""),
+        is_ended=words.get("ended") == "1",
     )
 
 

@@ -308,6 +308,7 @@ class Scripts:
     page_conversations: Script
     delete_conversation: DecidingScript
     bury_conversation: DecidingScript
+    bury_start: Script
     open_delivery: Script
     claim_delivery: Script
     renew_delivery: Script
@@ -346,6 +347,8 @@ class Scripts:
     renew_start_task: Script
     advance_start_task: Script
     finish_start_task: Script
+    end_start_task: Script
+    clear_start_task: Script
     forget_start_task: Script
     read_start_tasks: Script
     page_start_tasks: Script

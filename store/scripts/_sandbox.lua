@@ -25,6 +25,9 @@ local SEEN = {
   ERROR = {},
 }
 
+-- Seconds for which a removed sandbox is not started again, by a driver that has read of it before.
+local LATE = 86400
+
 local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end
 
 -- The indexes that hold a sandbox: of a status and of a spec; `*` stands for any.
@@ -88,6 +91,7 @@ local function remove(id, files)
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
     root .. ':places:' .. id)
+  redis.call('SET', root .. ':ended:' .. id, '', 'EX', LATE)
 end
 
 -- Wakes the supervisors: a client has changed the desired state of a sandbox. One without processes is not named: whether

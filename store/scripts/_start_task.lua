@@ -22,17 +22,28 @@ local function write(id, ...)
   redis.call('ZADD', root .. ':updated:' .. field(id, 'conversation_id'), now, id)
 end
 
+-- Enters an unfinished start task in the sets of what the deletion of a conversation ends, that of its own conversation
+-- and that of the parent (`SADD`), or takes it out (`SREM`).
+local function mark_under_way(id, command)
+  for _, name in ipairs({'conversation_id', 'parent_id'}) do
+    local conversation = field(id, name) or ''
+    if conversation ~= '' then redis.call(command, root .. ':of:' .. conversation, id) end
+  end
+end
+
 -- Finishes a start task: its secrets and its sealed body go at once.
 local function finish(id, status, detail)
   write(id, 'status', status, 'detail', detail)
   redis.call('HDEL', root .. ':task:' .. id, 'secrets')
   redis.call('UNLINK', root .. ':body:' .. id)
   redis.call('ZREM', root .. ':due', id)
+  mark_under_way(id, 'SREM')
   if status == 'ERROR' then redis.call('ZADD', root .. ':failed', now, id) end
 end
 
 local function forget(id)
   local conversation = field(id, 'conversation_id')
+  mark_under_way(id, 'SREM')
   for _, by in ipairs({':created', ':updated'}) do
     redis.call('ZREM', root .. by, id)
     if conversation then redis.call('ZREM', root .. by .. ':' .. conversation, id) end

@@ -3,7 +3,7 @@
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 spec id   2 version of the spec   3 id of the start task   4 a heartbeat that is older, µs, is lost
 --       5 "1": it gives way to others while it is idle   6 id of the key that starts the conversation ("" nobody)
--- Returns  its id | false: there is none
+-- Returns  its id | false: there is none, or the start task has ended
 -- Cost  O(w + log s): w warm sandboxes of the spec, s sandboxes
 -- Idempotent  by start task, for an hour: a repeat finds the same sandbox, unless it is being deleted
 -- Log  none
@@ -11,6 +11,7 @@
 -- include: _clock.lua
 -- include: _sandbox.lua
 local spec, version, start, host_span, gives_way, owner = unpack(ARGV)
+if redis.call('EXISTS', root .. ':ended:' .. start) == 1 then return false end
 local key = root .. ':claimed:' .. start
 local had = redis.call('GET', key)
 if had and field(had, 'wanted') == 'running' then return had end

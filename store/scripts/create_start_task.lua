@@ -1,9 +1,11 @@
 -- create_start_task: create a start task, once per id; a driver claims it. Where it is asked for, a start task of the
--- conversation that is under way stands for it, as far as one is among the conversation's 100 newest.
+-- conversation that is under way stands for it, as far as one is among the conversation's 100 newest; so does one that
+-- the same request has made, unless that has failed by itself.
 -- KEYS  1 root of the start tasks
--- ARGV  1 id   2 conversation id   3 most unfinished start tasks   4 "once": no second one beside one under way
---       5 sealed body of the request ("" none)   then name, value, … of fields
+-- ARGV  1 id   2 conversation id   3 most unfinished start tasks   4 "once ASKED": no second one beside one
+--       under way, nor for the request that ASKED stands for   5 sealed body of the request ("" none)   then name, value, … of fields
 -- Returns  {"created" | "exists", fields and values of the start task} | {"full", number of unfinished start tasks}
+--          | {"gone"}: it was removed with its conversation
 -- Cost  O(log s): s start tasks
 -- Idempotent  by id
 -- Log  none
@@ -13,16 +15,20 @@
 -- include: _start_task.lua
 local id, conversation, most, once, body = unpack(ARGV)
 if field(id, 'created_at') then return {'exists', redis.call('HGETALL', root .. ':task:' .. id)} end
-if once == 'once' then
+if redis.call('EXISTS', root .. ':ended:' .. id) == 1 then return {'gone'} end
+local asked = string.match(once, '^once (%S+)$') or ''
+if asked ~= '' then
   for _, other in ipairs(redis.call('ZREVRANGE', root .. ':created:' .. conversation, 0, 99)) do
     local status = field(other, 'status')
-    if status and not FINISHED[status] then return {'exists', redis.call('HGETALL', root .. ':task:' .. other)} end
+    local is_repeat = field(other, 'asked') == asked and (status == 'READY' or field(other, 'ended') == '1')
+    if status and (is_repeat or not FINISHED[status]) then return {'exists', redis.call('HGETALL', root .. ':task:' .. other)} end
   end
 end
 local unfinished = redis.call('ZCARD', root .. ':due')
 if unfinished >= tonumber(most) then return {'full', unfinished} end
 redis.call('HSET', root .. ':task:' .. id, 'id', id, 'conversation_id', conversation, 'status', 'WORKING', 'detail', '',
-  'sandbox_id', '', 'own_sandbox', '', 'agent_server_url', '', 'attempts', 0, 'created_at', now, unpack(ARGV, 6))
+  'sandbox_id', '', 'own_sandbox', '', 'agent_server_url', '', 'attempts', 0, 'created_at', now, 'asked', asked, unpack(ARGV, 6))
+mark_under_way(id, 'SADD')
 if body ~= '' then redis.call('SET', root .. ':body:' .. id, body) end
 redis.call('ZADD', root .. ':created', now, id)
 redis.call('ZADD', root .. ':created:' .. conversation, now, id)

@@ -3,9 +3,9 @@
 -- ARGV  1 id   2 spec id   3 most that may run   4 "refuse" | "pause"   5 a heartbeat that is older, µs, is lost
 --       6 most that may be kept without running   7 key of its files, sealed   8 source of its files, JSON   9 host ("" any)
 --       10 "1": it gives way to others while it is idle   11 W3C traceparent ("" none)
---       12 id of the key that starts it ("" nobody)
+--       12 id of the key that starts it ("" nobody)   13 id of the start task that it is for ("" none)
 -- Returns  {"started" | "exists", now, µs, its fields and values} | {"full", number that run} | {"kept", number that do not}
---          | {"no host"}
+--          | {"no host"} | {"gone"}: it was removed, or that start task has ended
 -- Cost  O(log s): s sandboxes; where as many run or start as may, O(r): r of them
 -- Idempotent  by id
 -- Log  none
@@ -15,8 +15,9 @@
 -- include: _sandbox.lua
 -- include: _room.lua
 -- include: _new_sandbox.lua
-local id, spec, cap, policy, host_span, most_stopped, files_key, source, host, gives_way, trace, owner = unpack(ARGV)
+local id, spec, cap, policy, host_span, most_stopped, files_key, source, host, gives_way, trace, owner, start = unpack(ARGV)
 if redis.call('EXISTS', root .. ':box:' .. id) == 1 then return {'exists', now, redis.call('HGETALL', root .. ':box:' .. id)} end
+if redis.call('EXISTS', root .. ':ended:' .. id, root .. ':ended:' .. start) > 0 then return {'gone'} end
 if host == '' and redis.call('ZCOUNT', root .. ':hosts', now - host_span, '+inf') == 0 then return {'no host'} end
 if host ~= '' and tonumber(redis.call('ZSCORE', root .. ':hosts', host) or 0) < now - host_span then return {'no host'} end
 local stopped = 0

@@ -2,7 +2,9 @@
 -- A place that was taken for a start is free again an hour later, unless the conversation has been made. A warm sandbox is bound.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 sandbox id   2 conversation id   3 most conversations in a sandbox   4 "1": it is made now, "": it will be
--- Returns  "taken" | "had": by an earlier call | {"full", number of places taken} | false: no such sandbox
+--       5 id of the start task that it is for ("" none)
+-- Returns  "taken" | "had": by an earlier call | {"full", number of places taken} | false: no such sandbox, or that start
+--          task has ended
 -- Cost  O(log p): p places of the sandbox
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
 -- Log  none
@@ -13,9 +15,10 @@ local root = KEYS[1]
 -- include: _changes.lua
 -- include: _warm.lua
 local HOUR, MADE = 3600 * 1000000, '9007199254740991' -- MADE is later than any time in µs
-local sandbox, conversation, most, is_made = unpack(ARGV)
+local sandbox, conversation, most, is_made, start = unpack(ARGV)
 local key = root .. ':places:' .. sandbox
 if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return false end
+if redis.call('EXISTS', root .. ':ended:' .. start) == 1 then return false end
 redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - HOUR))
 if redis.call('ZSCORE', key, conversation) then
   if is_made == '1' then redis.call('ZADD', key, MADE, conversation) end

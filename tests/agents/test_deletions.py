@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from agents.commands import Commands
-from agents.deletions import delete_with_children
+from agents.deletions import delete, delete_with_children
 from store.errors import ConversationNotFound
 from tests.agents import SPECS, agent_client
 
@@ -77,3 +77,48 @@ def test_a_detached_conversation_is_no_app_conversation_to_delete(store, command
         delete_with_children(commands, conversation)
 
     assert store.conversations.get(conversation)
+
+
+def test_a_conversation_that_its_start_has_half_made_is_gone_at_once_and_its_sandbox_is_left_to_the_end_of_the_start(
+    store, commands, conversation
+):
+    store.sandboxes.beat("h", "supervisor")
+    sandbox = store.sandboxes.start("reference-agent")
+    start = store.start_tasks.create({"conversation_id": conversation, "sandbox_id": sandbox.id}, echo={})
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={"start_id": start.id})
+
+    delete_with_children(commands, conversation)
+
+    assert store.conversations.get_many([conversation]) == [None]
+    assert store.start_tasks.get_many([start.id])[0].is_ended
+    assert store.sandboxes.get(sandbox.id).wanted == "running"  # it was there before the start
+
+
+def test_a_conversation_is_deleted_with_another_start_that_waits_for_its_id(store, commands, conversation):
+    store.sandboxes.beat("h", "supervisor")
+    sandbox = store.sandboxes.start("reference-agent")
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={"start_id": "first"})
+    start = store.start_tasks.create({"conversation_id": conversation}, echo={})
+
+    delete(commands, conversation)
+
+    assert store.conversations.get_many([conversation]) == [None]
+    assert store.start_tasks.get_many([start.id])[0].is_ended
+    assert store.sandboxes.get_many([sandbox.id]) == [None]  # no host had it
+
+
+def test_a_child_that_begins_while_its_parent_is_deleted_goes_with_it(store, commands, family, monkeypatch):
+    parent, _, _ = family
+    store.sandboxes.beat("h", "supervisor")
+    late, end_of = [], store.start_tasks.end_of
+
+    def end_before_another_begins(*args, **options):
+        ended = end_of(*args, **options)
+        if not late:
+            late.append(store.start_tasks.create({"parent_conversation_id": parent}, echo={}))
+        return ended
+
+    monkeypatch.setattr(store.start_tasks, "end_of", end_before_another_begins)
+    delete_with_children(commands, parent)
+
+    assert store.start_tasks.get_many([late[0].id])[0].is_ended

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -16,9 +17,9 @@ from settings.specs import Specs
 from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
-from store.sandboxes.start_tasks import MOST_ATTEMPTS
+from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
 from supervisor.presence import Presence
-from supervisor.start_tasks import MOST_WAITS, StartDriver
+from supervisor.start_tasks import MOST_WAITS, CannotStart, LeaseLost, StartDriver
 from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.servers import wait_until
@@ -57,6 +58,10 @@ class Agent(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
+    def do_DELETE(self):
+        self.server.deleted.append(self.path)
+        self.do_POST()
+
     def log_message(self, *args):
         pass
 
@@ -65,7 +70,7 @@ class Agent(BaseHTTPRequestHandler):
 def agent():
     with ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
         server.daemon_threads = True
-        server.status = 201
+        server.status, server.deleted = 201, []
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
@@ -323,6 +328,110 @@ def test_a_failed_start_task_leaves_the_conversation_of_another_one_in_its_sandb
     driver.clear_failed()
 
     assert is_whole(store, ready)
+
+
+def test_a_start_that_is_ended_before_any_step_of_its_driver_leaves_nothing_though_the_driver_is_killed_after_it(
+    store, driver, monkeypatch
+):
+    steps = {
+        "is chosen": (store.start_tasks, "advance"),
+        "is started": (store.sandboxes, "start"),
+        "is created": (store.conversations, "create"),
+        "is told": (driver._commands, "agent_in"),
+        "is ready": (store.start_tasks, "finish"),
+    }
+    for place, name in steps.values():
+        task, step = store.start_tasks.create({}, echo={}), getattr(place, name)
+
+        def end_before_it(*args, task=task, step=step, **options):
+            store.start_tasks.end(task.id)
+            driver.clear_failed()
+            step(*args, **options)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as killed:
+            killed.setattr(place, name, end_before_it)
+            claimed, lease = store.start_tasks.claim()
+            assert claimed.id == task.id
+            with suppress(KeyboardInterrupt):
+                driver.drive(claimed, lease)
+
+        ended = read(store, task)
+        assert (ended.status, ended.detail) == ("ERROR", ENDED), name
+        assert store.conversations.get_many([task.conversation_id]) == [None], name
+        if ended.sandbox_id:
+            until_gone(store, ended.sandbox_id)
+    assert store.start_tasks.claim() is None
+
+
+def test_an_agent_in_a_sandbox_that_stays_is_told_of_the_end_of_a_start_again(store, driver, agent):
+    sandbox = store.sandboxes.start("good")
+    assert started(store, driver, sandbox_id=sandbox.id).status == "READY"
+    task = store.start_tasks.create({"sandbox_id": sandbox.id}, echo={})
+    _, lease = store.start_tasks.claim()
+    written = {"sandbox_id": sandbox.id, "agent_server_url": "http://agent", "status": "STARTING_CONVERSATION"}
+    store.start_tasks.advance(task.id, lease, **written)
+    store.start_tasks.end(task.id)
+
+    for _ in range(2):
+        driver.clear_failed()
+        store.start_tasks._redis.zadd("{starts}:failed", {task.id: 0}, xx=True)
+    assert agent.deleted == [f"/api/conversations/{task.conversation_id}"] * 2
+    store.start_tasks._redis.hincrby(f"{{starts}}:task:{task.id}", "updated_at", -61_000_000)
+    driver.clear_failed()
+
+    assert store.start_tasks._redis.zcard("{starts}:failed") == 0
+    assert store.sandboxes.get(sandbox.id).wanted == "running"
+
+
+def test_a_sandbox_that_is_deleted_while_its_start_waits_is_not_started_again_by_the_next_driver(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    _, lease = store.start_tasks.claim()
+    sandbox = store.sandboxes.start("good", SandboxId(f"{task.id[:10]}own"), start_id=task.id)
+    store.start_tasks.advance(task.id, lease, sandbox_id=sandbox.id, own_sandbox="1")
+    store.sandboxes.ask(sandbox.id, "delete")
+    until_gone(store, sandbox.id)
+
+    failed = again(store, driver, task)
+
+    assert failed.status == "ERROR"
+    assert store.sandboxes.get_many([sandbox.id]) == [None]
+
+
+def test_a_start_whose_sandbox_is_deleted_says_so(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    start, lease = store.start_tasks.claim()
+    store.sandboxes.beat("another", "its supervisor")
+    sandbox = store.sandboxes.start("good", host="another")
+    store.sandboxes.ask(sandbox.id, "delete")
+
+    with pytest.raises(CannotStart, match=f"{sandbox.id} was deleted"):
+        driver._running(start._replace(sandbox_id=sandbox.id), lease)
+
+    assert read(store, task).status == "WORKING"
+
+
+def test_a_driver_whose_start_was_ended_has_not_failed_it(store):
+    task = store.start_tasks.create({}, echo={})
+    start, lease = store.start_tasks.claim()
+    store.start_tasks.end(task.id)
+    assert not store.start_tasks.fail(start, lease, "why", Failure(502, "why"))
+    assert read(store, task).detail == ENDED
+
+
+def test_a_start_that_is_ended_while_its_sandbox_is_paused_does_not_resume_it(store, driver):
+    task = store.start_tasks.create({}, echo={})
+    start, lease = store.start_tasks.claim()
+    sandbox = store.sandboxes.start("good")
+    wait_until(lambda: store.sandboxes.get(sandbox.id).status == "RUNNING", "the sandbox")
+    store.sandboxes.ask(sandbox.id, "pause")
+    store.sandboxes.report(sandbox.id, "h", "supervisor", "PAUSED", handle="")
+    store.start_tasks.end(task.id)
+
+    with pytest.raises(LeaseLost):
+        driver._running(start._replace(sandbox_id=sandbox.id), lease)
+
+    assert store.sandboxes.get(sandbox.id).wanted == "paused"
 
 
 def test_an_id_that_is_taken_fails_and_leaves_its_conversation(store, driver):

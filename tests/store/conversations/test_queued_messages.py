@@ -6,8 +6,8 @@ import pytest
 
 from store.approvals.audit import Actor
 from store.conversations import queued_messages
-from store.conversations.queued_messages import MOST_QUEUED, NobodyReceives, StartTaskNotFound, TooManyQueued
-from store.errors import ConversationNotFound
+from store.conversations.queued_messages import MOST_QUEUED, NobodyReceives, TooManyQueued
+from store.errors import ConversationNotFound, StartTaskNotFound
 from tests.conftest import store_of
 from tests.store.conftest import forget, keys, present_for, stepped
 from tests.store.sandboxes.test_start_tasks import LIMITS

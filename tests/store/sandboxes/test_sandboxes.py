@@ -62,7 +62,7 @@ def test_a_report_of_another_host_changes_nothing(sandboxes):
     assert sandboxes.get(sandbox.id).status == "RUNNING"
 
 
-def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
+def test_a_deleted_sandbox_leaves_nothing_but_a_mark_that_it_is_not_started_again(sandboxes):
     sandbox = running_sandbox(sandboxes)
     hook_key = hook_key_of(sandboxes, sandbox)
     sandboxes.ask(sandbox.id, "delete")
@@ -74,7 +74,10 @@ def test_a_deleted_sandbox_leaves_no_key_in_redis(sandboxes):
     assert sandboxes.search(status=None, spec_id=None, limit=10, start=None) == ([], None)
     left = set(keys(sandboxes._redis, "{sandboxes}*"))
     told = {b"{sandboxes}:changes", b"{sandboxes}:changes:floor"}  # those who follow the list hear of the deletion
-    assert left == {b"{sandboxes}:hosts", b"{sandboxes}:supervisors", b"{sandboxes}:present", *told}
+    mark = f"{{sandboxes}}:ended:{sandbox.id}".encode()  # for a day: a late driver does not start it again
+    assert left == {b"{sandboxes}:hosts", b"{sandboxes}:supervisors", b"{sandboxes}:present", mark, *told}
+    with pytest.raises(SandboxNotFound):
+        sandboxes.start("spec", sandbox.id)
 
 
 def test_an_unknown_sandbox_is_not_found(sandboxes):

@@ -8,9 +8,11 @@ import pytest
 
 from core import wire
 from core.bounds import Limits
-from store.errors import SecretsRefused
+from store.errors import ConversationNotFound, SecretsRefused, StartIsReady, StartTaskNotFound
+from store.link import attempts
+from store.link.attempts import Attempt
 from store.sandboxes import start_tasks
-from store.sandboxes.start_tasks import MOST_ATTEMPTS
+from store.sandboxes.start_tasks import ENDED, MOST_ATTEMPTS, Failure
 from tests.conftest import store_of
 from tests.servers import wait_until
 from tests.store.conftest import forget, hashes_read, keys, present_for, round_trips, stepped
@@ -29,8 +31,8 @@ def store(redis_url, monkeypatch):
     return fresh(redis_url)
 
 
-def fresh(url, secret_key="a key for tests only"):
-    store = store_of(url, LIMITS, secret_key)
+def fresh(url, secret_key="a key for tests only", limits=LIMITS):
+    store = store_of(url, limits, secret_key)
     forget(store.start_tasks._redis, "{starts}*")
     store.sandboxes.beat("h", "supervisor")
     return store
@@ -343,11 +345,98 @@ def test_a_search_filters_start_tasks(store):
     assert found(by="updated", descending=True, since=mine.created_at) == [mine.id, other.id]
 
 
-def test_a_forgotten_start_task_leaves_no_key(store):
+def test_a_forgotten_start_task_leaves_a_mark_that_ends_in_a_day(store):
     start = made(store)
     store.start_tasks.forget(start.id)
     assert store.start_tasks.get_many([start.id]) == [None]
-    assert keys(store.start_tasks._redis, "{starts}*") == []
+    [left] = keys(store.start_tasks._redis, "{starts}*")
+    assert left.decode() == f"{{starts}}:ended:{start.id}"
+    assert 0 < store.start_tasks._redis.ttl(left) <= DAY
+
+
+def test_an_ended_start_task_is_an_error_that_says_so_and_stays_one(store):
+    start = made(store, secrets={"TOKEN": "hidden"})
+    claimed, lease = store.start_tasks.claim()
+
+    ended = store.start_tasks.end(start.id)
+
+    assert (ended.status, ended.detail, ended.failure, ended.is_ended) == ("ERROR", ENDED, Failure(410, ENDED), True)
+    assert store.start_tasks.end(start.id) == ended
+    assert not store.start_tasks.advance(start.id, lease, status="WAITING_FOR_SANDBOX")
+    assert not store.start_tasks.finish(start.id, lease, "READY")
+    assert store.start_tasks.secrets_of(claimed) == {}
+    assert store.start_tasks.claim() is None
+    assert store.start_tasks.claim_failed() == ended._replace(request={})
+    assert not keys(store.start_tasks._redis, "{starts}:of:*")
+
+
+def test_what_is_ready_or_unknown_is_not_ended(store):
+    ready, _ = finished(store)
+    with pytest.raises(StartIsReady, match=ready.conversation_id):
+        store.start_tasks.end(ready.id)
+    with pytest.raises(StartTaskNotFound):
+        store.start_tasks.end(uuid4().hex)
+    assert store.start_tasks.get_many([ready.id]) == [ready]
+
+
+def test_a_start_task_that_failed_by_itself_keeps_its_reason(store):
+    failed, _ = finished(store, "ERROR")
+    assert store.start_tasks.end(failed.id) == failed
+
+
+def test_the_start_tasks_of_a_conversation_end_with_those_of_its_children_if_asked_and_no_others(store):
+    conversation = str(uuid4())
+    own = [made(store, conversation_id=conversation).id for _ in range(2)]
+    child, other = made(store, parent_conversation_id=conversation), made(store)
+
+    assert store.start_tasks.end_of(conversation) == set(own)
+    assert store.start_tasks.end_of(conversation, with_children=True) == {child.id}
+    assert store.start_tasks.end_of(conversation, with_children=True) == set()
+    assert due(store) == [other.id]
+
+
+def test_a_repeat_of_a_request_whose_start_was_ended_finds_it_and_starts_nothing(store):
+    conversation, attempt = str(uuid4()), Attempt(uuid4())
+
+    def ask():
+        return store.start_tasks.create_once(conversation, {}, {}, echo={})
+
+    attempts.enter(attempt)
+    try:
+        first, is_new = ask()
+        assert is_new
+        ended = store.start_tasks.end(first.id)
+        assert ask() == (ended, False)
+    finally:
+        attempts.enter(None)
+    assert ask()[1]  # another request may have the id
+
+
+def test_a_repeat_of_a_request_whose_conversation_was_deleted_starts_nothing(store):
+    attempts.enter(Attempt(uuid4()))
+    try:
+        start = made(store)
+        _, lease = store.start_tasks.claim()
+        store.start_tasks.finish(start.id, lease, "READY")
+        store.start_tasks.forget(start.id)
+        with pytest.raises(ConversationNotFound):
+            made(store)
+    finally:
+        attempts.enter(None)
+    assert due(store) == []
+
+
+def test_a_cleared_start_task_is_cleared_again_as_long_as_more_may_come_of_it(store):
+    start = made(store)
+    store.start_tasks.end(start.id)
+    assert store.start_tasks.claim_failed().id == start.id
+    store.start_tasks.cleared(start.id, late=60)
+    let_pass(store, start, 31, "failed")
+    assert store.start_tasks.claim_failed().id == start.id
+    store.start_tasks._redis.hincrby(f"{{starts}}:task:{start.id}", "updated_at", -61_000_000)
+    store.start_tasks.cleared(start.id, late=60)
+    let_pass(store, start, 31, "created")
+    assert store.start_tasks._redis.zcard("{starts}:failed") == 0
 
 
 def test_the_starts_of_one_conversation_are_read_in_one_round_trip_whatever_the_number_of_others(store, monkeypatch):

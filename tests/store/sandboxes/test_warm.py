@@ -307,3 +307,14 @@ def test_a_conversation_that_is_given_a_warm_sandbox_binds_it(redis_url, sandbox
     assert store.sandboxes.places.take(one.id, "00000000-0000-4000-8000-000000000000", made=False)
 
     assert sandboxes.get(one.id).warm == ""
+
+
+def test_a_start_task_that_has_ended_binds_no_warm_sandbox(redis_url, sandboxes, warm):
+    store = store_of(redis_url, Limits(most=4, pause_idlest=False, host_seconds=60, start_seconds=120))
+    one, start = add(sandboxes, warm), store.start_tasks.create({}, echo={})
+    store.start_tasks.end(start.id)
+    store.start_tasks.bury(start)
+
+    assert warm.claim(POOL, start.id) is None
+    assert sandboxes.get(one.id).warm == "v1"
+    store.start_tasks.forget(start.id)

@@ -22,6 +22,7 @@ from agent_server_client.cli.program import (
     print_json,
 )
 from agent_server_client.cli.shown import ago, counted, print_entry, print_table, status_text
+from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
 from agent_server_client.visible import in_line
 from agent_server_client.wire import status_of
@@ -215,15 +216,23 @@ def resume(session: Session, as_json: bool, conversation: str) -> None:
 @click.argument("conversations", metavar="ID...", nargs=-1, required=True, shell_complete=ids_completed)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(session: Session, as_json: bool, conversations: tuple[str, ...], yes: bool) -> None:
-    """Delete conversations and their sandboxes."""
+    """Delete conversations and their sandboxes. A conversation that starts is named by its whole id: its start ends."""
     client = session.client()
     found = [session.conversation(client, one) for one in conversations]
     for one in found:
-        title = in_line(one.info().get("title") or "without a title")
         if not yes:
-            click.confirm(f"Delete {one.id[:8]} ({title}) and the files of its sandbox?", abort=True, err=True)
+            click.confirm(f"Delete {one.id[:8]} ({_name_of(one)}) and the files of its sandbox?", abort=True, err=True)
         one.delete()
         _done(session, as_json, "Deleted", one)
+
+
+def _name_of(conversation: Conversation) -> str:
+    try:
+        return in_line(conversation.info().get("title") or "without a title")
+    except AgentServerError as error:
+        if error.status != 404:
+            raise
+        return "not there yet"
 
 
 @command("open")
