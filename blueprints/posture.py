@@ -97,23 +97,57 @@ def admit() -> Response | None:
     return Response(status=204)
 
 
-#: what a page of an allowed origin may read of a response, beside its body
-EXPOSED = (
-    "ETag",
-    "Idempotency-Replayed",
-    "Location",
-    "Retry-After",
-    "X-Request-Id",
-    "X-RateLimit-Limit",
-    "X-RateLimit-Remaining",
-    "X-RateLimit-Reset",
-)
+#: headers of responses that a page of an allowed origin may read, and what for; browsers show `Cache-Control`,
+#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body
+EXPOSED = {
+    "Accept-Ranges": "whether a file can be read in parts",
+    "Allow": "what a path takes instead of the method that was refused",
+    "Content-Disposition": "the name of a download",
+    "Content-Encoding": "whether `Content-Length` is that of what the page reads",
+    "Content-Range": "which part of a file this is",
+    "Date": "how far the clock of the page is off",
+    "ETag": "for the next conditional request",
+    "Idempotency-Replayed": "whether the request had been sent before",
+    "Location": "where the new resource is",
+    "Retry-After": "when to try again",
+    "WWW-Authenticate": "how to show a key",
+    "X-Archive-Branch": "what an archive was made of",
+    "X-Archive-Head-Commit": "what an archive was made of",
+    "X-Archive-Repo-Remote": "what an archive was made of",
+    "X-Last-Seq": "the seq from which a long poll goes on",
+    "X-Request-Id": "finds the log lines of the request",
+}
+
+#: headers of responses that no page reads, and who does. A test finds each header that the code names in one of the two
+WITHHELD = {
+    "Access-Control-Allow-Credentials": "the browser",
+    "Access-Control-Allow-Headers": "the browser",
+    "Access-Control-Allow-Methods": "the browser",
+    "Access-Control-Allow-Origin": "the browser",
+    "Access-Control-Allow-Private-Network": "the browser",
+    "Access-Control-Expose-Headers": "the browser",
+    "Access-Control-Max-Age": "the browser",
+    "Content-Security-Policy": "the browser",
+    "Cross-Origin-Opener-Policy": "the browser",
+    "Cross-Origin-Resource-Policy": "the browser",
+    "Referrer-Policy": "the browser",
+    "Vary": "caches",
+    "X-Accel-Buffering": "proxies",
+    "X-Content-Type-Options": "the browser",
+    "X-Frame-Options": "the browser",
+    "X-Robots-Tag": "search engines",
+}
+
+_EXPOSED = ", ".join(EXPOSED)
 
 #: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
 _HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
 
 #: seconds for which a browser may keep the response to a preflight
 _MAX_AGE = 600
+
+#: by which a browser asks whether a page of a public address may reach a server of a private one, such as loopback
+_PRIVATE = "Access-Control-Request-Private-Network"
 
 
 def register_headers(app: Flask) -> None:
@@ -135,7 +169,7 @@ def _with_headers(response: Response) -> Response:
     if origin(sent) in allowed:
         response.headers["Access-Control-Allow-Origin"] = sent
         response.headers["Access-Control-Allow-Credentials"] = "true"
-        response.headers["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+        response.headers["Access-Control-Expose-Headers"] = _EXPOSED
         if request.method == "OPTIONS":
             _grant(response)
     return response
@@ -143,11 +177,13 @@ def _with_headers(response: Response) -> Response:
 
 def _grant(response: Response) -> None:
     """Complete the response to a preflight: a page may send what it asks for."""
-    response.vary.update(("Access-Control-Request-Method", "Access-Control-Request-Headers"))
+    response.vary.update(("Access-Control-Request-Method", "Access-Control-Request-Headers", _PRIVATE))
     response.headers["Access-Control-Allow-Methods"] = "DELETE, GET, HEAD, PATCH, POST, PUT"
     response.headers["Access-Control-Max-Age"] = str(_MAX_AGE)
     if wanted := request.headers.get("Access-Control-Request-Headers"):
         response.headers["Access-Control-Allow-Headers"] = wanted
+    if request.headers.get(_PRIVATE) == "true":
+        response.headers["Access-Control-Allow-Private-Network"] = "true"
 
 
 class TrustedProxies:
