@@ -6,6 +6,7 @@ browser says `Sec-Fetch-Site: cross-site`. Programs send neither, and are not co
 are safe: the browser keeps a response from a page whose origin no CORS header names.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from flask import Flask, Response, current_app, request
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import Forbidden, MisdirectedRequest
+from werkzeug.exceptions import BadRequest, Forbidden, MisdirectedRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from boot.http import SECURITY_HEADERS
@@ -25,6 +26,9 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 
 #: where sandboxes post to, under the host of WEBHOOK_BASE_URL or the one that a container has for this machine
 _WEBHOOKS, _CONTAINERS_HOST = "/api/v1/webhooks/", "host.docker.internal"
+
+#: what `X-Forwarded-Prefix` may be: addresses begin with it, and after two slashes the name of a host would follow
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ class Posture:
 
 
 def admit() -> Response | None:
-    """The response to a preflight; None for any other request. Raises MisdirectedRequest (421), Forbidden (403).
+    """The response to a preflight; None for any other request. Raises MisdirectedRequest (421), Forbidden (403),
+    BadRequest for a path of the proxy that is none.
 
     Nothing of the body has been read then, and the store has not been asked.
     """
@@ -90,6 +95,8 @@ def admit() -> Response | None:
         raise MisdirectedRequest(refusal)
     if refusal := posture.refusal_of_origin(method, request.headers, environ["wsgi.url_scheme"]):
         raise Forbidden(refusal)
+    if not _PREFIX.fullmatch(environ.get("SCRIPT_NAME", "")):
+        raise BadRequest("X-Forwarded-Prefix is not a path such as /agents, of letters, digits and - . _ ~")
     if method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return None
     if origin(request.headers.get("Origin", "")) not in posture.allowed_origins:
@@ -187,7 +194,8 @@ def _grant(response: Response) -> None:
 
 
 class TrustedProxies:
-    """Sets the client's address, scheme and host from the `X-Forwarded-` headers of a trusted proxy.
+    """Sets the client's address, the scheme, the host and the path of this server (WSGI's `SCRIPT_NAME`) from the
+    `X-Forwarded-` headers of a trusted proxy, which strips that path.
 
     Of each header the last value counts, which the proxy has added itself: what a client has sent before it does not.
     """
@@ -195,7 +203,7 @@ class TrustedProxies:
     def __init__(self, app: Any, networks: Iterable[str]) -> None:
         """networks: addresses or networks of proxies."""
         self._app = app
-        self._behind_a_proxy = ProxyFix(app, x_for=1, x_proto=1, x_host=1)
+        self._behind_a_proxy = ProxyFix(app, x_for=1, x_proto=1, x_host=1, x_prefix=1)
         self._networks = [ip_network(network) for network in networks]
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
