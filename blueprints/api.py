@@ -268,7 +268,10 @@ class Api(SmorestApi):
         """The document, written at its first request: that takes 40 ms; no key is needed."""
         if not self._written:
             self._written = super()._openapi_json().get_data()
-        return Response(self._written, mimetype="application/json")
+        written = self._written
+        if root := request.root_path:  # of a proxy: without it clients would ask outside of its path
+            written = b'{"servers":[{"url":%b}],%b' % (json.dumps(root).encode(), written.removeprefix(b"{"))
+        return Response(written, mimetype="application/json")
 
     def _register_error_handlers(self) -> None:
         """Nothing: `blueprints/errors.py` shapes all errors, also those of paths that no Api serves."""

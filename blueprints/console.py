@@ -73,7 +73,7 @@ class Files:
         for name, file in self._files.items():
             digest.update(f"\n{name} {hashlib.sha256(file.raw).hexdigest()}".encode())
         self.release = digest.hexdigest()[:16]
-        root = f"/console/{self.release}/"
+        root = f"./{self.release}/"  # under the page, whatever path a proxy serves that at
         imports = json.dumps({"imports": {name: root + path for name, path in _IMPORTS.items()}})
         page = template.replace("{{root}}", root).replace("{{imports}}", imports)
         preloads = "".join(f'<link rel="modulepreload" href="{root}{name}">' for name in self.first_modules())

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from flask import current_app
+from flask import current_app, request
 
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
@@ -123,8 +123,8 @@ def _info() -> dict[str, object]:
         "workers": current_app.config["WORKERS"],
         "hosts": hosts,
         "isolation": isolation,
-        "docs": "/docs",
-        "redoc": "/docs",
+        "docs": f"{request.root_path}/docs",
+        "redoc": f"{request.root_path}/docs",
     }
 
 

@@ -1,4 +1,4 @@
-"""Paths that redirect to another path: a trailing slash, and `/` for a browser. Source: docs/wire.md, 2.
+"""Paths that redirect to another path: a trailing slash, `/console`, and `/` for a browser. Source: docs/wire.md, 2.
 
 Neither bypasses the guard: a refused request is not redirected.
 """
@@ -11,12 +11,10 @@ from werkzeug.exceptions import HTTPException
 from blueprints.api import InvalidInput
 from blueprints.posture import admit
 
-#: where a browser is redirected from `/`
-_CONSOLE = "/console/"
-
 
 def lead_browsers(app: Flask) -> None:
-    """Lead browsers from `/` to the console, which is open to all. Goes before the guard, which would ask for a key."""
+    """Lead to the console, which is open to all: browsers from `/`, everyone from its path without a slash, to which
+    the page's own addresses are not relative. Goes before the guard, which would ask for a key."""
     app.before_request(_to_console)
 
 
@@ -26,9 +24,12 @@ def lead_from_slashes(app: Flask) -> None:
 
 
 def _to_console() -> Response | None:
-    if request.path != "/" or request.method not in ("GET", "HEAD") or not _is_browser():
+    is_led = request.path == "/console" or (request.path == "/" and _is_browser())
+    if not is_led or request.method not in ("GET", "HEAD"):
         return None
-    return admit() or Response(status=302, headers={"Location": _CONSOLE, "Vary": "Accept"})
+    # Relative: a proxy that serves this below a path may not say so. If it does, that path may come without a slash.
+    place = f"{request.root_path}/console/" if request.root_path else "console/"
+    return admit() or Response(status=302, headers={"Location": place, "Vary": "Accept"})
 
 
 def _is_browser() -> bool:
@@ -48,7 +49,7 @@ def _without_slashes(response: Response) -> Response:
         return response
     # One slash at the begin: after two, the name of a host would follow.
     query = f"?{request.query_string.decode('latin-1')}" if request.query_string else ""
-    return Response(status=307, headers={"Location": "/" + quote(path.lstrip("/")) + query})
+    return Response(status=307, headers={"Location": f"{request.root_path}/{quote(path.lstrip('/'))}{query}"})
 
 
 def _is_served(path: str) -> bool:

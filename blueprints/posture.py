@@ -6,6 +6,7 @@ browser says `Sec-Fetch-Site: cross-site`. Programs send neither, and are not co
 are safe: the browser keeps a response from a page whose origin no CORS header names.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from flask import Flask, Response, current_app, request
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import Forbidden, MisdirectedRequest
+from werkzeug.exceptions import BadRequest, Forbidden, MisdirectedRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from boot.http import SECURITY_HEADERS
@@ -25,6 +26,9 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 
 #: where sandboxes post to, under the host of WEBHOOK_BASE_URL or the one that a container has for this machine
 _WEBHOOKS, _CONTAINERS_HOST = "/api/v1/webhooks/", "host.docker.internal"
+
+#: what `X-Forwarded-Prefix` may be: addresses begin with it, and after two slashes the name of a host would follow
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ class Posture:
 
 
 def admit() -> Response | None:
-    """The response to a preflight; None for any other request. Raises MisdirectedRequest (421), Forbidden (403).
+    """The response to a preflight; None for any other request. Raises MisdirectedRequest (421), Forbidden (403),
+    BadRequest for a path of the proxy that is none.
 
     Nothing of the body has been read then, and the store has not been asked.
     """
@@ -90,6 +95,8 @@ def admit() -> Response | None:
         raise MisdirectedRequest(refusal)
     if refusal := posture.refusal_of_origin(method, request.headers, environ["wsgi.url_scheme"]):
         raise Forbidden(refusal)
+    if not _PREFIX.fullmatch(environ.get("SCRIPT_NAME", "")):
+        raise BadRequest("X-Forwarded-Prefix is not a path such as /agents, of letters, digits and - . _ ~")
     if method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return None
     if origin(request.headers.get("Origin", "")) not in posture.allowed_origins:
@@ -97,23 +104,57 @@ def admit() -> Response | None:
     return Response(status=204)
 
 
-#: what a page of an allowed origin may read of a response, beside its body
-EXPOSED = (
-    "ETag",
-    "Idempotency-Replayed",
-    "Location",
-    "Retry-After",
-    "X-Request-Id",
-    "X-RateLimit-Limit",
-    "X-RateLimit-Remaining",
-    "X-RateLimit-Reset",
-)
+#: headers of responses that a page of an allowed origin may read, and what for; browsers show `Cache-Control`,
+#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body
+EXPOSED = {
+    "Accept-Ranges": "whether a file can be read in parts",
+    "Allow": "what a path takes instead of the method that was refused",
+    "Content-Disposition": "the name of a download",
+    "Content-Encoding": "whether `Content-Length` is that of what the page reads",
+    "Content-Range": "which part of a file this is",
+    "Date": "how far the clock of the page is off",
+    "ETag": "for the next conditional request",
+    "Idempotency-Replayed": "whether the request had been sent before",
+    "Location": "where the new resource is",
+    "Retry-After": "when to try again",
+    "WWW-Authenticate": "how to show a key",
+    "X-Archive-Branch": "what an archive was made of",
+    "X-Archive-Head-Commit": "what an archive was made of",
+    "X-Archive-Repo-Remote": "what an archive was made of",
+    "X-Last-Seq": "the seq from which a long poll goes on",
+    "X-Request-Id": "finds the log lines of the request",
+}
+
+#: headers of responses that no page reads, and who does. A test finds each header that the code names in one of the two
+WITHHELD = {
+    "Access-Control-Allow-Credentials": "the browser",
+    "Access-Control-Allow-Headers": "the browser",
+    "Access-Control-Allow-Methods": "the browser",
+    "Access-Control-Allow-Origin": "the browser",
+    "Access-Control-Allow-Private-Network": "the browser",
+    "Access-Control-Expose-Headers": "the browser",
+    "Access-Control-Max-Age": "the browser",
+    "Content-Security-Policy": "the browser",
+    "Cross-Origin-Opener-Policy": "the browser",
+    "Cross-Origin-Resource-Policy": "the browser",
+    "Referrer-Policy": "the browser",
+    "Vary": "caches",
+    "X-Accel-Buffering": "proxies",
+    "X-Content-Type-Options": "the browser",
+    "X-Frame-Options": "the browser",
+    "X-Robots-Tag": "search engines",
+}
+
+_EXPOSED = ", ".join(EXPOSED)
 
 #: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
 _HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
 
 #: seconds for which a browser may keep the response to a preflight
 _MAX_AGE = 600
+
+#: by which a browser asks whether a page of a public address may reach a server of a private one, such as loopback
+_PRIVATE = "Access-Control-Request-Private-Network"
 
 
 def register_headers(app: Flask) -> None:
@@ -135,7 +176,7 @@ def _with_headers(response: Response) -> Response:
     if origin(sent) in allowed:
         response.headers["Access-Control-Allow-Origin"] = sent
         response.headers["Access-Control-Allow-Credentials"] = "true"
-        response.headers["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+        response.headers["Access-Control-Expose-Headers"] = _EXPOSED
         if request.method == "OPTIONS":
             _grant(response)
     return response
@@ -143,15 +184,18 @@ def _with_headers(response: Response) -> Response:
 
 def _grant(response: Response) -> None:
     """Complete the response to a preflight: a page may send what it asks for."""
-    response.vary.update(("Access-Control-Request-Method", "Access-Control-Request-Headers"))
+    response.vary.update(("Access-Control-Request-Method", "Access-Control-Request-Headers", _PRIVATE))
     response.headers["Access-Control-Allow-Methods"] = "DELETE, GET, HEAD, PATCH, POST, PUT"
     response.headers["Access-Control-Max-Age"] = str(_MAX_AGE)
     if wanted := request.headers.get("Access-Control-Request-Headers"):
         response.headers["Access-Control-Allow-Headers"] = wanted
+    if request.headers.get(_PRIVATE) == "true":
+        response.headers["Access-Control-Allow-Private-Network"] = "true"
 
 
 class TrustedProxies:
-    """Sets the client's address, scheme and host from the `X-Forwarded-` headers of a trusted proxy.
+    """Sets the client's address, the scheme, the host and the path of this server (WSGI's `SCRIPT_NAME`) from the
+    `X-Forwarded-` headers of a trusted proxy, which strips that path.
 
     Of each header the last value counts, which the proxy has added itself: what a client has sent before it does not.
     """
@@ -159,7 +203,7 @@ class TrustedProxies:
     def __init__(self, app: Any, networks: Iterable[str]) -> None:
         """networks: addresses or networks of proxies."""
         self._app = app
-        self._behind_a_proxy = ProxyFix(app, x_for=1, x_proto=1, x_host=1)
+        self._behind_a_proxy = ProxyFix(app, x_for=1, x_proto=1, x_host=1, x_prefix=1)
         self._networks = [ip_network(network) for network in networks]
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:

@@ -118,8 +118,8 @@ class Config(KeepingSettings, ApprovalSettings):
     )
     trusted_proxies: tuple[str, ...] = _setting(
         (),
-        "Addresses or networks of proxies, with commas, whose `X-Forwarded-For`, `-Proto` and `-Host` are believed; "
-        "unset: nobody's.",
+        "Addresses or networks of proxies, with commas, whose `X-Forwarded-For`, `-Proto`, `-Host` and "
+        "`-Prefix` are believed; unset: nobody's.",
     )
     redis_url: str = _setting(
         "",

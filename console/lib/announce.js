@@ -1,9 +1,10 @@
 // Notifications of the browser about what waits: only where the person wants them, and only while the page is not seen.
+import { ours } from "./root.js";
 import { go } from "./router.js";
 import { Store } from "./store.js";
 import { visible } from "./visible.js";
 
-const NAME = "agent-server-notifications";
+const NAME = ours("agent-server-notifications");
 
 /** Most characters of a title that a notification shows. */
 const MOST = 80;

@@ -1,4 +1,5 @@
 // The public API. An operation is named as the OpenAPI document names it: "GET /api/v1/sandboxes/{sandbox_id}/logs".
+import { ROOT } from "./root.js";
 import { key, wanted } from "./session.js";
 
 /** A request that failed. status: 0 where no response came; detail: words, from the server where it sent some. */
@@ -18,7 +19,7 @@ const BROKEN = "The connection broke before the whole response had come.";
 
 /** The address of an operation. path and query: by name; a query value of null, undefined or "" is left out. */
 export function address(operation, { path = {}, query = {} } = {}) {
-  const template = operation.split(" ")[1];
+  const template = ROOT + operation.split(" /")[1];
   const filled = template.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(path[name]));
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {

@@ -1,5 +1,6 @@
 // Server-sent events that go on: after a lost network, a killed worker or a sleep a stream opens again at its cursor.
 import { address, call, ticket } from "./api.js";
+import { ours } from "./root.js";
 import { entered, wanted } from "./session.js";
 import { Store } from "./store.js";
 
@@ -25,7 +26,7 @@ const TICK = 2_000;
 const MOST_LOOKING = 5_000;
 
 /** The lock of the one page of this browser that follows the inbox while it is hidden, for badge and notifications. */
-const LOCK = "agent-server-inbox";
+const LOCK = ours("agent-server-inbox");
 
 /** Whether this page holds the lock. A browser has locks where it trusts the address: https, or this machine. */
 const isKeeper = new Store(false);

@@ -1,7 +1,8 @@
 // The key of this browser, and what it may do. The key stays in the session of one tab unless the person says "remember".
+import { ours } from "./root.js";
 import { Store } from "./store.js";
 
-const NAME = "agent-server-key";
+const NAME = ours("agent-server-key");
 
 /** What a key may look like; anything else is none, and no header can carry it. */
 const FORM = /^[\x21-\x7e]{1,512}$/;

@@ -1,9 +1,10 @@
 // The start of a conversation: what was typed, and the start task until the agent is there and has its first message.
 import { ApiError, call, newKey } from "./api.js";
+import { ours } from "./root.js";
 import { Store } from "./store.js";
 
 /** What the browser's session keeps: what was typed, and the start that goes on. */
-const DRAFT = "agent-server-start", UNDER_WAY = "agent-server-start-under-way";
+const DRAFT = ours("agent-server-start"), UNDER_WAY = ours("agent-server-start-under-way");
 
 /** Milliseconds between two polls of a start task; most looks for one whose request is not over yet. */
 const POLL = 400, MOST_LOOKS = 150;

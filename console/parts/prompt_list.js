@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
 import { byAge, nameOf } from "../lib/pending.js";
+import { ours } from "../lib/root.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { tell } from "./notices.js";
 import { Prompt } from "./prompt.js";
@@ -14,7 +15,7 @@ const DRAWN = 30, MOST_ENDED = 60;
 const READ = 10_000;
 
 /** The names of what was set aside, for the session of the browser. */
-const ASIDE = "agent-server-aside", MOST_ASIDE = 500;
+const ASIDE = ours("agent-server-aside"), MOST_ASIDE = 500;
 
 function aside() {
   return JSON.parse(sessionStorage.getItem(ASIDE) ?? "[]");

@@ -12,8 +12,9 @@ function run(hash) {
     preauthorizeApiKey: (...words) => seen.authorized.push(words),
   };
   const context = {
+    URL,
     URLSearchParams,
-    location: { hash, pathname: "/docs", search: "" },
+    location: { hash, pathname: "/agents/docs", search: "", href: `https://agents.example.org/agents/docs${hash}` },
     history: { replaceState: (...words) => seen.replaced.push(words.at(-1)) },
     SwaggerUIBundle: (config) => Object.assign(seen, { config }) && ui,
   };
@@ -24,12 +25,12 @@ function run(hash) {
 
 const plain = run("");
 assert.deepEqual(plain.replaced, []);
-assert.equal(plain.config.url, "/openapi.json");
+assert.equal(plain.config.url, "https://agents.example.org/agents/openapi.json");
 assert.equal(plain.config.validatorUrl, null);
 assert.equal(plain.config.requestInterceptor, undefined);
 
 const keyed = run("#key=a-key_of-16-characters");
-assert.deepEqual(keyed.replaced, ["/docs"]);
+assert.deepEqual(keyed.replaced, ["/agents/docs"]);
 keyed.config.onComplete();
 assert.deepEqual(keyed.authorized, [["header", "a-key_of-16-characters"], ["bearer", "a-key_of-16-characters"]]);
 const load = keyed.config.requestInterceptor({ loadSpec: true, headers: {} });

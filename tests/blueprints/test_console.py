@@ -5,9 +5,11 @@ import hashlib
 import json
 import posixpath
 import re
+import shutil
 import subprocess
 import unicodedata
 from base64 import b64encode
+from urllib.parse import urljoin
 
 import pytest
 
@@ -32,6 +34,9 @@ OPERATION = re.compile(r'"((?:GET|POST|PUT|PATCH|DELETE) /[^"]*)"')
 #: what a script loads before it runs
 IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;'"(]*\bfrom)?\s*["']([^"']+)["']""", re.MULTILINE)
 
+#: a file that the page names, below its own address
+OF_PAGE = r'(?:src|href)="(\./[^"]+)"'
+
 #: bytes that the page may load before the inbox shows, compressed
 FIRST_LOAD = 60_000
 
@@ -54,8 +59,8 @@ def page(client) -> str:
 @pytest.fixture(scope="module")
 def root(page) -> str:
     """The path under which the files stand."""
-    [found] = set(re.findall(r'"(/console/[0-9a-f]{16}/)main\.js"', page))
-    return found
+    [found] = set(re.findall(r'"\./([0-9a-f]{16}/)main\.js"', page))
+    return f"/console/{found}"
 
 
 @pytest.mark.parametrize("keys", [(), (KEY,)], ids=["open", "keyed"])
@@ -71,13 +76,15 @@ def test_the_page_is_open_and_the_browser_asks_for_it_each_time(keys, page):
 def test_a_browser_is_led_to_the_page_and_a_program_is_not(client):
     led = client.get("/", headers=BROWSER)
 
-    assert (led.status_code, led.headers["Location"], led.headers["Vary"]) == (302, "/console/", "Accept")
+    assert (led.status_code, led.headers["Location"], led.headers["Vary"]) == (302, "console/", "Accept")
     assert "Location" not in client.get("/").headers
     assert client.post("/", headers=BROWSER).status_code == 405
 
 
-def test_the_page_is_also_shown_without_its_slash(client, page):
-    assert client.get("/console").get_data(as_text=True) == page
+def test_everyone_is_led_from_the_path_without_a_slash_to_the_page_as_its_addresses_are_relative(client):
+    for method in ("GET", "HEAD"):
+        response = client.open("/console", method=method)
+        assert (response.status_code, urljoin("/console", response.headers["Location"])) == (302, "/console/")
 
 
 @pytest.mark.parametrize(
@@ -200,10 +207,10 @@ def test_the_page_has_no_script_and_no_style_of_its_own_but_the_import_map(page)
 
 def test_every_file_that_the_page_names_is_served(client, page):
     [imports] = re.findall(r'<script type="importmap">(.*?)</script>', page)
-    named_files = {*re.findall(r'(?:src|href)="(/console/[^"]+)"', page), *json.loads(imports)["imports"].values()}
+    named_files = {*re.findall(OF_PAGE, page), *json.loads(imports)["imports"].values()}
 
     assert len(named_files) > 10
-    for path in named_files:
+    for path in (urljoin("/console/", name) for name in named_files):
         assert client.get(path).status_code == 200, path
 
 
@@ -222,9 +229,9 @@ def test_hosts_and_origins_elsewhere_are_refused_as_everywhere():
 def first_files(client, page, root) -> set[str]:
     """The paths of all that the page loads before the inbox shows."""
     [imports] = re.findall(r'<script type="importmap">(.*?)</script>', page)
-    names = json.loads(imports)["imports"]
+    names = {name: urljoin("/console/", path) for name, path in json.loads(imports)["imports"].items()}
     page = re.sub(r"<link [^>]* disabled>", "", page)  # the style sheets of other views
-    found = {"/console/", *re.findall(r'(?:src|href)="(/console/[^"]+)"', page), f"{root}views/inbox.js"}
+    found = {"/console/", f"{root}views/inbox.js", *(urljoin("/console/", name) for name in re.findall(OF_PAGE, page))}
     waiting = [path for path in found if path.endswith(("js", "mjs"))]
     while waiting:
         path = waiting.pop()
@@ -247,7 +254,8 @@ def test_the_first_load_until_the_inbox_shows_is_at_most_60_kb(client, page, roo
 
 
 def test_all_scripts_of_the_first_load_are_announced_by_the_page(client, page, root):
-    announced = set(re.findall(r'<link rel="modulepreload" href="([^"]+)">', page))
+    named_first = re.findall(r'<link rel="modulepreload" href="([^"]+)">', page)
+    announced = {urljoin("/console/", name) for name in named_first}
 
     by_the_page_itself = {f"{root}load.js"}  # before all others
     modules = {path for path in first_files(client, page, root) if path.endswith(("js", "mjs"))}
@@ -272,6 +280,38 @@ def test_scripts_name_operations_of_the_public_api_alone():
         others = re.findall(r"/api/|/sockets/|/server_info|new WebSocket|XMLHttpRequest", OPERATION.sub("", code))
         faults += [f"{named(path)}: {other}" for other in others]
     assert faults == []
+
+
+def test_no_page_and_no_script_loads_from_an_address_that_begins_at_the_root_of_the_host():
+    pages = [*SOURCES, *sorted((VENDOR / "page").iterdir())]
+    absolute = re.compile(r"""(?:src|href|action|url)\s*[=:(]\s*["'`]?/(?!/)[^\s"'`)]*|\bfrom\s+["']/[^"']*""")
+
+    assert len(pages) > len(SOURCES)
+    assert [(named(path), found) for path in pages for found in absolute.findall(path.read_text())] == []
+
+
+#: prints where the console finds an operation, and what it calls a thing that the browser keeps
+PLACES = """
+const kept = { getItem: () => null, setItem() {}, removeItem() {} };
+Object.assign(globalThis, { location: { hash: "" }, sessionStorage: kept, localStorage: kept, addEventListener() {} });
+const { address } = await import("./api.js"), { ROOT, ours } = await import("./root.js");
+const place = address("GET /api/v1/sandboxes/{sandbox_id}/logs", { path: { sandbox_id: "a/b" }, query: { lines: 1 } });
+process.stdout.write(JSON.stringify([ROOT, place, ours("key")]));
+"""
+
+
+@pytest.mark.process("starts a program")
+def test_scripts_find_the_server_below_the_path_where_they_were_loaded_from(tmp_path):
+    place = tmp_path / "agents" / "console" / "0123456789abcdef"
+    shutil.copytree(PROJECT / "console" / "lib", place / "lib")
+    (place / "package.json").write_text('{"type": "module"}')
+    (place / "lib" / "store.js").write_text('export class Store { get() { return ""; } }')
+    (place / "lib" / "print.js").write_text(PLACES)
+    ran = subprocess.run([program("node"), place / "lib" / "print.js"], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+    root = f"{tmp_path}/agents/"
+    assert json.loads(ran.stdout) == [root, f"{root}api/v1/sandboxes/a%2Fb/logs?lines=1", f"key {root}"]
 
 
 def test_requests_and_streams_are_made_in_two_modules():

@@ -122,7 +122,7 @@ def test_the_root_leads_a_browser_to_the_console(client):
 
     response = client.get("/", headers={"Accept": accept})
 
-    assert (response.status_code, response.headers["Location"]) == (302, "/console/")
+    assert (response.status_code, response.headers["Location"]) == (302, "console/")
     assert "Accept" in response.headers["Vary"]
 
 

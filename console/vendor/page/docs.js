@@ -12,7 +12,7 @@ const withKey = (request) => {
 };
 
 window.ui = SwaggerUIBundle({
-  url: "/openapi.json",
+  url: new URL("openapi.json", location.href).href,
   dom_id: "#swagger-ui",
   validatorUrl: null,
   ...(key && { requestInterceptor: withKey, onComplete: authorize }),
