@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 
 from agents.client import AgentUnreachable, Transport, pulse
+from agents.inquiries import seen_folder
 from agents.waking import wake
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
@@ -341,10 +342,9 @@ class Folder(NamedTuple):
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> "Folder":
-        """Of a conversation's state."""
-        asked, workspace = state["info"].get("asked_dir"), state["info"].get("workspace")
-        real = workspace.get("working_dir") if isinstance(workspace, dict) else None
-        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in (asked, real)))
+        """Of an app conversation's state, with its sandbox."""
+        both = state["info"].get("asked_dir"), seen_folder(state)
+        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in both))
 
     @classmethod
     def in_sandbox(cls, store: Store, sandbox_id: SandboxId) -> "Folder":

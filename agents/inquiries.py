@@ -84,6 +84,22 @@ def _texts(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
+def folder_of(state: dict[str, Any]) -> str:
+    """The folder of a conversation as its agent names it: absolute, or relative to the agent's working directory."""
+    workspace = state["info"].get("workspace")
+    folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
+    return folder if isinstance(folder, str) and folder else "."
+
+
+def seen_folder(state: dict[str, Any]) -> str:
+    """The same as the agent's own `pwd` prints it; relative before the sandbox's first start.
+
+    state: of an app conversation, with its sandbox.
+    """
+    sandbox = state["sandbox"]
+    return posixpath.normpath(posixpath.join(sandbox.working_dir if sandbox else "", folder_of(state)))
+
+
 #: the name that clients have for the folder of any conversation. Source: the app-server wire
 USUAL = "/workspace/project"
 
@@ -98,8 +114,7 @@ class PathOutside(ValueError):
 def within(folder: str, path: str) -> str:
     """The path relative to the folder, `.` for the folder itself. Raises PathOutside.
 
-    folder: of a conversation, as its agent names it: absolute, or relative to the agent's working directory. USUAL
-    stands for it too.
+    folder: of a conversation, as `seen_folder`. USUAL stands for it too.
     """
     for root in (folder, USUAL):
         if root.startswith("/") and (path == root or path.startswith(f"{root.rstrip('/')}/")):
