@@ -9,15 +9,16 @@ from typing import Any
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 
 #: statuses with which a server says that it has no such route
-_NO_ROUTE = (404, 405)
+NO_ROUTE = (404, 405)
 
 
 class RouteLacking(AgentRefused):
-    """The agent server does not serve a route."""
+    """The agent server does not serve a route; keeps_status: a client sees the status with which it says so."""
 
-    def __init__(self, status: int, path: str) -> None:
-        Exception.__init__(self, f"The agent server of the conversation's sandbox does not serve {path}")
-        self.status, self.body, self.shown = status, b"", None
+    def __init__(self, status: int, path: str, *, keeps_status: bool = False) -> None:
+        sentence = f"The agent server of the conversation's sandbox does not serve {path}"
+        Exception.__init__(self, sentence)
+        self.status, self.body, self.shown = status, b"", sentence if keeps_status else None
 
 
 def git_changes(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
@@ -69,7 +70,7 @@ def _ask(agent: AgentServer, method: str, path: str, **options: Any) -> Any:
     try:
         return agent.ask(method, path, **options)
     except AgentRefused as refusal:
-        if refusal.status in _NO_ROUTE:
+        if refusal.status in NO_ROUTE:
             raise RouteLacking(refusal.status, path) from None
         raise
 

@@ -158,6 +158,7 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
         client_required(),
     )
     answer = _forwarding().open(sandbox_id, call)
+    answer.require_route(path)
     if request.method == "HEAD":
         answer.close()
     return _response(answer)
