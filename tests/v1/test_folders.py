@@ -173,11 +173,29 @@ def test_the_files_of_a_deleted_sandbox_are_410(api, work):
     assert "MISSING" in listed(api, conversation, status=410)["detail"]
 
 
+def test_the_bundled_agent_serves_git_commands_and_files_at_both_doors(api):
+    said = {"content": [{"type": "text", "text": "run: pwd; git init -q . && echo hi > a.txt"}]}
+    conversation = api.app_conversation(sandbox_spec_id="free", initial_message=said)
+    identity = conversation["id"]
+    api.until(identity, "finished")
+    [seen] = api.events(identity, kind__eq="ObservationEvent")
+    pwd, own = seen["observation"]["content"][0]["text"].splitlines()[0], f"/conversations/{identity}"
+
+    changed = [{"status": "ADDED", "path": "a.txt"}]
+    for door in (f"{PATH}/{identity}", own):
+        for path in (".", pwd):
+            assert api.call("GET", f"{door}/git/changes", params={"path": path}) == changed
+        assert api.call("GET", f"{door}/git/diff", params={"path": "a.txt"}) == {"modified": "hi\n", "original": None}
+    ran = api.call("POST", f"{own}/bash/execute_bash_command", json={"command": "cat a.txt; pwd"})
+    assert (ran["exit_code"], ran["stdout"]) == (0, f"hi\n{pwd}\n")
+    upload = {"params": {"path": "b.txt"}, "files": {"file": b"sent"}}
+    assert api.call("POST", f"{own}/file/upload", **upload)["file_size"] == 4
+    assert read(api, identity, f"{pwd}/b.txt") == "sent"
+
+
 @pytest.mark.parametrize(
     ("end", "route"),
     [
-        ("git/changes?path=/workspace/project", "/api/git/changes"),
-        ("git/diff?path=a.py&ref=HEAD", "/api/git/diff"),
         ("skills", "/api/skills"),
         ("hooks", "/api/hooks"),
     ],
