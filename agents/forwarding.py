@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 
 from agents.client import AgentUnreachable, Transport, pulse
+from agents.inquiries import NO_ROUTE, RouteLacking, seen_folder
 from agents.waking import wake
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
@@ -196,9 +197,43 @@ class Answer:
         except httpx.TransportError as error:
             raise AgentUnreachable(_reason(error, self._silence)) from error
 
+    def require_route(self, path: str) -> None:
+        """Raises RouteLacking where the response is that the agent server does not serve the path."""
+        length = dict(self.headers).get("Content-Length", "")
+        if self.status in NO_ROUTE and length.isdigit() and int(length) <= _LONGEST_REFUSAL:
+            try:
+                raw = b"".join(self)
+                if _is_no_route(self.status, path, raw):
+                    raise RouteLacking(self.status, path, keeps_status=True)
+            except (AgentUnreachable, RouteLacking):
+                self.close()
+                raise
+            self._pieces = iter([raw])
+
     def close(self) -> None:
         """End the exchange, also before the end of the body."""
         self._response.close()
+
+
+#: bytes of a refusal of which it is looked for what it says
+_LONGEST_REFUSAL = 4096
+
+#: a path without an id: where nothing is found there, the route is what is missing
+_NAMED = re.compile(r"/api/[a-z_/]+")
+
+
+def _is_no_route(status: int, path: str, raw: bytes) -> bool:
+    """Whether a refusal is about the route. A FastAPI says `Not Found` also of a thing that its route has not found."""
+    try:
+        body = parse_json(raw)
+    except InvalidJson:
+        return False
+    detail = body.get("detail") if isinstance(body, dict) else None
+    if status == 405:
+        return True
+    return isinstance(detail, str) and (
+        " does not serve " in detail or (detail == "Not Found" and _NAMED.fullmatch(path) is not None)
+    )
 
 
 class _Beat:
@@ -341,10 +376,9 @@ class Folder(NamedTuple):
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> "Folder":
-        """Of a conversation's state."""
-        asked, workspace = state["info"].get("asked_dir"), state["info"].get("workspace")
-        real = workspace.get("working_dir") if isinstance(workspace, dict) else None
-        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in (asked, real)))
+        """Of an app conversation's state, with its sandbox."""
+        both = state["info"].get("asked_dir"), seen_folder(state)
+        return cls(*(path if isinstance(path, str) and path.startswith("/") else "" for path in both))
 
     @classmethod
     def in_sandbox(cls, store: Store, sandbox_id: SandboxId) -> "Folder":

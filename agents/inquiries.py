@@ -9,15 +9,16 @@ from typing import Any
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 
 #: statuses with which a server says that it has no such route
-_NO_ROUTE = (404, 405)
+NO_ROUTE = (404, 405)
 
 
 class RouteLacking(AgentRefused):
-    """The agent server does not serve a route."""
+    """The agent server does not serve a route; keeps_status: a client sees the status with which it says so."""
 
-    def __init__(self, status: int, path: str) -> None:
-        Exception.__init__(self, f"The agent server of the conversation's sandbox does not serve {path}")
-        self.status, self.body, self.shown = status, b"", None
+    def __init__(self, status: int, path: str, *, keeps_status: bool = False) -> None:
+        sentence = f"The agent server of the conversation's sandbox does not serve {path}"
+        Exception.__init__(self, sentence)
+        self.status, self.body, self.shown = status, b"", sentence if keeps_status else None
 
 
 def git_changes(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
@@ -69,7 +70,7 @@ def _ask(agent: AgentServer, method: str, path: str, **options: Any) -> Any:
     try:
         return agent.ask(method, path, **options)
     except AgentRefused as refusal:
-        if refusal.status in _NO_ROUTE:
+        if refusal.status in NO_ROUTE:
             raise RouteLacking(refusal.status, path) from None
         raise
 
@@ -82,6 +83,22 @@ def _checked(value: Any, kind: type[Any], what: str) -> Any:
 
 def _texts(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def folder_of(state: dict[str, Any]) -> str:
+    """The folder of a conversation as its agent names it: absolute, or relative to the agent's working directory."""
+    workspace = state["info"].get("workspace")
+    folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
+    return folder if isinstance(folder, str) and folder else "."
+
+
+def seen_folder(state: dict[str, Any]) -> str:
+    """The same as the agent's own `pwd` prints it; relative before the sandbox's first start.
+
+    state: of an app conversation, with its sandbox.
+    """
+    sandbox = state["sandbox"]
+    return posixpath.normpath(posixpath.join(sandbox.working_dir if sandbox else "", folder_of(state)))
 
 
 #: the name that clients have for the folder of any conversation. Source: the app-server wire
@@ -98,8 +115,7 @@ class PathOutside(ValueError):
 def within(folder: str, path: str) -> str:
     """The path relative to the folder, `.` for the folder itself. Raises PathOutside.
 
-    folder: of a conversation, as its agent names it: absolute, or relative to the agent's working directory. USUAL
-    stands for it too.
+    folder: of a conversation, as `seen_folder`. USUAL stands for it too.
     """
     for root in (folder, USUAL):
         if root.startswith("/") and (path == root or path.startswith(f"{root.rstrip('/')}/")):

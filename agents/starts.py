@@ -141,7 +141,7 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
 
 
 def working_folder(sandbox: Sandbox, spec: Spec) -> str:
-    """The working folder of a sandbox, absolute; `.` where it has no processes and its spec names none."""
+    """The working folder of a sandbox, absolute; `.` before its first start, where its spec names none."""
     return sandbox.working_dir or (spec.working_dir if spec.working_dir.startswith("/") else ".")
 
 

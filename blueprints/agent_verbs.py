@@ -28,7 +28,7 @@ from schemas.agent_verbs import (
     SwitchProfile,
 )
 from schemas.confirmations import Success
-from schemas.conversations import ConversationInfo
+from schemas.conversations import ConversationInfo, SkillsChoice, with_skills
 from schemas.webhooks import ConversationReport
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
@@ -76,9 +76,12 @@ def condense_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @agent_verbs.post("/navigate")
 @needs("write")
 @agent_verbs.fails(*_REFUSALS)
+@agent_verbs.arguments(SkillsChoice(), location="query")
 @agent_verbs.arguments(Navigate())
 @agent_verbs.response(200, ConversationInfo)
-def navigate_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
+def navigate_conversation(
+    query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
+) -> dict[str, Any]:
     """Move the head of the log, from which the agent goes on, to an event; 409 while it runs or an action waits."""
     verbs = current_verbs()
     info = verbs.navigate(conversation_id, request["event_id"])
@@ -91,7 +94,7 @@ def navigate_conversation(request: dict[str, Any], conversation_id: Conversation
         sandbox_id = verbs.forwarding.sandbox_of(conversation_id)
         current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, told)
     leaf = info.get("leaf_event_id")
-    state = current_store.conversations.get(conversation_id)
+    state = with_skills(current_store.conversations.get(conversation_id), **query)
     return {**state, "leaf_event_id": leaf if isinstance(leaf, str) else None}
 
 

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import wraps
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
@@ -21,7 +22,7 @@ from werkzeug.routing import BaseConverter
 from core.access import Scope
 from core.wire import parse_json
 from schemas.errors import Error, HTTPValidationError
-from schemas.fields import BaseSchema, canonical_id
+from schemas.fields import BaseSchema, Fault, canonical_id
 from store.conversations.lists import Form
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -32,6 +33,9 @@ _SCHEMES = {
     "key": {"type": "apiKey", "in": "header", "name": "X-Session-API-Key", "description": "A key."},
 }
 _KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}]
+
+#: most unknown names of a query that a refusal lists, and most characters of each
+_MOST_NAMED, _LONGEST_NAME = 10, 100
 
 
 class Needs(NamedTuple):
@@ -121,6 +125,38 @@ class StrictParser(FlaskParser):
         raise InvalidInput("body" if location == "json" else location, messages)
 
 
+def refuse_unknown(known: Collection[str]) -> None:
+    """Raises InvalidInput of the members of a query that are not known: misspelt, they would change nothing, unseen."""
+    unknown = sorted(name for name in request.args if name not in known)[:_MOST_NAMED]
+    if unknown:
+        allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
+        fault = Fault(f"Unknown member of the query: {allowed}", "extra_forbidden")
+        raise InvalidInput("query", {name[:_LONGEST_NAME]: [fault] for name in unknown})
+
+
+def _query_of(view: Any) -> frozenset[str]:
+    """The names that a view's query may have, by what documents it."""
+    names = set[str]()
+    for parameter in view._apidoc.get("arguments", {}).get("parameters", ()):
+        if parameter["in"] == "query":
+            schema = parameter["schema"]
+            fields = schema.fields.items() if isinstance(schema, Schema) else ()
+            names |= {field.data_key or name for name, field in fields} or {parameter["name"]}
+    return frozenset(names)
+
+
+def _strict(view: View, known: frozenset[str]) -> View:
+    """The view, which refuses a query with a name that is not known."""
+
+    @wraps(view)
+    def checked(*args: Any, **values: Any) -> Any:
+        if request.query_string:
+            refuse_unknown(known)
+        return view(*args, **values)
+
+    return checked  # type: ignore[return-value]
+
+
 def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
     """The values of a parameter that the query may repeat, as `read` returns them. Raises InvalidInput."""
     try:
@@ -186,6 +222,10 @@ class Blueprint(SmorestBlueprint):
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", f"{self.url_prefix or ''}{rule}")
         operation = re.sub(r"\W", "_", f"{view_func.__name__}{path}") + f"_{method.lower()}"
         needed = declared(view_func, operation)
+        _join_parameters(view_func)
+        # Programs that show a mail add members of their own to its links; what is forwarded is the agent server's.
+        if needed.scope != "link" and not getattr(view_func, "is_forwarded", False):
+            view_func = _strict(view_func, _query_of(view_func) | ({"ticket"} if needed.ticket else set()))
         security = [] if needed.scope == "open" else [{"bearer": []}] if needed.scope == "hook" else _KEYS
         view_func = self.doc(operationId=operation, security=security)(view_func)
         if needed.scope != "open":
@@ -239,6 +279,14 @@ def declared(view: Any, name: str) -> Needs:
     if needed is None:
         raise LookupError(f"The operation {name} does not declare who may call it: it lacks @needs(…)")
     return needed
+
+
+def _join_parameters(view: Any) -> None:
+    """Let what `doc` says of parameters stand beside those of `arguments`, which it replaces otherwise."""
+    said = view._apidoc.get("manual_doc", {}).pop("parameters", [])
+    if said:
+        documented = view._apidoc.setdefault("arguments", {}).setdefault("parameters", [])
+        documented[:] = [*said, *documented]
 
 
 def _document(view: Any, *statuses: int) -> None:

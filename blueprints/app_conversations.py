@@ -20,7 +20,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
-from agents.inquiries import PathOutside, within
+from agents.inquiries import PathOutside, folder_of, seen_folder, within
 from agents.starts import DELETED
 from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
@@ -263,12 +263,13 @@ app_folders = Blueprint(
 @needs("approve")
 @app_folders.fails(404, 409, 410, 413, 414, 502)
 @app_folders.arguments(FileQuery(), location="query")
-@app_folders.response(200, {"type": "string"}, description="The text of the file; empty where there is none")
+@app_folders.response(200, {"type": "string"}, description="The text of the file")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """Read a file as text: invalid UTF-8 is replaced."""
-    sandbox_id, folder = _kept(conversation_id)
-    found = current_store.sandboxes.files.content(sandbox_id, folder, _within(folder, query["path"], "file_path"))
-    return jsonify((found or b"").decode(errors="replace"))
+    sandbox_id, state = _kept(conversation_id)
+    inner = _within(state, query["path"], "file_path")
+    found = current_store.sandboxes.files.content(sandbox_id, folder_of(state), inner)
+    return jsonify(found.decode(errors="replace"))
 
 
 @app_folders.get("/files")
@@ -278,9 +279,9 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
-    sandbox_id, folder = _kept(conversation_id)
-    inner = _within(folder, query["path"], "path")
-    return jsonify(current_store.sandboxes.files.names(sandbox_id, posixpath.normpath(posixpath.join(folder, inner))))
+    sandbox_id, state = _kept(conversation_id)
+    folder = posixpath.join(folder_of(state), _within(state, query["path"], "path"))
+    return jsonify(current_store.sandboxes.files.names(sandbox_id, posixpath.normpath(folder)))
 
 
 @app_folders.get("/git/changes")
@@ -290,9 +291,9 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
 @app_folders.response(200, GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List the changed files of a repository; a paused sandbox is woken."""
-    folder = _folder_of(current_store.conversations.in_sandboxes.get(conversation_id))
-    inner = _within(folder, query["path"], "path")
-    return jsonify(inquiries.git_changes(_agent_of(conversation_id), folder, inner, query["ref"]))
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    inner = _within(state, query["path"], "path")
+    return jsonify(inquiries.git_changes(_agent_of(conversation_id), folder_of(state), inner, query["ref"]))
 
 
 @app_folders.get("/git/diff")
@@ -302,9 +303,9 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 @app_folders.response(200, GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """Read a changed file of a repository as it is and as it was; a paused sandbox is woken."""
-    folder = _folder_of(current_store.conversations.in_sandboxes.get(conversation_id))
-    inner = _within(folder, query["path"], "path")
-    return jsonify(inquiries.git_diff(_agent_of(conversation_id), folder, inner, query["ref"]))
+    state = current_store.conversations.in_sandboxes.get(conversation_id)
+    inner = _within(state, query["path"], "path")
+    return jsonify(inquiries.git_diff(_agent_of(conversation_id), folder_of(state), inner, query["ref"]))
 
 
 @app_folders.get("/skills")
@@ -316,7 +317,7 @@ def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, A
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     if _is_paused(state):
         return {"skills": []}
-    return {"skills": inquiries.skills(_agent_of(conversation_id), _folder_of(state), state.get("agent"))}
+    return {"skills": inquiries.skills(_agent_of(conversation_id), folder_of(state), state.get("agent"))}
 
 
 @app_folders.get("/hooks")
@@ -328,29 +329,22 @@ def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, An
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     if _is_paused(state):
         return {"hooks": []}
-    return {"hooks": inquiries.hooks(_agent_of(conversation_id), _folder_of(state))}
+    return {"hooks": inquiries.hooks(_agent_of(conversation_id), folder_of(state))}
 
 
-def _kept(conversation_id: ConversationId) -> tuple[SandboxId, str]:
-    """The sandbox of a conversation, which has files, and the conversation's folder. Raises NotReachable."""
+def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
+    """The sandbox of a conversation, which has files, and the conversation's state. Raises NotReachable."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     sandbox = state["sandbox"]
     if sandbox is None or not sandbox.host or sandbox.wanted == "deleted":
         raise NotReachable.of(state["sandbox_id"], sandbox)
-    return sandbox.id, _folder_of(state)
+    return sandbox.id, state
 
 
-def _folder_of(state: dict[str, Any]) -> str:
-    """The folder of a conversation as its agent names it."""
-    workspace = state["info"].get("workspace")
-    folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
-    return folder if isinstance(folder, str) and folder else "."
-
-
-def _within(folder: str, path: str, member: str) -> str:
-    """The path relative to the folder. Raises InvalidInput."""
+def _within(state: dict[str, Any], path: str, member: str) -> str:
+    """The path relative to the conversation's folder. Raises InvalidInput."""
     try:
-        return within(folder, path)
+        return within(seen_folder(state), path)
     except PathOutside as error:
         raise InvalidInput("query", {member: [Fault(str(error), "value_error")]}) from None
 

@@ -114,7 +114,7 @@ def _require_acceptable(rest: str) -> None:
 
 
 def _folder_of(conversation_id: ConversationId) -> Folder:
-    return Folder.of(current_store.conversations.get(conversation_id))
+    return Folder.of(current_store.conversations.in_sandboxes.get(conversation_id))
 
 
 def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
@@ -158,6 +158,7 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
         client_required(),
     )
     answer = _forwarding().open(sandbox_id, call)
+    answer.require_route(path)
     if request.method == "HEAD":
         answer.close()
     return _response(answer)

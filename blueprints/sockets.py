@@ -45,7 +45,7 @@ from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands
 from agents.waking import NotReachable
 from blueprints import current_actor, current_commands
-from blueprints.api import InvalidInput, needs
+from blueprints.api import InvalidInput, needs, refuse_unknown
 from blueprints.guard import Guard
 from blueprints.request_log import note, request_id
 from core.access import NOBODY, Principal
@@ -263,6 +263,9 @@ def text_frame(payload: bytes) -> bytes:
 
 sockets = Blueprint("sockets", __name__, url_prefix="/sockets")
 
+#: what the query of a socket may have: where it begins, and who asks
+_QUERY = frozenset({*Follow().fields, "session_api_key", "ticket"})
+
 REFUSED, INTERNAL_ERROR, TRY_AGAIN, UNAUTHORIZED = 1008, 1011, 1013, 4001
 
 #: seconds in which the first frame must come that shows a key, and the most bytes that it may have
@@ -344,6 +347,7 @@ def _refuse(socket: WebSocket, code: int, reason: str) -> None:
 
 
 def _cursor() -> dict[str, Any]:
+    refuse_unknown(_QUERY)
     try:
         cursor: dict[str, Any] = Follow().load(request.args.to_dict())
     except ValidationError as fault:

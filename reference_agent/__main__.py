@@ -13,6 +13,7 @@ from werkzeug.serving import make_server
 
 from reference_agent.api import Server, create_app
 from reference_agent.model import TOKEN_BUDGET, Llm
+from reference_agent.services import services
 from reference_agent.webhooks import Webhooks
 
 C = ctypes.CDLL(None)
@@ -66,6 +67,8 @@ def main() -> None:
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     app = create_app(Server(key, folder, webhooks, llm, secret))
+    app.register_blueprint(services, url_prefix="/api")
+    app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
     http = make_server(arguments.host, arguments.port, app, threaded=True)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())

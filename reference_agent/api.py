@@ -1,4 +1,4 @@
-"""The reference agent's conversations, and its HTTP API: the part of the wire that `agents/client.py` uses.
+"""The reference agent's conversations, and their HTTP API: the part of the wire that `agents/client.py` uses.
 
 A conversation is loaded from its folder when it is first asked for.
 """
@@ -17,6 +17,7 @@ from flask import Blueprint, Flask, Response, abort, current_app, jsonify, reque
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.local import LocalProxy
 
+from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation
 from reference_agent.decisions import Stale, read_decisions
 from reference_agent.events import Event, now
@@ -43,16 +44,17 @@ class Server:
         """
         self.key = key
         self.started = self.used = time.monotonic()
-        self._folder = folder
+        self.folder = folder
         self._webhooks = webhooks
         self._llm = llm
         self._seal = Seal(secret)
+        self.commands = Commands()
         self._loaded: dict[UUID, Conversation] = {}
         self._lock = threading.RLock()
 
     def works(self) -> bool:
         with self._lock:
-            return any(conversation.is_running for conversation in self._loaded.values())
+            return self.commands.work() or any(conversation.is_running for conversation in self._loaded.values())
 
     def find(self, identity: UUID) -> Conversation | None:
         """A conversation; None if there is none of that id."""
@@ -97,7 +99,7 @@ class Server:
         llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
         mind: Mind = Model(llm, folder) if llm.model else Rule()
         kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], llm.model)})
-        log, files = Log(kept, journal, self._webhooks), Files(folder, self._folder)
+        log, files = Log(kept, journal, self._webhooks), Files(folder, self.folder)
         log.hide(llm.api_key)
         conversation = Conversation(log, mind, Terminal(folder), files, secrets)
         if kept.state is None:
@@ -108,7 +110,7 @@ class Server:
         return conversation
 
     def _journal(self, identity: UUID) -> Journal:
-        return Journal(self._folder / identity.hex)
+        return Journal(self.folder / identity.hex)
 
 
 def working_folder(workspace: dict[str, Any] | None) -> Path:

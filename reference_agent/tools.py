@@ -282,7 +282,7 @@ class Files:
         return {"content": [{"type": "text", "text": text}], "is_error": False, **said, **more}
 
     def _execute(self, action: Event) -> tuple[str, dict[str, Any]]:
-        path = self._inside(action["path"])
+        path = self.inside(action["path"])
         match action["command"]:
             case "view" if path.is_dir():
                 return self._listing(path), {}
@@ -308,7 +308,7 @@ class Files:
         _write(path, new)
         return f"{path} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}", _change(old, new)
 
-    def _inside(self, given: str) -> Path:
+    def inside(self, given: str) -> Path:
         path = Path(os.path.realpath(self._folder / given))
         if not path.is_relative_to(self._folder):
             raise Refused(f"lies outside the working folder, {self._folder}")

@@ -1,18 +1,20 @@
 """Names and single files of a sandbox's kept folder, read while the sandbox runs, is paused or has ended.
 
-No symlink is followed: a name that is one has no content, and one on the way to a file leads nowhere.
+A path leads through symlinks as it does for the agent, as long as they stay in the folder; each step is opened from its
+parent by one name, so nothing that changes meanwhile leads out of it. No list has what a symlink leads to.
 """
 
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from runtimes import FileTooLong, FolderNotKept
 from runtimes.folder import Directories, entries, unreadable
-from runtimes.tar_stream import PIECE, Kind, TarReader
+from runtimes.tar_stream import PIECE, Kind, Member, TarReader
 
 #: directories that are made by tools and would hide what people wrote. Source: the app-server wire
 HEAVY = frozenset(
@@ -21,6 +23,9 @@ HEAVY = frozenset(
 )
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+#: symlinks that one path may lead through: of a tar stream, each costs another reading
+_MOST_LINKS = 8
 
 
 def below(kept: str, cwd: str, folder: str) -> bytes:
@@ -37,15 +42,23 @@ def below(kept: str, cwd: str, folder: str) -> bytes:
 
 def names(folder: Path, start: bytes) -> Iterator[bytes]:
     """The path of every file below a directory of the folder, from that directory; HEAVY directories are left out."""
-    for entry in entries(folder, start, without=HEAVY):
+    real: bytes | None = start
+    with unreadable(start), closing(Directories(folder)) as directories:
+        real = _led(start, os.fsencode(folder), partial(_target, directories))
+    if real is None:
+        return
+    for entry in entries(folder, real, without=HEAVY):
         if not entry.is_directory and not entry.is_symlink:
-            yield _inside(entry.path, start)
+            yield _inside(entry.path, real)
 
 
 def content(folder: Path, path: bytes, most: int) -> bytes | None:
     """A file of the folder; None if there is none. Raises FileTooLong, and RuntimeFailure where it cannot be read."""
-    parent, _, name = path.rpartition(b"/")
     with unreadable(path), closing(Directories(folder)) as directories:
+        real = _led(path, os.fsencode(folder), partial(_target, directories))
+        if not real:
+            return None
+        parent, _, name = real.rpartition(b"/")
         file = os.open(name, _READ, dir_fd=directories.opened(parent))
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -57,20 +70,79 @@ def content(folder: Path, path: bytes, most: int) -> bytes | None:
     return None
 
 
-def names_in(chunks: Iterable[bytes], start: bytes) -> Iterator[bytes]:
-    """As `names`, of a tar stream of the folder."""
-    for member in TarReader(chunks, skips=True).members():
-        path = _inside(member.name, start)
-        if path and member.kind is Kind.FILE and not HEAVY.intersection(path.split(b"/")[:-1]):
-            yield path
+def names_in(packed: Callable[[], Generator[bytes]], start: bytes, root: str) -> Iterator[bytes]:
+    """As `names`, of a tar stream of the folder, which each call of `packed` begins; root: its path for the agent."""
+    with closing(_members(packed, start, root)) as members:
+        for _, member, real in members:
+            path = _inside(member.name, real)
+            if path and member.kind in _FILES and not HEAVY.intersection(path.split(b"/")[:-1]):
+                yield path
 
 
-def content_in(chunks: Iterable[bytes], path: bytes, most: int) -> bytes | None:
-    """As `content`, of a tar stream of the folder. Cost: reads what stands before the file."""
-    reader = TarReader(chunks, skips=True)
-    for member in reader.members():
-        if member.kind is Kind.FILE and _inside(member.name, b"") == path:
-            return _bounded(reader.content(member), most)
+def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, root: str) -> bytes | None:
+    """As `content`, of such a stream. Cost: reads what stands before the file, and before each symlink on the way."""
+    with closing(_members(packed, path, root)) as members:
+        for reader, member, real in members:
+            if member.kind is Kind.FILE and _inside(member.name, b"") == real:
+                return _bounded(reader.content(member), most)
+    return None
+
+
+#: members that are files: a further name of one is a link in a tar stream
+_FILES = (Kind.FILE, Kind.HARDLINK)
+
+
+def _members(
+    packed: Callable[[], Generator[bytes]], path: bytes, root: str
+) -> Generator[tuple[TarReader, Member, bytes]]:
+    """Each member of a tar stream, and where the path leads; a link on the way begins the stream again."""
+    links: dict[bytes, bytes] = {}
+    kept = os.fsencode(root)
+    while (real := _led(path, kept, links.get)) is not None:
+        with closing(packed()) as chunks:
+            reader = TarReader(chunks, skips=True)
+            for member in reader.members():
+                name = _inside(member.name, b"")
+                if member.target and name not in links and (real + b"/").startswith(name + b"/"):
+                    is_hard = member.kind is Kind.HARDLINK
+                    links[name] = posixpath.join(kept, member.target) if is_hard else member.target
+                    break
+                yield reader, member, real
+            else:
+                return
+
+
+def _led(path: bytes, root: bytes, target: Callable[[bytes], bytes | None]) -> bytes | None:
+    """The path without symlinks that a path below a folder leads to; None: out of it, or through too many.
+
+    root: of the folder, as the targets of symlinks have it. target: that of the symlink at a path, None where is none.
+    """
+    root, links = root.rstrip(b"/"), 0
+    done, left = list[bytes](), path.split(b"/")[::-1]
+    while left:
+        name = left.pop()
+        if name in (b"", b"."):
+            continue
+        if name == b"..":
+            if not done:
+                return None
+            done.pop()
+        elif (to := target(b"/".join([*done, name]))) is None:
+            done.append(name)
+        else:
+            links += 1
+            if links > _MOST_LINKS or (to.startswith(b"/") and not (to + b"/").startswith(root + b"/")):
+                return None
+            if to.startswith(b"/"):
+                done, to = [], to[len(root) :]
+            left += to.split(b"/")[::-1]
+    return b"/".join(done)
+
+
+def _target(directories: Directories, path: bytes) -> bytes | None:
+    parent, _, name = path.rpartition(b"/")
+    with suppress(OSError):  # it is no symlink, or whoever opens it meets the same error
+        return os.readlink(name, dir_fd=directories.opened(parent))
     return None
 
 

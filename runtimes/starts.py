@@ -121,8 +121,8 @@ def composed(
     words: dict[str, object] = {"WORK": work, "WEBHOOKS": _webhooks(launch.webhooks, kind, hook_port), **ports}
     words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
     env = {"PATH": PATH, "HOME": str(work)}
-    if kind == LANDLOCK:  # which cannot give it a /tmp of its own
-        env["TMPDIR"] = str(folder / "tmp")
+    if kind == LANDLOCK:  # which cannot give it a /tmp of its own, nor hide a file that Git refuses to go on without
+        env |= {"TMPDIR": str(folder / "tmp"), "GIT_CONFIG_NOSYSTEM": "1"}
     env |= {name: filled(text, words) for name, text in launch.env.items()}
     return [filled(word, words) for word in launch.command], env | {MARK: str(folder)}, working_dir
 

@@ -17,6 +17,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -81,20 +82,19 @@ class Files:
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
         """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
-        start = self._below(launch, folder)
-        with contextlib.closing(self._packed(launch, launch.sandbox_id)) as chunks:
-            yield from reading.names_in(chunks, start)
+        work = self._work_of(launch)
+        packed = partial(self._packed, launch, launch.sandbox_id)
+        return reading.names_in(packed, reading.below(work, work, folder), work)
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
         """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
-        start = self._below(launch, folder)
-        with contextlib.closing(self._packed(launch, launch.sandbox_id)) as chunks:
-            return reading.content_in(chunks, reading.joined(start, path), most)
+        work = self._work_of(launch)
+        packed = partial(self._packed, launch, launch.sandbox_id)
+        return reading.content_in(packed, reading.joined(reading.below(work, work, folder), path), most, work)
 
-    def _below(self, launch: Launch, folder: str) -> bytes:
+    def _work_of(self, launch: Launch) -> str:
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
-            work = work_folder(engine, launch)
-        return reading.below(work, work, folder)
+            return work_folder(engine, launch)
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes], most_bytes: int | None = None) -> None:
         """Fill the volume of a new sandbox; one that is filled stays. most_bytes: of the stream, which is read whole.

@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 from runtimes import Launch, RuntimeFailure, State, reading
@@ -48,15 +49,14 @@ class Files:
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
         """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
-        start = _below(launch, folder)
-        with contextlib.closing(self._packed(launch)) as chunks:
-            yield from reading.names_in(chunks, start)
+        work = work_folder(launch)
+        return reading.names_in(partial(self._packed, launch), reading.below(work, work, folder), work)
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
         """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
-        start = _below(launch, folder)
-        with contextlib.closing(self._packed(launch)) as chunks:
-            return reading.content_in(chunks, reading.joined(start, path), most)
+        work = work_folder(launch)
+        start = reading.below(work, work, folder)
+        return reading.content_in(partial(self._packed, launch), reading.joined(start, path), most, work)
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the volume of a new sandbox; one that is filled stays.
@@ -142,8 +142,3 @@ class Files:
 
 def _runs(pod: Object) -> bool:
     return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-
-
-def _below(launch: Launch, folder: str) -> bytes:
-    work = work_folder(launch)
-    return reading.below(work, work, folder)

@@ -252,6 +252,13 @@ class FileNotKept(StoreError):
     kind = Kind.MISSING
 
 
+class FileMissing(StoreError):
+    """A path leads to no file of the folder: to none at all, to a directory, or out of it."""
+
+    kind = Kind.MISSING
+    words = "There is no such file in the conversation's folder"
+
+
 class FileTooLong(StoreError):
     """A file has more than MOST_BYTES."""
 
@@ -283,9 +290,12 @@ class SandboxFiles:
         listed = self._ask("files", sandbox_id, folder=folder)
         return sorted(json.loads(listed or b"[]"))
 
-    def content(self, sandbox_id: SandboxId, folder: str, path: str) -> bytes | None:
-        """A file in a folder of the agent; None if there is none. Raises FileTooLong."""
-        return self._ask("file", sandbox_id, folder=folder, path=path)
+    def content(self, sandbox_id: SandboxId, folder: str, path: str) -> bytes:
+        """A file in a folder of the agent. Raises FileMissing, FileTooLong."""
+        found = self._ask("file", sandbox_id, folder=folder, path=path)
+        if found is None:
+            raise FileMissing
+        return found
 
     def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
         """Reply to a worker: with the content, or with the sentence of an error."""

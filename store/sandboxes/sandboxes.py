@@ -83,6 +83,7 @@ class Sandbox:
     active_at: Micros
     runtime: str  #: name of the runtime that has its files; empty before its first start
     folder: str  #: id of the host's folder that has them; empty: they are in none, or an older release started it
+    working_dir: str  #: the folder of its agent, absolute, as the sandbox saw it last; empty before its first start
     handle: dict[str, Any] | None
     agent_url: str
     urls: list[dict[str, Any]]
@@ -132,11 +133,6 @@ class Sandbox:
             return None
 
     @property
-    def working_dir(self) -> str | None:
-        """The folder of its agent, an absolute path as the sandbox sees it; None while it has no processes."""
-        return (self.handle or {}).get("working_dir")
-
-    @property
     def isolated_by(self) -> dict[str, Any] | None:
         """What isolates its processes, as its runtime says; None while it has none."""
         return (self.handle or {}).get("isolation")
@@ -160,6 +156,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "hook_hash": words.get("hook_hash", ""),
         "runtime": words.get("runtime", ""),
         "folder": words.get("folder", ""),
+        "working_dir": words.get("working_dir") or (values["handle"] or {}).get("working_dir", ""),
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
         "warm": words.get("warm", ""),

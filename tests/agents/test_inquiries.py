@@ -1,9 +1,11 @@
 """What an agent server is asked about a conversation's folder, and what of its responses clients get."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from agents.client import AgentRefused, AgentUnreachable
-from agents.inquiries import PathOutside, RouteLacking, git_changes, git_diff, hooks, skills, within
+from agents.inquiries import PathOutside, RouteLacking, git_changes, git_diff, hooks, seen_folder, skills, within
 from tests.agents import scripted_agent
 
 
@@ -75,6 +77,25 @@ def test_hooks_stand_by_the_event_that_calls_them(agent):
 )
 def test_a_path_in_the_folder_becomes_relative_to_it(folder, path, inner):
     assert within(folder, path) == inner
+
+
+@pytest.mark.parametrize(
+    ("cwd", "named", "seen"),
+    [("/s/work", ".", "/s/work"), ("/s/work", "a/b", "/s/work/a/b"), ("/s/work", "/other", "/other"), ("", ".", ".")],
+)
+def test_the_folder_of_a_conversation_is_seen_where_its_agent_prints_it(cwd, named, seen):
+    state = {"info": {"workspace": {"working_dir": named}}, "sandbox": SimpleNamespace(working_dir=cwd)}
+
+    assert seen_folder(state) == seen
+
+
+def test_the_folder_that_pwd_prints_is_the_folder_itself_and_no_folder_beside_it():
+    state = {"info": {}, "sandbox": SimpleNamespace(working_dir="/s/work")}
+
+    assert [within(seen_folder(state), path) for path in ("/s/work", "/s/work/", "/s/work/a/b")] == [".", ".", "a/b"]
+    for path in ("/s/workshop", "/s", "/s/work/../other", "/S/work"):
+        with pytest.raises(PathOutside):
+            within(seen_folder(state), path)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,12 @@ class Handler(BaseHTTPRequestHandler):
         self.head(len(raw))
         self.wfile.write(raw)
 
+    def says(self, query):
+        """A refusal with that detail."""
+        raw = json.dumps({"detail": query["detail"]}).encode()
+        self.head(len(raw))
+        self.wfile.write(raw)
+
     def download(self, query):
         """So many bytes, as long as the other side takes them."""
         left = int(query["size"])

@@ -255,6 +255,38 @@ def test_json_longer_than_the_bound_of_bodies_is_413(client, upstream, linked):
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize(
+    ("status", "path", "detail", "is_lacking"),
+    [
+        (404, "/api/git/says", "Not Found", True),
+        (404, "/api/git/says", "The bundled agent does not serve GET /api/git/says", True),
+        (405, "/api/bash/says", "Method Not Allowed", True),
+        (404, "/api/file/says", "File not found", False),
+        (404, "/api/bash/bash_events/7/says", "Not Found", False),
+        (400, "/api/git/says", "Not Found", False),
+    ],
+)
+def test_a_route_that_the_agent_server_lacks_is_named_in_one_sentence_with_its_own_status(
+    client, upstream, linked, status, path, detail, is_lacking
+):
+    upstream.status = status
+
+    response = client.get(path, query_string={"cid": linked, "detail": detail})
+
+    sentence = f"The agent server of the conversation's sandbox does not serve {path}"
+    assert (response.status_code, json.loads(response.data)) == (status, {"detail": sentence if is_lacking else detail})
+
+
+def test_both_doors_say_the_same_of_a_route_that_the_agent_server_lacks(client, upstream, linked):
+    upstream.status, detail = 404, "The bundled agent does not serve it"
+
+    said = client.get(scoped(linked, "git/says"), query_string={"detail": detail}).get_json()["detail"]
+    also = client.get(f"/api/v1/app-conversations/{linked}/git/changes?path=.").get_json()["detail"]
+
+    assert said == f"The agent server of the conversation's sandbox does not serve {scoped(linked, 'git/says')}"
+    assert also == "The agent server of the conversation's sandbox does not serve /api/git/changes"
+
+
 # without a conversation
 
 

@@ -147,6 +147,19 @@ def test_a_key_that_may_not_approve_reaches_known_operations_of_git_in_the_conve
     caller.delete(f"/api/v1/keys/{reader['id']}", headers=MINE)
 
 
+def test_a_folder_that_its_agent_names_by_a_relative_path_lies_where_its_pwd_says(caller, store, upstream, own):
+    reader = caller.post("/api/v1/keys", json={"name": "reader", "scopes": ["read"]}, headers=MINE).get_json()
+    sandbox, conversation = own("settings-1"), str(uuid4())
+    store.sandboxes.report(sandbox, "scripted", "supervisor", working_dir="/data/x/work")
+    store.conversations.create(conversation, sandbox_id=sandbox, app={}, workspace={"working_dir": "."})
+    path, shown = f"/api/conversations/{conversation}/git/changes", {"X-Session-API-Key": reader["key"]}
+
+    assert caller.get(path, query_string={"path": "/data/x/work/src"}, headers=shown).status_code == 200
+    assert caller.get(path, query_string={"path": "/data/x/other"}, headers=shown).status_code == 403
+    assert [seen["query"] for seen in upstream.requests] == [{"path": "/data/x/work/src"}]
+    caller.delete(f"/api/v1/keys/{reader['id']}", headers=MINE)
+
+
 def test_the_key_of_a_request_owns_the_sandboxes_that_it_starts_and_no_response_says_so(caller, store, own):
     own("")  # its host takes none
     made = caller.post("/api/v1/sandboxes", headers=MINE).get_json()

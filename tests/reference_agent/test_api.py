@@ -35,7 +35,7 @@ def test_every_path_of_the_api_needs_the_key(agent, conversation):
 
 
 def test_a_path_that_only_other_agent_servers_have_is_refused_in_a_plain_sentence(agent, conversation):
-    for method, path, status in (("GET", f"{conversation}/git/changes", 404), ("PUT", conversation, 405)):
+    for method, path, status in (("GET", f"{conversation}/vscode/url", 404), ("PUT", conversation, 405)):
         refused = agent.client.request(method, path)
         assert (refused.status_code, refused.json()) == (
             status,

@@ -19,26 +19,77 @@ def folder(tmp_path):
     (folder / "link").symlink_to(tmp_path / "secret")
     (folder / "out").symlink_to(tmp_path)
     (folder / "src" / "inner").symlink_to(folder)
+    (folder / "src" / "inner" / "up").symlink_to("src/deep/../../a.txt")
+    (folder / "short").symlink_to(folder / "src" / "deep")
+    (folder / "loop").symlink_to("loop")
+    (folder / "sneaks").symlink_to(f"{folder}/../secret")
     os.mkfifo(folder / "pipe")
     return folder
 
 
 def found(folder, start):
-    return [sorted(names(folder, start)), sorted(names_in(pack(folder), start))]
+    return [sorted(names(folder, start)), sorted(names_in(lambda: pack(folder), start, str(folder)))]
 
 
 def read(folder, path, most=100):
-    return [content(folder, path, most), content_in(pack(folder), path, most)]
+    return [content(folder, path, most), content_in(lambda: pack(folder), path, most, str(folder))]
 
 
 @pytest.mark.parametrize(
-    "path", [b"link", b"out/secret", b"src/inner/a.txt", b"src", b"pipe", b"none", b"", b"a.txt/x"]
+    "path",
+    [
+        b"link",
+        b"out/secret",
+        b"sneaks",
+        b"src/inner/out/secret",
+        b"loop",
+        b"short",
+        b"src",
+        b"pipe",
+        b"none",
+        b"",
+        b"a.txt/x",
+    ],
 )
 def test_what_is_no_file_of_the_folder_has_no_content(folder, path):
     assert read(folder, path) == [None, None]
 
 
-@pytest.mark.parametrize("start", [b"out", b"src/inner", b"none", b"a.txt"])
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (b"up", b"a.txt"),
+        (b"src/inner/a.txt", b"a.txt"),
+        (b"short/c.py", b"src/deep/c.py"),
+        (b"src/inner/short/c.py", b"src/deep/c.py"),
+    ],
+)
+def test_a_symlink_that_stays_in_the_folder_leads_to_its_file(folder, path, text):
+    assert read(folder, path) == [text, text]
+
+
+def test_a_symlink_that_stays_in_the_folder_leads_to_its_directory(folder):
+    assert found(folder, b"short") == [[b"c.py"]] * 2
+    assert found(folder, b"src/inner/src") == [[b"b.py", b"deep/c.py"]] * 2
+
+
+def test_a_path_through_more_than_eight_symlinks_leads_nowhere(folder):
+    (folder / "0").symlink_to("src/b.py")
+    for number in range(1, 9):
+        (folder / str(number)).symlink_to(str(number - 1))
+
+    assert read(folder, b"7") == [b"src/b.py"] * 2
+    assert read(folder, b"8") == [None] * 2
+
+
+def test_a_further_name_of_a_file_is_a_file(folder):
+    (folder / "again").hardlink_to(folder / "src" / "b.py")
+
+    assert read(folder, b"again") == read(folder, b"src/b.py") == [b"src/b.py"] * 2
+    assert found(folder, b"") == [[b"a.txt", b"again", b"src/b.py", b"src/deep/c.py"]] * 2
+
+
+@pytest.mark.parametrize("start", [b"out", b"sneaks", b"loop", b"none", b"a.txt"])
 def test_what_is_no_directory_of_the_folder_has_no_files(folder, start):
     assert found(folder, start) == [[], []]
 
@@ -51,7 +102,7 @@ def test_files_are_listed_without_symlinks_pipes_and_what_tools_make(folder):
 def test_a_file_is_read_whole_or_not_at_all(folder):
     assert read(folder, b"src/deep/c.py") == [b"src/deep/c.py"] * 2
     assert read(folder, b"a.txt", most=5) == [b"a.txt"] * 2
-    for too_much in (lambda: content(folder, b"a.txt", 4), lambda: content_in(pack(folder), b"a.txt", 4)):
+    for too_much in (lambda: content(folder, b"a.txt", 4), lambda: content_in(lambda: pack(folder), b"a.txt", 4, "/w")):
         with pytest.raises(FileTooLong, match="more than 4 bytes"):
             too_much()
 

@@ -8,6 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.servers import supervised_server, wait_until
+from tests.v1 import Api
+from tests.v1.conftest import AGENT
+
 pytestmark = pytest.mark.process("starts a sandbox for each test")
 
 PATH = "/v1/app-conversations"
@@ -44,24 +48,69 @@ def test_a_path_out_of_the_folder_is_422_and_names_the_parameter(api, work, path
         assert found["detail"][0]["loc"] == ["query", member]
 
 
-def test_a_symlink_is_neither_followed_nor_listed(api, work, tmp_path):
+def test_a_symlink_that_leads_outside_is_neither_followed_nor_listed(api, work, tmp_path):
     conversation, folder = work
     (tmp_path / "secret").write_text("of the host")
     (folder / "link").symlink_to(tmp_path / "secret")
     (folder / "folder").symlink_to(tmp_path)
     (folder / "PLAN.md").symlink_to("/etc/passwd")
 
-    assert [read(api, conversation, path) for path in ("link", "folder/secret", None)] == ["", "", ""]
+    for path in ("link", "folder/secret", None):
+        read(api, conversation, path, status=404)
     assert listed(api, conversation) == []
     assert listed(api, conversation, "folder") == []
 
 
-def test_what_is_no_file_reads_as_nothing(api, work):
+def test_a_symlink_that_stays_in_the_folder_leads_where_it_leads_the_agent(api, work):
+    conversation, folder = work
+    (folder / "real").mkdir()
+    (folder / "real" / "a.txt").write_text("inside")
+    (folder / "relative").symlink_to("real")
+    (folder / "absolute").symlink_to(folder / "real" / "a.txt")
+
+    assert read(api, conversation, "relative/a.txt") == read(api, conversation, "absolute") == "inside"
+    assert listed(api, conversation, "relative") == ["a.txt"]
+    assert listed(api, conversation) == ["real/a.txt"]
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory):
+    """Calls of a server whose data lies behind a symlink, and whose sandboxes end their processes when they rest."""
+    folder = tmp_path_factory.mktemp("linked")
+    (folder / "real").mkdir()
+    (folder / "data").symlink_to(folder / "real")
+    (folder / "specs.toml").write_text(f'[[spec]]\nid = "rests"\nidle_stop_seconds = 0.1\nisolation = "auto"\n{AGENT}')
+    with supervised_server(folder / "data", SANDBOX_SPECS=str(folder / "specs.toml")) as (client, _):
+        yield Api(client)
+
+
+def test_a_path_below_what_the_agents_own_pwd_prints_is_opened_also_once_its_processes_have_ended(linked):
+    said = {"content": [{"type": "text", "text": "run: pwd; echo found > a.txt; ln -s $(pwd)/a.txt b.txt"}]}
+    conversation = linked.app_conversation(initial_message=said)
+    identity, sandbox_id = conversation["id"], conversation["sandbox_id"]
+    linked.until(identity, "finished")
+    [seen] = linked.events(identity, kind__eq="ObservationEvent")
+    pwd = seen["observation"]["content"][0]["text"].strip()
+
+    for _ in ("while it runs", "after its processes have ended"):
+        assert read(linked, identity, f"{pwd}/a.txt") == read(linked, identity, f"{pwd}/b.txt") == "found\n"
+        assert listed(linked, identity, pwd) == ["a.txt"]
+        refused = read(linked, identity, f"{pwd}/../a.txt", status=422)
+        assert refused["detail"][0]["loc"] == ["query", "file_path"]
+        linked.call("POST", f"/v1/sandboxes/{sandbox_id}/pause")
+        wait_until(lambda: "files are kept" in (linked.sandbox(sandbox_id)["status_detail"] or ""), "its rest")
+
+
+def test_what_is_no_file_is_404_and_an_empty_file_is_empty(api, work):
     conversation, folder = work
     (folder / "directory").mkdir()
     os.mkfifo(folder / "pipe")
 
-    assert [read(api, conversation, path) for path in (None, "directory", "pipe", ".", "directory/none")] == [""] * 5
+    (folder / "empty").touch()
+
+    assert read(api, conversation, "empty") == ""
+    for path in (None, "directory", "pipe", ".", "directory/none"):
+        assert "no such file" in read(api, conversation, path, status=404)["detail"]
 
 
 def test_a_file_is_read_by_its_relative_name_and_by_the_usual_name_of_the_folder(api, work):
@@ -124,11 +173,29 @@ def test_the_files_of_a_deleted_sandbox_are_410(api, work):
     assert "MISSING" in listed(api, conversation, status=410)["detail"]
 
 
+def test_the_bundled_agent_serves_git_commands_and_files_at_both_doors(api):
+    said = {"content": [{"type": "text", "text": "run: pwd; git init -q . && echo hi > a.txt"}]}
+    conversation = api.app_conversation(sandbox_spec_id="free", initial_message=said)
+    identity = conversation["id"]
+    api.until(identity, "finished")
+    [seen] = api.events(identity, kind__eq="ObservationEvent")
+    pwd, own = seen["observation"]["content"][0]["text"].splitlines()[0], f"/conversations/{identity}"
+
+    changed = [{"status": "ADDED", "path": "a.txt"}]
+    for door in (f"{PATH}/{identity}", own):
+        for path in (".", pwd):
+            assert api.call("GET", f"{door}/git/changes", params={"path": path}) == changed
+        assert api.call("GET", f"{door}/git/diff", params={"path": "a.txt"}) == {"modified": "hi\n", "original": None}
+    ran = api.call("POST", f"{own}/bash/execute_bash_command", json={"command": "cat a.txt; pwd"})
+    assert (ran["exit_code"], ran["stdout"]) == (0, f"hi\n{pwd}\n")
+    upload = {"params": {"path": "b.txt"}, "files": {"file": b"sent"}}
+    assert api.call("POST", f"{own}/file/upload", **upload)["file_size"] == 4
+    assert read(api, identity, f"{pwd}/b.txt") == "sent"
+
+
 @pytest.mark.parametrize(
     ("end", "route"),
     [
-        ("git/changes?path=/workspace/project", "/api/git/changes"),
-        ("git/diff?path=a.py&ref=HEAD", "/api/git/diff"),
         ("skills", "/api/skills"),
         ("hooks", "/api/hooks"),
     ],

@@ -470,7 +470,7 @@ class AsyncFiles:
         return names
 
     async def read(self, path: str) -> str:
-        """The text of a file; empty where there is none."""
+        """The text of a file. Raises AgentServerError (404) where there is none."""
         text: str = await self._client.get(f"/api/v1/app-conversations/{self._id}/file", file_path=path)
         return text
 

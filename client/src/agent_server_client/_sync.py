@@ -468,7 +468,7 @@ class Files:
         return names
 
     def read(self, path: str) -> str:
-        """The text of a file; empty where there is none."""
+        """The text of a file. Raises AgentServerError (404) where there is none."""
         text: str = self._client.get(f"/api/v1/app-conversations/{self._id}/file", file_path=path)
         return text
 

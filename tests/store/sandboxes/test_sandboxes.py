@@ -55,6 +55,16 @@ def test_a_resume_that_overtakes_a_pause_wins(sandboxes):
     assert sandboxes.report(sandbox.id, "h", "supervisor", "RUNNING")
 
 
+def test_the_folder_of_an_agent_is_known_also_while_it_has_no_processes(sandboxes):
+    sandbox = running_sandbox(sandboxes)
+    assert sandbox.working_dir == ""
+    sandboxes.report(sandbox.id, "h", "supervisor", handle={"runtime": "process"}, working_dir="/data/x/work")
+
+    assert sandboxes.stopped(sandboxes.get(sandbox.id), "supervisor", "it rests")
+
+    assert (sandboxes.get(sandbox.id).handle, sandboxes.get(sandbox.id).working_dir) == (None, "/data/x/work")
+
+
 def test_a_report_of_another_host_changes_nothing(sandboxes):
     sandbox = running_sandbox(sandboxes)
     assert not sandboxes.report(sandbox.id, "other", "supervisor", "ERROR")

@@ -1,0 +1,151 @@
+"""Commands that clients of a sandbox start beside the agent, and what each has printed.
+
+A command is read to its end whether or not somebody reads what it prints; the oldest that have ended are forgotten.
+"""
+
+import codecs
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from reference_agent.events import now
+
+#: commands that run at once, that are remembered, and characters of the output of each that are kept
+MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
+
+#: bytes of one output
+_PIECE = 1 << 16
+
+#: seconds without output after which the end of a command counts
+_SILENCE = 0.2
+
+
+class TooManyRun(Exception):
+    """MOST_RUNNING commands run already."""
+
+    def __str__(self) -> str:
+        return f"{MOST_RUNNING} commands run already: stop one, or wait for its end"
+
+
+class Command:
+    """A command that somebody started, and what it has printed. Any thread may read it."""
+
+    def __init__(self, command: str, folder: Path, seconds: int) -> None:
+        """Raises OSError and ValueError where it cannot be executed."""
+        self.id = str(uuid4())
+        told = {"command": command, "cwd": str(folder), "timeout": seconds}
+        self.events: list[dict[str, Any]] = [{"kind": "BashCommand", "id": self.id, "timestamp": now(), **told}]
+        self.has_ended = threading.Event()
+        self._room, self._deadline = MOST_KEPT, time.monotonic() + seconds
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        return self.events[1:]
+
+    def stop(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        with self._process.stdout as out, self._process.stderr as err:
+            self._read({out: "stdout", err: "stderr"})
+        try:
+            code = self._process.wait(max(self._deadline - time.monotonic(), 1))
+        except subprocess.TimeoutExpired:  # it has closed its output and works on
+            self.stop()
+            code = self._process.wait()
+        self._note(exit_code=code)
+        self.has_ended.set()
+
+    def _read(self, names: dict[BinaryIO | Any, str]) -> None:
+        """Read until both pipes end, the command does, or its time is over."""
+        decoders = {pipe: codecs.getincrementaldecoder("utf-8")("replace") for pipe in names}
+        pipes = list(names)
+        while pipes:
+            ready, _, _ = select.select(pipes, [], [], _SILENCE)
+            for pipe in ready:
+                part = os.read(pipe.fileno(), _PIECE)
+                self._keep(names[pipe], decoders[pipe].decode(part, not part))
+                if not part:
+                    pipes.remove(pipe)
+            if not ready and self._process.poll() is not None:
+                return
+            if time.monotonic() > self._deadline:
+                self.stop()
+                self._keep("stderr", f"\nnot done within {self.events[0]['timeout']} s\n")
+                return
+
+    def _keep(self, name: str, text: str) -> None:
+        kept = text[: max(self._room, 0)]
+        if len(kept) < len(text) and self._room >= 0:
+            kept += f"\n… output beyond {MOST_KEPT} characters is not kept: send it to a file\n"
+            self._room = -1
+        else:
+            self._room -= len(kept)
+        if kept:
+            self._note(**{name: kept})
+
+    def _note(self, **told: Any) -> None:
+        output = {"exit_code": None, "stdout": None, "stderr": None, **told}
+        named = {"kind": "BashOutput", "id": str(uuid4()), "timestamp": now(), "command_id": self.id}
+        self.events.append({**named, "order": len(self.events) - 1, **output})
+
+
+class Commands:
+    """The commands of one process, the last MOST_COMMANDS of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Command] = {}
+        self._lock = threading.Lock()
+
+    def work(self) -> bool:
+        """Whether one runs."""
+        with self._lock:
+            return any(not command.has_ended.is_set() for command in self._known.values())
+
+    def start(self, command: str, folder: Path, seconds: int) -> Command:
+        """Start a command, which is killed after so many seconds. Raises TooManyRun, OSError and ValueError."""
+        with self._lock:
+            if sum(not one.has_ended.is_set() for one in self._known.values()) >= MOST_RUNNING:
+                raise TooManyRun
+            begun = Command(command, folder, seconds)
+            self._known[begun.id] = begun
+            ended = [one for one in self._known.values() if one.has_ended.is_set()]
+            for old in ended[: max(len(self._known) - MOST_COMMANDS, 0)]:
+                del self._known[old.id]
+            return begun
+
+    def find(self, identity: str) -> Command | None:
+        with self._lock:
+            return self._known.get(identity)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Those of all commands, in the order of their starts."""
+        with self._lock:
+            return [event for command in self._known.values() for event in list(command.events)]
+
+    def forget(self) -> int:
+        """Forget the commands that have ended; the number of their events."""
+        with self._lock:
+            ended = [one for one in self._known.values() if one.has_ended.is_set()]
+            for one in ended:
+                del self._known[one.id]
+            return sum(len(one.events) for one in ended)

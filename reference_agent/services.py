@@ -1,0 +1,219 @@
+"""What the bundled agent serves beside its conversations: commands, files and Git, in its working directory alone.
+
+The same paths lie below /api and below each conversation, where the conversation's folder stands for the working
+directory: relative paths begin there. Source: the agent-server wire.
+
+Limitation: Git reads the configuration of the repository, which may name programs (filters) that it runs.
+"""
+
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from flask import Blueprint, Response, abort, jsonify, request, send_file
+
+from reference_agent.api import body, check_key, done, parsed, server, working_folder
+from reference_agent.commands import Command, TooManyRun
+from reference_agent.tools import COMMAND_SECONDS, MOST_FILE, Files, Refused
+
+#: events of one page, and seconds that Git may take
+_MOST_ITEMS, _GIT_SECONDS = 100, 30
+
+#: most changed files of a repository that are listed
+MOST_CHANGES = 10_000
+
+#: what a repository without commits is compared with
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+#: what is not told of the files that a repository does not know: those that it ignores, and the agent server's own
+_UNTOLD = ("--exclude-standard", "--exclude=/.agent-server/")
+
+_STATUSES = {"A": "ADDED", "D": "DELETED"}
+
+services = Blueprint("services", __name__)
+services.before_request(check_key)
+
+
+def folder_of(identity: str | None) -> Path:
+    """The folder that relative paths begin in: a conversation's, or the working directory."""
+    if identity is None:
+        return Path.cwd()
+    conversation = server.find(parsed(identity)) or abort(404, "Conversation not found")
+    return working_folder(conversation.log.start["workspace"])
+
+
+def placed(identity: str | None, path: str) -> Path:
+    """A path of a client, in the working directory."""
+    try:
+        return Files(Path.cwd(), server.folder).inside(str(folder_of(identity) / path))
+    except (Refused, OSError, ValueError) as refused:
+        abort(400, f"{path} {refused}")
+
+
+def asked_path() -> str:
+    return request.args.get("path") or abort(422, "path is needed in the query")
+
+
+def begun(identity: str | None) -> Command:
+    """The command that the present request asks for, started."""
+    given = body()
+    command, seconds, cwd = given.get("command"), given.get("timeout", 300), given.get("cwd") or "."
+    if not isinstance(command, str):
+        abort(422, "command should be a string")
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= COMMAND_SECONDS:
+        abort(422, f"timeout should be a number of seconds from 1 to {COMMAND_SECONDS}")
+    if not isinstance(cwd, str):
+        abort(422, "cwd should be a string")
+    try:
+        return server.commands.start(command, folder_of(identity) / cwd, seconds)
+    except TooManyRun as refused:
+        abort(429, str(refused))
+    except (OSError, ValueError) as error:
+        abort(400, f"The command cannot be executed: {error}")
+
+
+@services.post("/bash/start_bash_command")
+def start_command(identity: str | None = None) -> Response:
+    return jsonify(begun(identity).events[0])
+
+
+@services.post("/bash/execute_bash_command")
+def execute_command(identity: str | None = None) -> Response:
+    """Start a command and wait for its end; all that it has printed as one output."""
+    command = begun(identity)
+    command.has_ended.wait()
+    outputs = command.outputs
+    printed = {name: "".join(one[name] or "" for one in outputs) for name in ("stdout", "stderr")}
+    return jsonify({**outputs[-1], **printed, "order": 0})
+
+
+@services.post("/bash/bash_commands/<command_id>/stop")
+def stop_command(command_id: str, identity: str | None = None) -> Response:  # noqa: ARG001 - any command of the process
+    command = server.commands.find(command_id) or abort(404, "Command not found")
+    command.stop()
+    return done()
+
+
+@services.get("/bash/bash_events/search")
+def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
+    """A page of what was started and printed; page_id names the first event to read."""
+    limit, order = request.args.get("limit", str(_MOST_ITEMS)), request.args.get("order__gt", "-1")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_ITEMS):
+        abort(422, f"limit should be a number from 1 to {_MOST_ITEMS}")
+    if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
+        abort(422, "order__gt should be a whole number")
+    events = [
+        event
+        for event in server.commands.events()
+        if request.args.get("kind__eq") in (None, event["kind"])
+        and request.args.get("command_id__eq") in (None, event.get("command_id", event["id"]))
+        and event.get("order", int(order) + 1) > int(order)
+    ]
+    events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
+    page_id = request.args.get("page_id")
+    first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
+    page, rest = events[first : first + int(limit)], events[first + int(limit) :]
+    return jsonify(items=page, next_page_id=rest[0]["id"] if rest else None)
+
+
+@services.get("/bash/bash_events/<event_id>")
+def get_bash_event(event_id: str, identity: str | None = None) -> Response:  # noqa: ARG001
+    event = next((event for event in server.commands.events() if event["id"] == event_id), None)
+    return jsonify(event) if event else abort(404, "Event not found")
+
+
+@services.delete("/bash/bash_events")
+def forget_events(identity: str | None = None) -> Response:  # noqa: ARG001
+    return jsonify(cleared_count=server.commands.forget())
+
+
+@services.post("/file/upload")
+def upload(identity: str | None = None) -> Response:
+    place, sent = placed(identity, asked_path()), request.files.get("file") or abort(422, "file is needed in the body")
+    draft = place.with_name(f".{uuid4().hex}.new")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sent.save(draft)
+        size = draft.stat().st_size
+        draft.replace(place)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        abort(400, f"{asked_path()} cannot be written: {error.strerror}")
+    return jsonify(success=True, file_size=size)
+
+
+@services.get("/file/download")
+def download(identity: str | None = None) -> Response:
+    place = placed(identity, asked_path())
+    if not place.is_file():
+        abort(404, "File not found")
+    return send_file(place, as_attachment=True, download_name=place.name)
+
+
+@services.get("/git/changes")
+def changes(identity: str | None = None) -> Response:
+    """The files of a repository that differ from a ref, and those that it does not know yet."""
+    folder = placed(identity, asked_path())
+    options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--relative")
+    differ = needed(folder, "diff", *options, ref_of(folder), "--").split("\0")
+    found = {
+        path: _STATUSES.get(status[:1], "UPDATED") for status, path in zip(differ[::2], differ[1::2], strict=False)
+    }
+    for path in needed(folder, "ls-files", "-z", "--others", *_UNTOLD).split("\0"):
+        if path:
+            found.setdefault(path, "ADDED")
+    if len(found) > MOST_CHANGES:
+        abort(400, f"More than {MOST_CHANGES} files have changed: give the path of a folder of the repository")
+    return jsonify([{"status": status, "path": path} for path, status in sorted(found.items())])
+
+
+@services.get("/git/diff")
+def difference(identity: str | None = None) -> Response:
+    """A file of a repository as it is, and as a ref has it; null where there is none."""
+    place = placed(identity, asked_path())
+    folder = next(above for above in place.parents if above.is_dir())  # that of a deleted file may be gone too
+    known = f"{ref_of(folder)}:./{place.relative_to(folder)}"
+    if int(git(folder, "cat-file", "-s", known) or 0) > MOST_FILE:
+        abort(400, f"The file has more than {MOST_FILE} bytes in that commit")
+    return jsonify(modified=_text(place), original=git(folder, "cat-file", "blob", known))
+
+
+def ref_of(folder: Path) -> str:
+    """The commit to compare with: the ref that is asked for, else what the branch follows, else the last commit."""
+    needed(folder, "rev-parse", "--git-dir")
+    asked = request.args.get("ref")
+    for ref in (asked,) if asked else ("@{upstream}", "HEAD"):
+        if found := git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"):
+            return found.strip()
+    return abort(400, "ref names no commit of the repository") if asked else _EMPTY_TREE
+
+
+def needed(folder: Path, *words: str) -> str:
+    """What Git prints in a folder; where it refuses, so does this."""
+    printed = git(folder, *words)
+    return abort(400, f"{folder} is in no Git repository that can be read") if printed is None else printed
+
+
+def git(folder: Path, *words: str) -> str | None:
+    """What Git prints in a folder; None where it refuses."""
+    command = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", *words)
+    try:
+        run = subprocess.run(command, cwd=folder, capture_output=True, timeout=_GIT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        abort(504, f"Git was not done within {_GIT_SECONDS} s")
+    except OSError as error:
+        abort(400, f"Git cannot be run in {folder}: {error.strerror}")
+    return None if run.returncode else run.stdout.decode(errors="replace")
+
+
+def _text(place: Path) -> str | None:
+    try:
+        with place.open("rb") as file:
+            content = file.read(MOST_FILE + 1)
+    except OSError:
+        return None
+    if len(content) > MOST_FILE:
+        abort(400, f"The file has more than {MOST_FILE} bytes: download it")
+    return content.decode(errors="replace")

@@ -1,0 +1,172 @@
+"""Commands, files and Git, which the reference agent serves to clients of its sandbox."""
+
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from reference_agent.commands import MOST_KEPT, MOST_RUNNING
+from tests.reference_agent.program import ReferenceAgent
+
+pytestmark = pytest.mark.process("starts the agent, commands and Git")
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    agent = ReferenceAgent(tmp_path_factory.mktemp("services"))
+    yield agent
+    agent.kill()
+
+
+@pytest.fixture(params=["the process", "a conversation"])
+def place(request, agent):
+    """The path under which the services lie, and the folder that relative paths begin in."""
+    if request.param == "the process":
+        return "/api", agent.home
+    name = uuid4().hex
+    conversation = agent.begin(workspace={"kind": "LocalWorkspace", "working_dir": name})
+    return conversation, agent.home / name
+
+
+def execute(agent, at, command, **more):
+    return agent.client.post(f"{at}/bash/execute_bash_command", json={"command": command, **more})
+
+
+def outputs(agent, at, command_id, after=-1):
+    wanted = {"command_id__eq": command_id, "kind__eq": "BashOutput", "order__gt": after, "sort_order": "TIMESTAMP"}
+    return agent.client.get(f"{at}/bash/bash_events/search", params=wanted).json()["items"]
+
+
+def test_a_command_runs_in_the_folder_and_tells_both_outputs_and_its_code(agent, place):
+    at, folder = place
+
+    told = execute(agent, at, "pwd; echo no >&2; exit 3").json()
+
+    assert (told["kind"], told["order"], told["exit_code"]) == ("BashOutput", 0, 3)
+    assert (told["stdout"].strip(), told["stderr"]) == (str(folder), "no\n")
+
+
+def test_a_started_command_is_followed_by_the_order_of_its_outputs(agent, place):
+    at, _ = place
+    begun = agent.client.post(
+        f"{at}/bash/start_bash_command", json={"command": "echo one; read x; sleep 0.3; echo two"}
+    )
+    begun = begun.json()
+    assert (begun["kind"], begun["command"]) == ("BashCommand", "echo one; read x; sleep 0.3; echo two")
+
+    told, order = [], -1
+    while not told or told[-1]["exit_code"] is None:
+        told += outputs(agent, at, begun["id"], order)
+        order = told[-1]["order"] if told else -1
+
+    assert [one["order"] for one in told] == list(range(len(told)))
+    assert "".join(one["stdout"] or "" for one in told) == "one\ntwo\n"
+    assert agent.client.get(f"{at}/bash/bash_events/{told[0]['id']}").json() == told[0]
+
+
+def test_a_command_that_is_stopped_or_takes_too_long_ends_with_all_that_it_started(agent):
+    begun = agent.client.post("/api/bash/start_bash_command", json={"command": "sleep 100 & sleep 100"}).json()
+    assert agent.client.post(f"/api/bash/bash_commands/{begun['id']}/stop").json() == {"success": True}
+    while not (told := outputs(agent, "/api", begun["id"])):
+        pass
+    assert told[-1]["exit_code"] == -9
+
+    late = execute(agent, "/api", "sleep 100", timeout=1).json()
+    assert (late["exit_code"], "not done within 1 s" in late["stderr"]) == (-9, True)
+
+
+def test_output_beyond_the_bound_is_cut_and_says_so(agent):
+    told = execute(agent, "/api", f"head -c {3 * MOST_KEPT} /dev/zero | tr '\\0' x; echo end >&2").json()
+
+    assert told["exit_code"] == 0
+    assert f"output beyond {MOST_KEPT} characters is not kept" in told["stdout"]
+    assert len(told["stdout"]) + len(told["stderr"]) < MOST_KEPT + 200
+
+
+def test_only_so_many_commands_run_at_once(agent):
+    begun = [
+        agent.client.post("/api/bash/start_bash_command", json={"command": "sleep 100"}) for _ in range(MOST_RUNNING)
+    ]
+    try:
+        refused = execute(agent, "/api", "true")
+        assert (refused.status_code, str(MOST_RUNNING) in refused.json()["detail"]) == (429, True)
+    finally:
+        for one in begun:
+            agent.client.post(f"/api/bash/bash_commands/{one.json()['id']}/stop")
+
+
+@pytest.mark.parametrize("body", [{}, {"command": 1}, {"command": "true", "timeout": 0}, {"command": "true", "cwd": 1}])
+def test_a_command_that_is_none_is_422_in_words(agent, body):
+    refused = agent.client.post("/api/bash/start_bash_command", json=body)
+    assert (refused.status_code, "should be" in refused.json()["detail"]) == (422, True)
+
+
+def test_a_file_that_is_uploaded_is_downloaded_again(agent, place):
+    at, folder = place
+    sent = agent.client.post(f"{at}/file/upload", params={"path": "new/a.bin"}, files={"file": b"a\0b"})
+    assert sent.json() == {"success": True, "file_size": 3}
+
+    for path in ("new/a.bin", f"{folder}/new/a.bin"):
+        assert agent.client.get(f"{at}/file/download", params={"path": path}).content == b"a\0b"
+    assert agent.client.get(f"{at}/file/download", params={"path": "none"}).status_code == 404
+
+
+def test_no_path_leads_out_of_the_working_directory_or_to_what_the_agent_server_keeps(agent, place):
+    at, folder = place
+    Path(folder / "out").unlink(missing_ok=True)
+    (folder / "out").symlink_to("/etc")
+
+    for path in ("/etc/passwd", "../../../../../etc/passwd", "out/passwd", str(agent.conversations / "x"), "a\0b"):
+        for refused in (
+            agent.client.get(f"{at}/file/download", params={"path": path}),
+            agent.client.post(f"{at}/file/upload", params={"path": path}, files={"file": b"x"}),
+            agent.client.get(f"{at}/git/diff", params={"path": path}),
+        ):
+            assert refused.status_code == 400, path
+
+
+def test_changes_of_a_repository_are_told_against_its_last_commit(agent, place):
+    at, folder = place
+    repository = folder / uuid4().hex
+    repository.mkdir()
+    git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    (repository / "new ü.txt").write_text("new\n")
+    asked = {"path": repository.name}
+    assert agent.client.get(f"{at}/git/changes", params=asked).json() == [{"status": "ADDED", "path": "new ü.txt"}]
+
+    for name in ("stays", "changes", "goes/away"):
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_text("old\n")
+    subprocess.run([*git, "add", "stays", "changes", "goes"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    (repository / "changes").write_text("changed\n")
+    (repository / "goes" / "away").unlink()
+    (repository / "goes").rmdir()
+
+    assert agent.client.get(f"{at}/git/changes", params=asked).json() == [
+        {"status": "UPDATED", "path": "changes"},
+        {"status": "DELETED", "path": "goes/away"},
+        {"status": "ADDED", "path": "new ü.txt"},
+    ]
+    for name, modified, original in (
+        ("changes", "changed\n", "old\n"),
+        ("goes/away", None, "old\n"),
+        ("new ü.txt", "new\n", None),
+    ):
+        told = agent.client.get(f"{at}/git/diff", params={"path": f"{repository}/{name}"}).json()
+        assert told == {"modified": modified, "original": original}
+    refused = agent.client.get(f"{at}/git/changes", params={**asked, "ref": "--output=x"})
+    assert (refused.status_code, "ref" in refused.json()["detail"]) == (400, True)
+
+
+def test_a_folder_without_a_repository_is_400_in_words(agent, place):
+    at, _ = place
+    refused = agent.client.get(f"{at}/git/changes", params={"path": "."})
+    assert (refused.status_code, "no Git repository" in refused.json()["detail"]) == (400, True)
+
+
+def test_the_services_need_the_key(agent):
+    for path in ("/api/bash/bash_events/search", "/api/file/download?path=x", "/api/git/changes?path=."):
+        assert agent.client.get(path, headers={"X-Session-API-Key": "another"}).status_code == 401
