@@ -9,6 +9,7 @@ import pytest
 
 from tests import quick
 
+
 def connect() -> None:
     with socket.socket() as client:
         client.connect(("127.0.0.1", 2))
