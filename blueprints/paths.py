@@ -40,9 +40,10 @@ def _is_browser() -> bool:
 def _without_slashes(response: Response) -> Response:
     """The response, or where nothing is served there, 307 to the path without its last slashes, if that is served.
 
-    Only the id of an event may end in a slash: one that exists is served.
+    Only the id of an event may end in a slash: one that exists is served. A path that was meant as another may seem to
+    be one, and then its query is refused.
     """
-    if response.status_code not in (404, 405):
+    if response.status_code not in (404, 405, 422):
         return response
     path = request.path.rstrip("/")
     if path in ("", request.path) or not _is_served(path):

@@ -141,7 +141,8 @@ def _open_files() -> set[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    _Watch.test = item.nodeid if group_of(item) == QUICK else ""
+    is_watched = group_of(item) == QUICK and not item.get_closest_marker("tour")
+    _Watch.test = item.nodeid if is_watched else ""
     _Watch.threads.clear()
     try:
         return (yield)

@@ -1,7 +1,8 @@
 """Which tests a run selects; and what it prints: a line a folder, failures at once, the slowest ten, what is left out.
 
 A test is quick, or of the group that its nearest mark names (`GROUPS`). `--group NAME` selects one; without it all
-run. A quick test computes: what starts programs, shows pages or waits for time has a mark that says why.
+run. A quick test computes: what starts programs, shows pages or waits for time has a mark that says why. One file of
+the quick run starts the real server, tests/test_tour.py.
 
 tests/unsteady.toml names the tests that may fail, each with what was seen and until when: such a test still runs and is
 printed, and cannot fail the run; past its date it can again.
@@ -62,6 +63,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     for name, what in GROUPS.items():
         config.addinivalue_line("markers", f"{name}(why): of the tests that {what}")
+    config.addinivalue_line("markers", "tour(why): the part of the quick run that starts the real server")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Report(config))
 

@@ -189,7 +189,8 @@ def of_app_conversations(walk: Walk) -> None:
     walk("GET", "/api/v1/app-conversations/count")
     for method, path in sorted(OPERATIONS):
         if path.startswith(APP):
-            walk(method, path, 404, query={"path": "x"}, json={"title": "x", "content": SAID})
+            query = {"path": "x"} if path.endswith(("/file", "/files", "/git/diff")) else {}
+            walk(method, path, 404, query=query, json={"title": "x", "content": SAID})
 
 
 def of_sandboxes(walk: Walk) -> None:

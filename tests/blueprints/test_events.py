@@ -116,7 +116,6 @@ FILTERS = [
     ({"timestamp__gte": "0001-01-01"}, ["m1", "a1", "m2"]),
     ({"timestamp__gte": "2026-11-20T12:00:00", "timestamp__lt": "2026-11-20T11:00:00"}, []),
     ({"kind": "ActionEvent", "source": "agent", "timestamp__gte": "2026-11-20T11:00:00"}, ["a1"]),
-    ({"unknown": "filter"}, ["m1", "a1", "m2"]),
 ]
 
 

@@ -106,7 +106,7 @@ def test_a_deleted_conversation_comes_back_under_its_id_and_in_its_place(client,
     assert imported(client, lines) == before
 
     assert client.get(url).get_json() == before
-    query = {"text": "Kept", "tag": "project=alpha", "created_at__gte": before["created_at"]}
+    query = {"text": "Kept", "tag": "project=alpha", "updated__gte": before["created_at"]}
     found = client.get("/api/v1/conversations/search", query_string=query)
     assert conversation in [one["id"] for one in found.get_json()["items"]]
 

@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from app import create_app
+from settings.config import Config
 from store.conversations.masks import Masks
-from tests.blueprints import API, stored
+from tests.blueprints import API, SECRET_KEY, stored
 from tests.conftest import action, event, message
 
 SECRET, MASK = "sesame-ghp_1", "<secret-hidden>"
@@ -48,9 +50,10 @@ def test_a_secret_that_an_agent_prints_is_in_no_response_and_not_in_the_store(ke
     assert keeper.get(f"{url}/events/count?body=it is {MASK}").get_json() == 1
 
 
-def test_a_secret_that_another_worker_has_set_is_masked_from_then_on(keeper, client, conversation, url, post):
+def test_a_secret_that_another_worker_has_set_is_masked_from_then_on(keeper, redis_url, conversation, url, post):
     post(printed("first-hush"), printed(SECRET))
-    client.application.extensions["store"].conversations.put_secrets(conversation, {"LATER": "second-hush"})
+    another = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY))
+    another.extensions["store"].conversations.put_secrets(conversation, {"LATER": "second-hush"})
 
     post(printed("first-hush second-hush"))
 

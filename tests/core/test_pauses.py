@@ -99,7 +99,7 @@ def read_from_a_client() -> None:
 
 WORK = {
     "reading a batch": lambda: read_batch(json.dumps([event.fields for event in EVENTS]).encode()),
-    "preparing a batch for the store": lambda: [_words(event, True, False) for event in EVENTS],
+    "preparing a batch for the store": lambda: [_words(event, (), True, False) for event in EVENTS],
     "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
     "scanning text": scan,
     "a body that has arrived": read_from_a_client,

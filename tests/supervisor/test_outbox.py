@@ -185,7 +185,7 @@ def test_a_message_tells_no_secret_of_its_conversation_and_no_argument_whole(sto
     [(_, payload)] = queued(store)
     text = json.dumps(payload)
     assert not [word for word in ("tok-of-the", "another-secret", "quoted", "k" * 20, "\x1b") if word in text]
-    assert payload["data"]["summary"] == "Use ********** \\u{1b}[31mred\\u{1b}[0m"
+    assert payload["data"]["summary"] == "Use <secret-hidden> \\u{1b}[31mred\\u{1b}[0m"
     assert len(payload["data"]["arguments"]) <= 300
 
 
