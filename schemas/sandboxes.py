@@ -7,7 +7,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_dump
 
-from core.wire import SANDBOX_STATUSES, utc_time
+from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, utc_time
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
 
@@ -146,6 +146,21 @@ class ExposedUrl(BaseSchema):
     port = fields.Integer(required=True)
 
 
+class StrayConversation(BaseSchema):
+    """A conversation of a sandbox's agent server, as that describes it."""
+
+    id = fields.String(required=True, metadata={"format": "uuid"})
+    title = fields.String(required=True, allow_none=True)
+    execution_status = fields.String(required=True, allow_none=True, metadata={"enum": [*EXECUTION_STATUSES, None]})
+
+
+class StrayConversations(BaseSchema):
+    """Those that the agent server of a sandbox has, and this server does not show until they are adopted."""
+
+    count = fields.Integer(required=True, metadata={"description": "Among the 1,000 newest of the agent server."})
+    newest = fields.List(fields.Nested(StrayConversation), required=True, metadata={"maxItems": 20})
+
+
 class SandboxInfo(BaseSchema):
     """A sandbox. Key, URLs and what it uses are null unless it is RUNNING; who may not approve is shown no key.
 
@@ -182,6 +197,15 @@ class SandboxInfo(BaseSchema):
         metadata={"description": "Processor cores that its processes keep busy now; null unless it is RUNNING."},
     )
     isolation = fields.Nested(Isolation, attribute="isolated_by", allow_none=True, required=True)
+    stray_conversations = fields.Nested(
+        StrayConversations,
+        attribute="strays",
+        allow_none=True,
+        required=True,
+        metadata={
+            "description": "Conversations that a client began at its agent server, as found last; null: not asked yet."
+        },
+    )
 
     @post_dump
     def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -204,6 +204,7 @@ def of_sandboxes(walk: Walk) -> None:
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/archive", 409)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets", 401)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}", 401)
+    walk("POST", "/api/v1/sandboxes/{sandbox_id}/conversations/{conversation_id}/adopt", 409)
     walk("POST", "/api/v1/sandboxes/{sandbox_id}/pause", 409)
     walk("POST", "/api/v1/sandboxes/{sandbox_id}/resume")
     walk("POST", "/api/v1/webhooks/{sandbox_id}/events/{conversation_id}", 401, json=[])
