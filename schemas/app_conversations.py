@@ -221,7 +221,8 @@ class AppConversation(BaseSchema):
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
     sandbox_status = fields.Function(
-        lambda state: state["sandbox"].status if state["sandbox"] else "MISSING", metadata={"enum": list(STATUSES)}
+        lambda state: "MISSING" if state["sandbox"] is None or state["sandbox"].leaving else state["sandbox"].status,
+        metadata={"enum": list(STATUSES)},
     )
     execution_status = fields.Function(
         lambda state: running(state["sandbox"], state["execution_status"]),

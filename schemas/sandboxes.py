@@ -24,6 +24,9 @@ _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 #: the detail of a sandbox that nobody has used yet
 WARM = "It is warm: the next app conversation of its spec takes it"
 
+#: the detail of a sandbox that is being deleted
+LEAVING = "It is being deleted"
+
 #: most lines of a log in one response
 MOST_LINES = 10_000
 
@@ -175,7 +178,7 @@ class SandboxInfo(BaseSchema):
     exposed_urls = fields.List(fields.Nested(ExposedUrl), attribute="urls", allow_none=True)
     created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
     status_detail = fields.Function(
-        lambda sandbox: sandbox.detail or (WARM if sandbox.warm else None),
+        lambda sandbox: sandbox.detail or (LEAVING if sandbox.leaving else WARM if sandbox.warm else None),
         metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
     )
     status_since = fields.Function(
@@ -207,9 +210,9 @@ class SandboxInfo(BaseSchema):
         },
     )
 
-    @post_dump
-    def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:
-        if sandbox["status"] != "RUNNING":
+    @post_dump(pass_original=True)
+    def _hide_unless_running(self, sandbox: dict[str, Any], original: Any, **_: Any) -> dict[str, Any]:
+        if running(original, True) is None:
             sandbox |= dict.fromkeys(("session_api_key", "exposed_urls", "memory_bytes", "cpu_cores"))
         if not SHOWS_KEYS.get():
             sandbox["session_api_key"] = None
@@ -217,8 +220,8 @@ class SandboxInfo(BaseSchema):
 
 
 def running(sandbox: Any, value: Any) -> Any:
-    """A value that clients see only while the sandbox is RUNNING; None otherwise."""
-    return value if sandbox is not None and sandbox.status == "RUNNING" else None
+    """A value that clients see only while the sandbox is RUNNING and stays; None otherwise."""
+    return value if sandbox is not None and sandbox.status == "RUNNING" and not sandbox.leaving else None
 
 
 class SandboxPage(BaseSchema):

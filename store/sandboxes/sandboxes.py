@@ -12,7 +12,7 @@ empty while no processes are there), `agent_url`, `urls` (JSON), `agent_key` (it
 conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until that has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
 no conversation reaches its own alone), `strays` (JSON: conversations of its agent server that are not in the store, see
-`supervisor/strays.py`).
+`supervisor/strays.py`), `leaving` (`1`: it is being deleted, and no deletion has failed).
 """
 
 import json
@@ -96,6 +96,7 @@ class Sandbox:
     warm: str  #: version of its spec while it waits for its first use, see `warm.py`; empty: it is bound
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
     owner: str  #: id of the key that started it; empty: nobody's
+    leaving: bool  #: it is being deleted: lists have it no longer, and its key is shown to nobody
     strays: dict[str, Any] | None  #: `count` and `newest` of the conversations that its agent server alone has
     trace: str  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
@@ -118,8 +119,11 @@ class Sandbox:
 
     @property
     def shown_key(self) -> str | None:
-        """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read."""
-        if self.status != "RUNNING" or self.warm:
+        """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read.
+
+        None too of one that is being deleted.
+        """
+        if self.status != "RUNNING" or self.warm or self.leaving:
             return None
         try:
             return self.session_api_key
@@ -157,6 +161,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
         "warm": words.get("warm", ""),
+        "leaving": bool(words.get("leaving")),
         "owner": words.get("owner", ""),
         "trace": words.get("trace", ""),
     }
@@ -347,6 +352,10 @@ class Sandboxes:
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
         return [self._read(fields, now) if b"status" in fields[::2] else None for fields in found]
 
+    def listed(self, sandbox_ids: Sequence[SandboxId]) -> list[Sandbox | None]:
+        """As `get_many`, but None also for those that lists have no longer, as they are being deleted."""
+        return [None if sandbox is None or sandbox.leaving else sandbox for sandbox in self.get_many(sandbox_ids)]
+
     def owned_by(self, owner: str) -> list[SandboxId]:
         """The sandboxes that run, are bound, and were started by a key of that id. One round trip."""
         return [SandboxId(one.decode()) for one in self._scripts.own_sandboxes([SandboxKeys.root], [owner])]
@@ -354,7 +363,10 @@ class Sandboxes:
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
     ) -> tuple[list[Sandbox], tuple[Micros, SandboxId] | None]:
-        """One page, newest first, and the cursor of the next one: time and id of its first sandbox. One round trip."""
+        """One page, newest first, without those that are being deleted, and the next page's cursor. One round trip.
+
+        The cursor is time and id of the first sandbox there.
+        """
         args = [*self._spans, status or "", spec_id or "", limit + 1, *(start or ("", ""))]
         now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
         page = [self._read(fields, now) for fields in found]
