@@ -107,6 +107,18 @@ class AgentServer:
         """The agent server's description of a conversation."""
         return _object(self._call("GET", f"/api/conversations/{conversation_id}", repeatable=True))
 
+    def conversations(self, *, limit: int, page_id: str | None = None) -> tuple[list[dict[str, Any]], str | None]:
+        """A page of the agent server's descriptions of its conversations, the newest first, and the next page_id.
+
+        Raises ResponseTooLong.
+        """
+        query = {"limit": str(limit), "sort_order": "CREATED_AT_DESC"} | ({"page_id": page_id} if page_id else {})
+        page = _object(self._call("GET", "/api/conversations/search", params=query, repeatable=True))
+        items, following = page.get("items"), page.get("next_page_id")
+        if not isinstance(items, list) or not isinstance(following, str | None):
+            raise AgentUnreachable("The agent server's response is not a page of conversations")
+        return [item for item in items if isinstance(item, dict)], following or None
+
     def latest_action(self, conversation_id: ConversationId) -> str | None:
         """Id of the action that the agent proposed last; None before its first."""
         query = {"kind": "ActionEvent", "sort_order": "TIMESTAMP_DESC", "limit": 1}

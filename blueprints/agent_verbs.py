@@ -6,7 +6,6 @@ Source: the agent-server wire.
 from typing import Any
 
 from flask import current_app
-from marshmallow import ValidationError
 
 from agents.forwarding import Forwarding
 from agents.verbs import Verbs
@@ -14,6 +13,7 @@ from agents.waking import NotReachable
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
 from blueprints.following import client_required
+from blueprints.webhooks import keep_report
 from core.wire import ConversationId
 from schemas.agent_verbs import (
     AgentAnswer,
@@ -29,7 +29,6 @@ from schemas.agent_verbs import (
 )
 from schemas.confirmations import Success
 from schemas.conversations import ConversationInfo, SkillsChoice, with_skills
-from schemas.webhooks import ConversationReport
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 
@@ -85,14 +84,7 @@ def navigate_conversation(
     """Move the head of the log, from which the agent goes on, to an event; 409 while it runs or an action waits."""
     verbs = current_verbs()
     info = verbs.navigate(conversation_id, request["event_id"])
-    try:
-        told = ConversationReport().load({**info, "id": conversation_id})
-    except ValidationError:  # its webhook says the same, and is refused with the reason
-        told = None
-    if told is not None:
-        told.pop("id")
-        sandbox_id = verbs.forwarding.sandbox_of(conversation_id)
-        current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, told)
+    keep_report(verbs.forwarding.sandbox_of(conversation_id), conversation_id, info)
     leaf = info.get("leaf_event_id")
     state = with_skills(current_store.conversations.get(conversation_id), **query)
     return {**state, "leaf_event_id": leaf if isinstance(leaf, str) else None}

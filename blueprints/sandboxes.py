@@ -5,12 +5,16 @@ from contextlib import suppress
 from typing import Any
 
 from flask import Response, current_app, g, jsonify, request
-from werkzeug.exceptions import UnsupportedMediaType
+from werkzeug.exceptions import Forbidden, UnsupportedMediaType
 
+from agents.adoption import adopt
 from agents.waking import retry_after_making_room
-from blueprints import current_specs, current_store
+from blueprints import current_commands, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, array_with_holes, needs, repeated, repeated_parameter
+from blueprints.webhooks import keep_report
 from boot.http import body_of
+from core.wire import ConversationId
+from schemas.app_conversations import AppConversation
 from schemas.confirmations import Success
 from schemas.fields import Fault
 from schemas.sandboxes import (
@@ -143,6 +147,24 @@ def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, b
         raise InvalidInput("query", {"sandbox_id": [fault]})
     current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=DONE_TIMEOUT)
     return _DONE
+
+
+@sandboxes.post("/<sandbox_id>/conversations/<conversation_id:conversation_id>/adopt")
+@needs("write")
+@sandboxes.fails(404, 409, 410, 429, 502)
+@sandboxes.response(200, AppConversation)
+def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict[str, Any]:
+    """Adopt a conversation that a client began at the sandbox's own agent server: from now on it is like any other.
+
+    Needs the key that started the sandbox, or one with the scope `admin`.
+    """
+    sandbox = current_store.sandboxes.get(_checked(sandbox_id))
+    if not (g.principal.may("admin") or g.principal.owner == sandbox.owner):
+        raise Forbidden("Another key started this sandbox: to adopt in it needs a key with the scope admin")
+    info = adopt(current_commands, current_specs, sandbox, conversation_id)
+    if info is not None:
+        keep_report(sandbox.id, conversation_id, info)
+    return current_store.conversations.in_sandboxes.get(conversation_id)
 
 
 @sandboxes.get("/<sandbox_id>/logs")

@@ -15,6 +15,7 @@ from core.wire import ConversationId
 from schemas.confirmations import Success
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
 from schemas.webhooks import ConversationReport
+from store.sandboxes.sandboxes import SandboxId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
 
@@ -76,6 +77,16 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001
     """Report what an agent server knows of a conversation, under the sandbox's own path."""
     return _tell(told)
+
+
+def keep_report(sandbox_id: SandboxId, conversation_id: ConversationId, info: dict[str, Any]) -> None:
+    """Keep what an agent server replied about a conversation as if it had posted it; what would be refused is left."""
+    try:
+        told = ConversationReport().load({**info, "id": conversation_id})
+    except ValidationError:  # its webhook says the same, and is refused with the reason
+        return
+    del told["id"], told["too_long"]
+    current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, told)
 
 
 def _append(conversation_id: ConversationId) -> dict[str, bool | int]:

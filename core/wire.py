@@ -22,7 +22,7 @@ Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may
 #: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
 MAX_DEPTH = 64
 
-#: most characters of a conversation's title; what an agent says beyond it is cut
+#: most characters of a conversation's title: a client's longer one is refused, an agent's is cut with a mark
 MOST_TITLE = 200
 
 #: most seconds after which a pending action expires: a year. Source: docs/approvals.md
@@ -92,6 +92,20 @@ class Event(NamedTuple):
     at: Micros
     fields: dict[str, Any]
     raw: bytes  # UTF-8 JSON, byte for byte as the client sent it
+
+
+def conversation_id_of(value: Any) -> ConversationId | None:
+    """The id of a conversation as an agent server writes it, dashed; None for what is none."""
+    try:
+        return ConversationId(str(UUID(value))) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def shortened_title(text: str) -> str:
+    """A title that no person chose at this length: cut to MOST_TITLE with a mark, and without a lone surrogate."""
+    title = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return title if len(title) <= MOST_TITLE else f"{title[: MOST_TITLE - 1]}…"
 
 
 class InvalidJson(ValueError):

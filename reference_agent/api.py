@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import time
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +33,9 @@ MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
 
 #: names of settings of an agent or a workspace that are neither kept nor shown
 SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|authorization|headers|env)$", re.IGNORECASE)
+
+#: the name of a conversation's folder
+_IN_HEX = re.compile(r"[0-9a-f]{32}")
 
 
 class Server:
@@ -81,6 +85,21 @@ class Server:
             assert new is not None
             return new, True
 
+    def page(self, limit: int, first: UUID | None) -> tuple[list[Conversation], UUID | None]:
+        """The newest conversations, from `first` on if there is such a one, and the first of the next page.
+
+        One whose folder cannot be read is left out.
+        """
+        starts = sorted(self.folder.glob("*/start.json"), key=_written_at, reverse=True)
+        ids = [UUID(start.parent.name) for start in starts if _IN_HEX.fullmatch(start.parent.name)]
+        begin = ids.index(first) if first in ids else 0
+        found = list[Conversation]()
+        for identity in ids[begin : begin + limit]:
+            with suppress(DiskError):
+                if conversation := self.find(identity):
+                    found.append(conversation)
+        return found, next(iter(ids[begin + limit :]), None)
+
     def delete(self, identity: UUID) -> bool:
         """Remove a conversation with its folder; False if there is none of that id."""
         with self._lock:
@@ -111,6 +130,14 @@ class Server:
 
     def _journal(self, identity: UUID) -> Journal:
         return Journal(self.folder / identity.hex)
+
+
+def _written_at(file: Path) -> float:
+    """When a file was written; 0 for one that is gone meanwhile."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def working_folder(workspace: dict[str, Any] | None) -> Path:
@@ -163,7 +190,8 @@ def sentence_of(error: HTTPException) -> str | None:
 
 @api.before_request
 def check_key() -> None:
-    server.used = time.monotonic()
+    if request.endpoint != "api.search_conversations":  # this server's supervisor lists them, which is no use
+        server.used = time.monotonic()
     if server.key and request.headers.get("X-Session-API-Key") != server.key:
         abort(401, "Unauthorized")
 
@@ -203,6 +231,14 @@ def start() -> tuple[Response, int]:
     return jsonify(conversation.log.info()), 201 if is_new else 200
 
 
+@api.get("/search")
+def search_conversations() -> Response:
+    """A page of the conversations, the newest first; page_id is the id of the first one, in hex."""
+    identity = request.args.get("page_id", "")
+    found, following = server.page(page_limit(), UUID(identity) if _IN_HEX.fullmatch(identity) else None)
+    return jsonify(items=[one.log.info() for one in found], next_page_id=following and following.hex)
+
+
 @api.get("/<identity>")
 def get(identity: str) -> Response:
     return jsonify(found(identity).log.info())
@@ -228,9 +264,7 @@ def search(identity: str) -> Response:
 
     A page of large events has fewer than limit. As on the agent-server wire, an unknown page_id begins the log again.
     """
-    limit, order = request.args.get("limit", str(MOST_ITEMS)), request.args.get("sort_order", "TIMESTAMP")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ITEMS):
-        abort(422, f"limit should be a number from 1 to {MOST_ITEMS}")
+    limit, order = page_limit(), request.args.get("sort_order", "TIMESTAMP")
     if order not in ("TIMESTAMP", "TIMESTAMP_DESC"):
         abort(422, "sort_order should be TIMESTAMP or TIMESTAMP_DESC")
     events = found(identity).log.events[:: 1 if order == "TIMESTAMP" else -1]
@@ -238,7 +272,7 @@ def search(identity: str) -> Response:
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
     items, size = list[Event](), 0
     for event in filter(passes, islice(events, first, None)):
-        if len(items) == int(limit) or size > PAGE_BYTES:
+        if len(items) == limit or size > PAGE_BYTES:
             return jsonify(items=items, next_page_id=event["id"])
         items.append(event)
         size += len(json.dumps(event))
@@ -309,6 +343,13 @@ def put_secrets(identity: str) -> Response:
 def set_security_analyzer(identity: str) -> Response:
     found(identity)  # this agent rates nothing
     return done()
+
+
+def page_limit() -> int:
+    limit = request.args.get("limit", str(MOST_ITEMS))
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ITEMS):
+        abort(422, f"limit should be a number from 1 to {MOST_ITEMS}")
+    return int(limit)
 
 
 def done() -> Response:

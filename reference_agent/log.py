@@ -184,6 +184,7 @@ class Log:
         self.start = kept.start
         self.events = kept.events
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
+        self._last_user_message = _last_user_message(kept.events)
         self._journal = journal
         self._webhooks = webhooks
         self._secrets: set[str] = set()  # values that no result and no line of the log shows; in memory alone
@@ -209,6 +210,7 @@ class Log:
             "confirmation_policy": self.state.policy,
             "max_iterations": self.most_responses,
             "capabilities": CAPABILITIES,
+            "last_user_message_id": self._last_user_message,
             "stats": usage(self.state.stats),
             "created_at": f"{self.start['created_at']}Z",
             "updated_at": f"{updated_at}Z",
@@ -233,12 +235,14 @@ class Log:
         self._unsaid = []
         self.state = state
         self.events += step
+        said = _last_user_message(step)
+        self._last_user_message = said or self._last_user_message
         conversation = UUID(self.start["id"]).hex
         for event in step:
             self._webhooks.put(f"/events/{conversation}", [event])
             if line := told(event, self._secrets):
                 print(conversation[:8], line, flush=True)
-        if any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
+        if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
 
     def record(self, state: State, step: list[Event]) -> None:
@@ -264,6 +268,12 @@ class Log:
 
     def post_info(self) -> None:
         self._webhooks.put("/conversations", self.info())
+
+
+def _last_user_message(so_far: list[Event]) -> str | None:
+    return next(
+        (one["id"] for one in reversed(so_far) if (one["kind"], one["source"]) == ("MessageEvent", "user")), None
+    )
 
 
 def told(event: Event, secrets: Collection[str] = ()) -> str:

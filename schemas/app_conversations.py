@@ -5,12 +5,12 @@ from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
-from core.wire import MOST_TITLE, utc_time
+from core.wire import MOST_TITLE, shortened_title, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder, text_filter
-from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, refusal
+from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, Title, refusal
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, is_sandbox_id, running
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
@@ -54,15 +54,15 @@ class SandboxName(Text):
         return name
 
 
-class Title(Text):
-    """A title of any length, kept shortened: older web clients send a whole message as the title."""
+class TitleOfStart(Text):
+    """A title of any length, cut with a mark: older web clients send a whole message as the title of a start."""
 
     def __init__(self, **kwargs: Any) -> None:
-        description = f"Its first {MOST_TITLE} characters are kept."
+        description = f"One of more than {MOST_TITLE} characters is cut, and ends with `…`."
         super().__init__(allow_none=True, least=1, metadata={"description": description}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        return super()._deserialize(value, *args, **kwargs)[:MOST_TITLE]
+        return shortened_title(super()._deserialize(value, *args, **kwargs))
 
 
 class InitialMessage(SendMessageRequest):
@@ -82,7 +82,7 @@ class AppConversationStartRequest(BaseSchema):
     )
     conversation_id = Id(allow_none=True)
     initial_message = fields.Nested(InitialMessage, allow_none=True)
-    title = Title()
+    title = TitleOfStart()
     tags = Tags(allow_none=True)
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
     selected_repository = Text(
@@ -221,7 +221,8 @@ class AppConversation(BaseSchema):
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
     sandbox_status = fields.Function(
-        lambda state: state["sandbox"].status if state["sandbox"] else "MISSING", metadata={"enum": list(STATUSES)}
+        lambda state: "MISSING" if state["sandbox"] is None or state["sandbox"].leaving else state["sandbox"].status,
+        metadata={"enum": list(STATUSES)},
     )
     execution_status = fields.Function(
         lambda state: running(state["sandbox"], state["execution_status"]),

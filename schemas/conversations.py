@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_load, pre_dump, pre_load, validates_schema
+from marshmallow import ValidationError, fields, post_load, pre_dump, validates_schema
 
 from core.masking import LEAST
 from core.redaction import REDACTED as REDACTED
 from core.redaction import redacted
-from core.wire import EXECUTION_STATUSES, MOST_TITLE, UNASKED, acts_unasked
+from core.wire import EXECUTION_STATUSES, UNASKED, acts_unasked
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import MOST_IDS, SendMessageRequest
@@ -19,6 +19,7 @@ from schemas.fields import (
     StrictBoolean,
     StrictInteger,
     Text,
+    Title,
     canonical_id,
     checked_text,
     refusal,
@@ -94,7 +95,7 @@ class StartConversationRequest(BaseSchema):
     body_optional = True
 
     conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Title()
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
     confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
     tags = Tags()
@@ -139,15 +140,9 @@ class StartConversationRequest(BaseSchema):
 class UpdateConversationRequest(BaseSchema):
     """Changes of a conversation; a title or tags that are absent or null stay as they are."""
 
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Title()
     tags = Tags(allow_none=True, metadata={"description": "Replaces all tags."})
     confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
-
-    @pre_load
-    def _stripped(self, request: Any, **_: Any) -> Any:
-        if isinstance(request, dict) and isinstance(request.get("title"), str):
-            return {**request, "title": request["title"].strip()}
-        return request
 
     @post_load
     def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -168,7 +163,7 @@ class ForkRequest(BaseSchema):
     body_optional = True
 
     id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
-    title = Text(allow_none=True, least=1, most=MOST_TITLE)
+    title = Title()
     tags = Tags(allow_none=True)
     reset_metrics = StrictBoolean(load_default=True)
     from_event_id = Text(allow_none=True, metadata={"description": "The last event to copy; absent: all events."})

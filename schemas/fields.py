@@ -9,7 +9,7 @@ from uuid import UUID
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
-from core.wire import Micros, bare_kind, micros
+from core.wire import MOST_TITLE, Micros, bare_kind, micros
 
 
 class Fault(str):
@@ -166,6 +166,16 @@ class Text(fields.String):
         if not isinstance(value, str):
             raise refusal("Input should be a valid string", "string_type")
         return checked_text(value, least=self._least, most=self._most)
+
+
+class Title(Text):
+    """The title that a client gives a conversation: stripped, and refused where it is longer than MOST_TITLE."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_none=True, least=1, most=MOST_TITLE, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        return super()._deserialize(value.strip() if isinstance(value, str) else value, *args, **kwargs)
 
 
 def checked_text(text: str, *, least: int, most: int | None) -> str:

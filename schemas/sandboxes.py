@@ -7,7 +7,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_dump
 
-from core.wire import SANDBOX_STATUSES, utc_time
+from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES, utc_time
 from schemas.events import MOST_IDS
 from schemas.fields import BaseSchema, Choice, Limit, Text, WholeNumber, refusal
 
@@ -23,6 +23,9 @@ _SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 #: the detail of a sandbox that nobody has used yet
 WARM = "It is warm: the next app conversation of its spec takes it"
+
+#: the detail of a sandbox that is being deleted
+LEAVING = "It is being deleted"
 
 #: most lines of a log in one response
 MOST_LINES = 10_000
@@ -146,6 +149,21 @@ class ExposedUrl(BaseSchema):
     port = fields.Integer(required=True)
 
 
+class StrayConversation(BaseSchema):
+    """A conversation of a sandbox's agent server, as that describes it."""
+
+    id = fields.String(required=True, metadata={"format": "uuid"})
+    title = fields.String(required=True, allow_none=True)
+    execution_status = fields.String(required=True, allow_none=True, metadata={"enum": [*EXECUTION_STATUSES, None]})
+
+
+class StrayConversations(BaseSchema):
+    """Those that the agent server of a sandbox has, and this server does not show until they are adopted."""
+
+    count = fields.Integer(required=True, metadata={"description": "Among the 1,000 newest of the agent server."})
+    newest = fields.List(fields.Nested(StrayConversation), required=True, metadata={"maxItems": 20})
+
+
 class SandboxInfo(BaseSchema):
     """A sandbox. Key, URLs and what it uses are null unless it is RUNNING; who may not approve is shown no key.
 
@@ -160,7 +178,7 @@ class SandboxInfo(BaseSchema):
     exposed_urls = fields.List(fields.Nested(ExposedUrl), attribute="urls", allow_none=True)
     created_at = fields.Function(lambda sandbox: utc_time(sandbox.created_at), metadata={"type": "string"})
     status_detail = fields.Function(
-        lambda sandbox: sandbox.detail or (WARM if sandbox.warm else None),
+        lambda sandbox: sandbox.detail or (LEAVING if sandbox.leaving else WARM if sandbox.warm else None),
         metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
     )
     status_since = fields.Function(
@@ -182,10 +200,19 @@ class SandboxInfo(BaseSchema):
         metadata={"description": "Processor cores that its processes keep busy now; null unless it is RUNNING."},
     )
     isolation = fields.Nested(Isolation, attribute="isolated_by", allow_none=True, required=True)
+    stray_conversations = fields.Nested(
+        StrayConversations,
+        attribute="strays",
+        allow_none=True,
+        required=True,
+        metadata={
+            "description": "Conversations that a client began at its agent server, as found last; null: not asked yet."
+        },
+    )
 
-    @post_dump
-    def _hide_unless_running(self, sandbox: dict[str, Any], **_: Any) -> dict[str, Any]:
-        if sandbox["status"] != "RUNNING":
+    @post_dump(pass_original=True)
+    def _hide_unless_running(self, sandbox: dict[str, Any], original: Any, **_: Any) -> dict[str, Any]:
+        if running(original, True) is None:
             sandbox |= dict.fromkeys(("session_api_key", "exposed_urls", "memory_bytes", "cpu_cores"))
         if not SHOWS_KEYS.get():
             sandbox["session_api_key"] = None
@@ -193,8 +220,8 @@ class SandboxInfo(BaseSchema):
 
 
 def running(sandbox: Any, value: Any) -> Any:
-    """A value that clients see only while the sandbox is RUNNING; None otherwise."""
-    return value if sandbox is not None and sandbox.status == "RUNNING" else None
+    """A value that clients see only while the sandbox is RUNNING and stays; None otherwise."""
+    return value if sandbox is not None and sandbox.status == "RUNNING" and not sandbox.leaving else None
 
 
 class SandboxPage(BaseSchema):

@@ -107,7 +107,7 @@ def open_store(
         streams=Streams(
             events=followers,
             conversations=ListStream(ListingKeys, scripts, followers, conversations.summaries.get_many),
-            sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.get_many),
+            sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
             inbox=InboxStream(redis, scripts, followers, approvals.inbox),
         ),
         access=AccessWing(redis, scripts, most_idempotency_keys=most_idempotency_keys),

@@ -36,7 +36,7 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |   …:title, …:title:GROUP | sorted set | folded title NUL id, all of score 0: in the order | one per conversation |
 |                          |            | of the title's code points                        | each                 |
 |   …:titles               | hash       | id → folded title                                 | one per conversation |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandboxes.py`                     | 30 fields            |
+| {sandboxes}:box:ID       | hash       | a sandbox; see `sandboxes.py`                     | 32 fields            |
 | {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
 | {sandboxes}:created      | sorted set | id, score µs; also :STATUS, :*:SPEC, :STATUS:SPEC | one per sandbox each |
 | {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
@@ -301,6 +301,10 @@ class SandboxKeys:
     @classmethod
     def log(cls, sandbox_id: str) -> str:
         return f"{cls.root}:log:{sandbox_id}"
+
+    @classmethod
+    def places(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:places:{sandbox_id}"
 
     @classmethod
     def gone(cls, sandbox_id: str) -> str:

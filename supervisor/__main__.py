@@ -49,6 +49,7 @@ from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.settlement import Recovery
 from supervisor.start_tasks import StartDriver
+from supervisor.strays import Strays
 from supervisor.upkeep import Upkeep, WarmPools
 from telemetry.logs import LogLines, log_to_stderr, say
 from telemetry.meter import SUPERVISOR, Meter, Tallies
@@ -262,6 +263,7 @@ def _supervise(
         deliveries=DeliveryDriver(store, commands),
         messages=MessageDriver(store, commands),
         checks=Checker(store, client, runtimes, host.id),
+        strays=Strays(store, client, host),
         pools=WarmPools(store, specs),
         retention=Retention(store, commands, config),
         cold=cold,

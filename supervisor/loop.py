@@ -27,6 +27,7 @@ from supervisor.presence import HostLease, HostTaken
 from supervisor.queued_messages import MessageDriver
 from supervisor.sandboxes import Reconciler
 from supervisor.start_tasks import StartDriver
+from supervisor.strays import Strays
 from supervisor.upkeep import Upkeep, WarmPools
 
 log = logging.getLogger("supervisor")
@@ -60,6 +61,7 @@ class Tasks:
     deliveries: DeliveryDriver
     messages: MessageDriver
     checks: Checker
+    strays: Strays
     pools: WarmPools
     retention: Retention
     cold: ColdSweep
@@ -146,6 +148,8 @@ class Loop:
                         continue
                     starting += 1
             self._submit(sandbox.id, self._reconcile, sandbox.id)
+        for sandbox in self._tasks.strays.due(sandboxes):
+            self._submit(f"strays of {sandbox.id}", self._tasks.strays.look, sandbox)
         while starting < self._most_starts and (claimed := self._store.sandboxes.claim(self._host)):
             starting += 1
             self._submit(claimed, self._reconcile, claimed)

@@ -189,7 +189,10 @@ def of_app_conversations(walk: Walk) -> None:
     walk("GET", "/api/v1/app-conversations/count")
     for method, path in sorted(OPERATIONS):
         if path.startswith(APP):
-            query = {"path": "x"} if path.endswith(("/file", "/files", "/git/diff")) else {}
+            named = {"files": "path", "changes": "path", "diff": "path", "file": "file_path"}.get(
+                path.rpartition("/")[2]
+            )
+            query = {named: "x"} if named else {}
             walk(method, path, 404, query=query, json={"title": "x", "content": SAID})
 
 
@@ -207,6 +210,7 @@ def of_sandboxes(walk: Walk) -> None:
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/archive", 409)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets", 401)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}", 401)
+    walk("POST", "/api/v1/sandboxes/{sandbox_id}/conversations/{conversation_id}/adopt", 409)
     walk("POST", "/api/v1/sandboxes/{sandbox_id}/pause", 409)
     walk("POST", "/api/v1/sandboxes/{sandbox_id}/resume")
     walk("POST", "/api/v1/webhooks/{sandbox_id}/events/{conversation_id}", 401, json=[])

@@ -11,7 +11,10 @@ import { MOST_TITLE } from "./heading.js";
 
 /** record: the conversation. event: the last one to copy; undefined: all. */
 export function Fork({ record, event, onClose }) {
-  const [title, setTitle] = useState(`Fork of ${record.title || "a conversation"}`.slice(0, MOST_TITLE));
+  const [title, setTitle] = useState(() => {
+    const whole = [...`Fork of ${record.title || "a conversation"}`];
+    return whole.length > MOST_TITLE ? `${whole.slice(0, MOST_TITLE - 1).join("")}…` : whole.join("");
+  });
   const [isBusy, setBusy] = useState(false);
   const fork = async (submission) => {
     submission.preventDefault();

@@ -56,6 +56,27 @@ function Happened({ text }) {
     </details>`}`;
 }
 
+/** Conversations that a client began at its agent server, each with a button that adopts it. */
+function Strays({ sandbox: { id, status, stray_conversations } }) {
+  const [doing, setDoing] = useState("");
+  const { count, newest } = stray_conversations ?? { count: 0, newest: [] };
+  if (!count) return null;
+  const adopt = async (one) => {
+    setDoing(one.id);
+    const path = { sandbox_id: id, conversation_id: one.id };
+    await attempt(() => call("POST /api/v1/sandboxes/{sandbox_id}/conversations/{conversation_id}/adopt", { path }), "The conversation is adopted.");
+    setDoing("");
+  };
+  return html`<details open class="strays">
+    <summary>${count === 1 ? "1 conversation began at its agent server and is" : `${count} conversations began at its agent server and are`} not shown here</summary>
+    <ul>${newest.map((one) => html`<li key=${one.id}>
+      <${Text} text=${one.title || one.id} />
+      ${may("write") && status === "RUNNING" && html`<button type="button" class="secondary" data-testid="adopt" disabled=${Boolean(doing)}
+        aria-busy=${doing === one.id} aria-label=${`Adopt the conversation ${one.title || one.id}`} onClick=${() => adopt(one)}>Adopt</button>`}
+    </li>`)}</ul>
+  </details>`;
+}
+
 /** The buttons of a sandbox. doing: the operation under way, or "". */
 function Actions({ sandbox: { id, status }, onOpen }) {
   const [doing, setDoing] = useState("");
@@ -93,6 +114,7 @@ function Row({ sandbox, leaving, onDeleted }) {
     ${may("admin") && !isDeleted && html`<${Actions} sandbox=${sandbox} onOpen=${setOpen} />`}
     <${Facts} sandbox=${sandbox} />
     ${status_detail && html`<${Happened} text=${status_detail} />`}
+    <${Strays} sandbox=${sandbox} />
     ${open === "log" && html`<${Dialog} title=${`Log of ${id}`} onClose=${close} class="large">
       <${SandboxLog} id=${id} />
       <footer><button type="button" autofocus onClick=${close}>Close</button></footer>

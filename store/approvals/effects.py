@@ -40,7 +40,7 @@ from hashlib import sha256
 from typing import Any
 
 from core.approvals import action_digest, canonical, shown_arguments
-from core.wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
+from core.wire import EXECUTION_STATUSES, MOST_NAME, Event, are_capabilities, event_time, shortened_title
 from store.keys import REPORTED_FIELD
 from store.log.frames import compressed
 from telemetry import traces
@@ -207,7 +207,7 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "execution_status", str() if value in EXECUTION_STATUSES:
             return {name: value}
         case "title", str() | None:
-            return {name: json.dumps(value and value[:MOST_TITLE])}
+            return {name: json.dumps(value and shortened_title(value))}
         case "tags", dict() if all(isinstance(label, str) for label in value.values()):
             return {name: json.dumps(value)}
         case "stats", dict():

@@ -26,4 +26,4 @@ class SandboxWing(Sandboxes):
         self.checks = Checks(scripts, limits)
         self.echoes = Echoes(scripts)
         self.hosts = Hosts(probe)
-        self.places = Places(scripts, limits.most_conversations)
+        self.places = Places(redis, scripts, limits.most_conversations)

@@ -12,7 +12,8 @@ spec's secrets, which events and logs must not show), `start` (number of its las
 `resumes`, `gives_way` (`1`: see `agents/waking.py`), `warm` (see `warm.py`), `settled` (the start after which its
 conversations were settled), `trace` (W3C traceparent of the request that asked for its start, until that has ended),
 `created_at`, `starting_at`, `changed_at`, `active_at` (µs), `owner` (id of the key that started it; a call that names
-no conversation reaches its own alone).
+no conversation reaches its own alone), `strays` (JSON: conversations of its agent server that are not in the store, see
+`supervisor/strays.py`), `leaving` (`1`: it is being deleted, and no deletion has failed).
 """
 
 import json
@@ -97,6 +98,9 @@ class Sandbox:
     gives_way: bool  #: it pauses while it is idle, for others too; see `agents/waking.py`
     warm: str  #: version of its spec while it waits for its first use, see `warm.py`; empty: it is bound
     source: dict[str, Any] | None  #: where the files of its first start come from; None: it starts with none
+    owner: str  #: id of the key that started it; empty: nobody's
+    leaving: bool  #: it is being deleted: lists have it no longer, and its key is shown to nobody
+    strays: dict[str, Any] | None  #: `count` and `newest` of the conversations that its agent server alone has
     trace: str  #: W3C traceparent of the request that asked for its start; empty: none, or the start has ended
     seen_at: Micros = field(compare=False)  #: the time of the reading, which its ages are measured to
     sealer: Sealer = field(repr=False, compare=False)
@@ -124,8 +128,11 @@ class Sandbox:
 
     @property
     def shown_key(self) -> str | None:
-        """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read."""
-        if self.status != "RUNNING" or self.warm:
+        """The session key as clients see it: None unless the sandbox is RUNNING, bound, and the key can be read.
+
+        None too of one that is being deleted.
+        """
+        if self.status != "RUNNING" or self.warm or self.leaving:
             return None
         try:
             return self.session_api_key
@@ -146,7 +153,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
     values |= {name: int(words[name]) for name in ("created_at", "starting_at", "active_at")}
     values |= {name: int(words.get(name) or 0) for name in ("start", "start_after")}
     values |= {"changed_at": int(words.get("changed_at") or words["created_at"])}
-    nullable = ("handle", "source", "disk_bytes", "memory_bytes", "cpu_cores")
+    nullable = ("handle", "source", "strays", "disk_bytes", "memory_bytes", "cpu_cores")
     values |= {name: json.loads(words.get(name) or "null") for name in nullable}
     values |= {name: json.loads(words.get(name) or "[]") for name in ("urls", "crashes")}
     values |= {
@@ -160,6 +167,8 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
         "warm": words.get("warm", ""),
+        "leaving": bool(words.get("leaving")),
+        "owner": words.get("owner", ""),
         "trace": words.get("trace", ""),
     }
     return Sandbox(**values, seen_at=Micros(int(now)), sealer=sealer)
@@ -352,6 +361,10 @@ class Sandboxes:
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], args)
         return [self._read(fields, now) if b"status" in fields[::2] else None for fields in found]
 
+    def listed(self, sandbox_ids: Sequence[SandboxId]) -> list[Sandbox | None]:
+        """As `get_many`, but None also for those that lists have no longer, as they are being deleted."""
+        return [None if sandbox is None or sandbox.leaving else sandbox for sandbox in self.get_many(sandbox_ids)]
+
     def owned_by(self, owner: str) -> list[SandboxId]:
         """The sandboxes that run, are bound, and were started by a key of that id. One round trip."""
         return [SandboxId(one.decode()) for one in self._scripts.own_sandboxes([SandboxKeys.root], [owner])]
@@ -359,7 +372,10 @@ class Sandboxes:
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
     ) -> tuple[list[Sandbox], tuple[Micros, SandboxId] | None]:
-        """One page, newest first, and the cursor of the next one: time and id of its first sandbox. One round trip."""
+        """One page, newest first, without those that are being deleted, and the next page's cursor. One round trip.
+
+        The cursor is time and id of the first sandbox there.
+        """
         args = [*self._spans, status or "", spec_id or "", limit + 1, *(start or ("", ""))]
         now, *found = self._scripts.page_sandboxes([SandboxKeys.root], args)
         page = [self._read(fields, now) for fields in found]
@@ -541,7 +557,8 @@ def _host(name: str, at: float, sandboxes: int, said: dict[str, Any] | None) -> 
 class Places:
     """The places of all sandboxes. A sandbox that does not exist has no bound: nothing comes of what starts there."""
 
-    def __init__(self, scripts: Scripts, most: int) -> None:
+    def __init__(self, redis: "Redis", scripts: Scripts, most: int) -> None:
+        self._redis = redis
         self._scripts = scripts
         self._most = most
 
@@ -557,6 +574,17 @@ class Places:
                 raise TooManyConversations(number, self._most)
             case reply:
                 return reply == ("taken",)
+
+    def known(self, sandbox_id: SandboxId) -> tuple[set[str], set[str]]:
+        """Ids of the conversations in a sandbox, also of those that start there; and of those that were deleted in it.
+
+        One round trip. The settings bound the first, MOST_TOMBSTONES the second.
+        """
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.zrange(SandboxKeys.places(sandbox_id), 0, -1)
+            pipe.zrange(SandboxKeys.gone(sandbox_id), 0, -1)
+            present, gone = ({one.decode() for one in ids} for ids in pipe.execute())
+        return present, gone - present
 
     def leave(self, sandbox_id: str, conversation_id: ConversationId, *, made: bool = False) -> None:
         """Free the place of a conversation that is not made. made: it counts as such, and is another sandbox's."""

@@ -6,7 +6,7 @@ local function discard(id)
     return
   end
   close_keys(id)
-  redis.call('HSET', root .. ':box:' .. id, 'wanted', 'deleted')
+  leave(id)
   note_change(id)
   signal(id)
 end

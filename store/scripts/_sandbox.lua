@@ -75,6 +75,12 @@ local function own(id, owner)
   redis.call('SADD', root .. ':owned:' .. owner, id)
 end
 
+-- Has a sandbox deleted: lists have it no longer, unless its supervisor reports that the deletion fails.
+local function leave(id)
+  redis.call('HSET', root .. ':box:' .. id, 'wanted', 'deleted', 'leaving', '1')
+  note_change(id)
+end
+
 -- Removes the record of a sandbox. files "kept": its host, which is lost, has its files, and removes them when it is back.
 local function remove(id, files)
   local status, spec, host, runtime, owner = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'host',

@@ -1,5 +1,5 @@
 -- ask_sandbox: pause, resume or delete a sandbox, as `_sandbox.lua` has it; its supervisor brings it to the desired state.
--- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the hook key at once. A sandbox of a
+-- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the hook key at once, and lists have the sandbox no longer. A sandbox of a
 -- host that is lost cannot be resumed: that host has its files. A warm sandbox is bound by any of these.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id   2 "pause" | "rest" | "resume" | "delete"   3 most that may run   4 "refuse" | "pause"
@@ -39,6 +39,7 @@ if verb == 'resume' then
   if host == '' then redis.call('ZADD', root .. ':unclaimed', now, id) end
 elseif verb == 'delete' then
   close_keys(id)
+  leave(id)
 end
 redis.call('HSET', root .. ':box:' .. id, 'wanted', move[1])
 set_status(id, move[2])

@@ -15,7 +15,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':created:ERROR', '-inf'
     if field(id, 'host') == '' then
       remove(id)
     else
-      redis.call('HSET', root .. ':box:' .. id, 'wanted', 'deleted')
+      leave(id)
       signal(id)
     end
   end

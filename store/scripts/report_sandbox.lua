@@ -25,6 +25,7 @@ if status == 'PAUSED' and field(id, 'wanted') == 'running' and present ~= 'START
   status = 'STARTING'
   redis.call('HSET', root .. ':box:' .. id, 'starting_at', now)
 end
+if status == 'ERROR' and redis.call('HDEL', root .. ':box:' .. id, 'leaving') == 1 then note_change(id) end
 if status ~= '' and status ~= present then
   if not SEEN[present][status] then return 'passed' end
   set_status(id, status)

@@ -43,6 +43,53 @@ def test_a_failed_deletion_reports_its_reason_and_shows_an_error_without_a_key(c
     assert (shown["status"], shown["session_api_key"]) == ("ERROR", None)
 
 
+def listed(client, sandbox, query="limit=100") -> bool:
+    return sandbox.id in [one["id"] for one in client.get(f"/api/v1/sandboxes/search?{query}").json["items"]]
+
+
+def test_a_sandbox_that_is_being_deleted_is_in_no_list_and_shows_no_key(client, store, sandbox, conversation):
+    store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
+    assert listed(client, sandbox, "status__eq=RUNNING&sandbox_spec_id__eq=spec")
+    after = store.streams.sandboxes._scripts.read_list_changes(["{sandboxes}"], [0, 1])[2]
+
+    store.sandboxes.ask(sandbox.id, "delete")
+
+    for query in ("limit=100", "status__eq=RUNNING", "sandbox_spec_id__eq=spec&status__eq=RUNNING"):
+        assert not listed(client, sandbox, query)
+    assert store.sandboxes.listed([sandbox.id]) == [None]
+    assert int(store.streams.sandboxes._scripts.read_list_changes(["{sandboxes}"], [0, 1])[2]) > int(after)
+    [shown] = client.get(f"/api/v1/sandboxes?id={sandbox.id}").json
+    assert (shown["session_api_key"], shown["exposed_urls"]) == (None, None)
+    assert shown["status_detail"] == "It is being deleted"
+    [of_it] = client.get(f"/api/v1/app-conversations?ids={conversation}").json
+    assert (of_it["sandbox_status"], of_it["session_api_key"], of_it["conversation_url"]) == ("MISSING", None, None)
+
+
+def test_a_page_of_sandboxes_is_full_where_others_are_being_deleted(client, store, sandbox):
+    store.sandboxes.beat("idle-host", "supervisor")
+    newer = [store.sandboxes.start("spec") for _ in range(3)]
+    while any(not store.sandboxes.get(one.id).host for one in newer):
+        assert store.sandboxes.claim("idle-host")
+    for one in newer:
+        store.sandboxes.ask(one.id, "delete")
+
+    page = client.get("/api/v1/sandboxes/search?limit=1").json
+
+    assert [one["id"] for one in page["items"]] == [sandbox.id]
+    for one in newer:
+        store.sandboxes.report(one.id, "idle-host", "supervisor", "GONE")
+
+
+def test_a_sandbox_whose_deletion_fails_is_listed_again(client, store, sandbox):
+    store.sandboxes.report(sandbox.id, "idle-host", "supervisor", "ERROR")
+    store.sandboxes.ask(sandbox.id, "delete")
+    assert not listed(client, sandbox)
+
+    store.sandboxes.report(sandbox.id, "idle-host", "supervisor", "ERROR", detail="Its deletion fails")
+
+    assert listed(client, sandbox, "status__eq=ERROR")
+
+
 @pytest.mark.parametrize("status", ["ERROR", "MISSING"])
 def test_a_pause_of_a_sandbox_that_ends_meanwhile_is_409(client, store, sandbox, monkeypatch, status):
     def end(*_):

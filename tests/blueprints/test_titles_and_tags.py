@@ -1,7 +1,10 @@
 """PATCH of a conversation: title and tags."""
 
+from uuid import uuid4
+
 import pytest
 
+from schemas.app_conversations import AppConversationStartRequest
 from tests.blueprints import API, NOT_FOUND, log, refused, updates
 
 
@@ -21,6 +24,23 @@ def test_a_title_has_from_1_to_200_characters(client, url, title):
     assert client.patch(url, json={"title": title}).status_code == 200
 
     assert client.get(url).get_json()["title"] == title.strip()
+
+
+def test_a_longer_title_is_refused_from_a_client_and_cut_with_a_mark_from_an_agent_or_a_start(client, store, url):
+    conversation, sandbox = str(uuid4()), str(uuid4())
+    store.conversations.create(conversation, sandbox_id=sandbox, app={})
+    for path in (url, f"/api/v1/app-conversations/{conversation}"):
+        refused = client.patch(path, json={"title": "x" * 201})
+        assert refused.status_code == 422
+        [fault] = refused.json["detail"]
+        assert (fault["loc"], "200" in fault["msg"]) == (["body", "title"], True)
+
+    store.conversations.in_sandboxes.report(sandbox, conversation, {"title": "😀" * 201})
+
+    assert store.conversations.get(conversation)["title"] == "😀" * 199 + "…"
+    start = {"title": "x" * 200}, {"title": "x" * 201}
+    titles = [AppConversationStartRequest().load(one)["title"] for one in start]
+    assert titles == ["x" * 200, "x" * 199 + "…"]
 
 
 @pytest.mark.parametrize("title", ["", " \n ", "x" * 201, 5, ["x"], True, "lone \ud800"])

@@ -1,7 +1,9 @@
 """Sandboxes: live, with what they take of their machine; paused, resumed, deleted by an admin alone."""
 
 import json
+from uuid import uuid4
 
+import httpx
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 
@@ -60,7 +62,24 @@ def test_a_sandbox_comes_live_is_paused_resumed_read_and_deleted(browser, server
     browser.find("yes").click()
     ActionChains(browser.driver).move_to_element(browser.driver.find_element("tag name", "h1")).perform()
     browser.gone(row)
-    assert server.get("/api/v1/sandboxes", params={"id": sandbox}).json() == [None]
+    wait_until(lambda: server.get("/api/v1/sandboxes", params={"id": sandbox}).json() == [None], "its end")
+
+
+def test_a_sandbox_shows_what_began_at_its_agent_server_and_a_click_adopts_it(browser, server):
+    sandbox, stray = _start(server), str(uuid4())
+    [shown] = server.get("/api/v1/sandboxes", params={"id": sandbox}).json()
+    [url] = [one["url"] for one in shown["exposed_urls"] if one["name"] == "AGENT_SERVER"]
+    key = {"X-Session-API-Key": shown["session_api_key"]}
+    body = {"conversation_id": stray, "title": "Begun elsewhere"}
+    httpx.post(f"{url}/api/conversations", json=body, headers=key).raise_for_status()
+
+    browser.open("sandboxes")
+    browser.says("1 conversation began at its agent server and is not shown here", f"sandbox-{sandbox}")
+    browser.says("Begun elsewhere", f"sandbox-{sandbox}")
+    browser.find("adopt", browser.find(f"sandbox-{sandbox}")).click()
+
+    browser.gone("adopt")
+    assert server.get(f"/api/conversations/{stray}").json()["title"] == "Begun elsewhere"
 
 
 def test_a_sandbox_leads_to_its_conversations_and_a_conversation_to_its_sandbox(browser, server):

@@ -49,6 +49,18 @@ def test_a_conversation_is_started_once_per_id(agent):
     assert statuses == [201, 200]
 
 
+def test_conversations_are_listed_from_the_newest_a_page_at_a_time(tmp_path):
+    with reference_agent(tmp_path, SECRET="the server's") as agent:
+        ids = [agent.begin().rpartition("/")[2] for _ in range(3)]
+
+        first = agent.client.get("/api/conversations/search?limit=2").json()
+        second = agent.client.get(f"/api/conversations/search?limit=2&page_id={first['next_page_id']}").json()
+
+        assert [one["id"] for one in first["items"] + second["items"]] == ids[::-1]
+        assert second["next_page_id"] is None
+        assert agent.client.get("/api/conversations/search?limit=0").status_code == 422
+
+
 def test_the_first_message_comes_with_the_start_request(agent):
     message = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
     conversation = agent.begin(initial_message=message)

@@ -8,7 +8,7 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Journal, told
+from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, told
 from reference_agent.tools import seen
 from reference_agent.webhooks import Webhooks
 from tests.servers import wait_until
@@ -43,6 +43,36 @@ def test_a_journal_gives_back_what_was_written(journal, folder):
     assert found.start == START
     assert len(found.events) == 2
     assert found.state == {"status": "paused"}
+
+
+class Posted:
+    """Webhooks that keep what they are given: path and body."""
+
+    def __init__(self):
+        self.bodies = []
+
+    def put(self, path, body):
+        self.bodies.append((path, body))
+
+
+def test_each_message_of_a_user_is_reported_as_the_last_one_also_after_a_restart(folder):
+    Journal(folder).create({**START, "agent": {}, "workspace": None, "title": None, "tags": {}, "created_at": "x"})
+
+    def begin():
+        journal, posted = Journal(folder), Posted()
+        return Log(journal.load(), journal, posted), posted.bodies
+
+    log, bodies = begin()
+    assert log.info()["last_user_message_id"] is None
+    said = [events.message("user", events.parts(text)) for text in ("one", "two")]
+    for one in said:
+        log.step(log.state, [one])
+        assert bodies[-1][0] == "/conversations"
+        assert bodies[-1][1]["last_user_message_id"] == one["id"]
+
+    log.step(log.state, [events.message("agent", events.parts("three"))])
+    assert bodies[-1][0] != "/conversations"
+    assert begin()[0].info()["last_user_message_id"] == said[1]["id"]
 
 
 def test_a_folder_without_a_start_request_holds_no_conversation(folder):

@@ -92,15 +92,18 @@ class Api:
 
     def clean(self) -> None:
         """Remove every app conversation and every sandbox, also those of starts that are under way."""
+        seen = set()  # lists do not have those whose processes still end
 
         def none_is_left() -> bool:
             left = self.call("GET", "/v1/sandboxes/search")["items"]
+            seen.update(item["id"] for item in left)
             for item in left:
                 self.client.delete(f"/api/v1/sandboxes/{item['id']}")
-            return not left
+            return not left and not any(map(self.sandbox, seen))
 
         while items := self.call("GET", "/v1/app-conversations/search")["items"]:
             for item in items:
+                seen.add(item["sandbox_id"])
                 self.client.delete(f"/api/v1/app-conversations/{item['id']}")
         wait_until(none_is_left, "the end of all sandboxes")
 

@@ -169,6 +169,7 @@ class SandboxInfo(TypedDict):
     memory_bytes: NotRequired[int | None]
     cpu_cores: NotRequired[float | None]
     isolation: "Isolation | None"
+    stray_conversations: "StrayConversations | None"
 
 
 class ServerInfo(TypedDict):
@@ -208,6 +209,19 @@ class StoreDetails(TypedDict):
     max_memory_bytes: int | None
     policy: str | None
     fsync: str | None
+
+
+class StrayConversation(TypedDict):
+    id: str
+    title: str | None
+    execution_status: Literal[
+        "idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck", "deleting", None
+    ]
+
+
+class StrayConversations(TypedDict):
+    count: int
+    newest: list["StrayConversation"]
 
 
 class User(TypedDict):

@@ -99,15 +99,15 @@ def test_a_changed_title_moves_its_conversation(store, make):
     assert searched(store, by="title") == [second]
 
 
-def test_a_title_from_an_agents_event_is_cut_at_200_characters_and_moves_its_conversation(store, make):
+def test_a_title_from_an_agents_event_is_cut_with_a_mark_at_200_characters_and_moves_its_conversation(store, make):
     first, second = make("a", "b")
     titled = event("ConversationStateUpdateEvent", "agent", key="title", value="C" * 300)
 
     store.events.append(first, as_events([titled]), sandbox_id="box")
 
-    assert store.conversations.get(first)["title"] == "C" * 200
+    assert store.conversations.get(first)["title"] == "C" * 199 + "…"
     assert searched(store, by="title") == [second, first]
-    assert searched(store, title="c" * 200) == [first]
+    assert searched(store, title="c" * 199) == [first]
 
 
 def test_pages_by_title_go_on_when_the_cursors_conversation_is_renamed_or_deleted(store, make):

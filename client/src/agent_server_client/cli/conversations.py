@@ -114,7 +114,8 @@ def run(
 
 
 def _title_of(text: str) -> str:
-    return in_line(text.strip().partition("\n")[0])[:80] or "agentctl"
+    line = in_line(text.strip().partition("\n")[0])
+    return (line if len(line) <= 80 else f"{line[:79]}…") or "agentctl"
 
 
 @command()
