@@ -13,7 +13,7 @@ from agents.decisions import ExpiryDriver
 from agents.forwarding import Forwarding
 from blueprints import current_store
 from blueprints.agent_verbs import agent_verbs
-from blueprints.api import Api
+from blueprints.api import Api, UnicodeRequest
 from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approval_rules import approval_rules
@@ -97,6 +97,8 @@ _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_li
 
 class App(MeteredApp):
     """Counts its requests, and asks no view or hook whether it is a coroutine, as Flask does in every request."""
+
+    request_class = UnicodeRequest
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself: none of ours is a coroutine."""

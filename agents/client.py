@@ -199,6 +199,10 @@ class AgentServer:
     ) -> bytes:
         """The body of a successful response; seconds is for both tries together, by default the client's."""
         seconds = seconds or self._client.timeout.read or _ALIVE
+        if "json" in options:  # httpx would write it without escapes, and a lone surrogate has no UTF-8
+            content = json.dumps(options.pop("json")).encode()
+            headers = {**options.get("headers", self._headers), "Content-Type": "application/json"}
+            options |= {"content": content, "headers": headers}
         options["timeout"] = httpx.Timeout(seconds, connect=_CONNECT)
         with deadline(seconds):
             for is_last in (not repeatable, True):

@@ -317,11 +317,17 @@ class Head(NamedTuple):
     headers: list[tuple[str, str]]
 
 
+def pairs_of(raw: bytes) -> list[tuple[str, str]]:
+    """The names and values of a client's query; bytes that are no UTF-8, as file names may have, are surrogates."""
+    return parse_qsl(raw.decode(errors="surrogateescape"), keep_blank_values=True, errors="surrogateescape")
+
+
 def query_of(raw: bytes, mapped: Callable[[str], str]) -> str:
     """A query as an agent server gets it, from that of a client; mapped: a path in the sandbox for a client's path."""
-    pairs = parse_qsl(raw.decode(errors="surrogateescape"), keep_blank_values=True, errors="surrogateescape")
     kept = [
-        (name, mapped(value) if name in QUERY_PATHS else value) for name, value in pairs if name.lower() not in _OURS
+        (name, mapped(value) if name in QUERY_PATHS else value)
+        for name, value in pairs_of(raw)
+        if name.lower() not in _OURS
     ]
     return urlencode(kept, errors="surrogateescape")
 

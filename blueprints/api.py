@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from urllib.parse import parse_qsl
 
 from apispec import APISpec, BasePlugin
 from flask import Flask, Request, Response, current_app, request
@@ -16,13 +17,14 @@ from flask_smorest.utils import prepare_response
 from marshmallow import EXCLUDE, Schema, ValidationError
 from webargs import core
 from webargs.flaskparser import FlaskParser
+from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 from werkzeug.exceptions import UnprocessableEntity, UnsupportedMediaType
 from werkzeug.routing import BaseConverter
 
 from core.access import Scope
-from core.wire import parse_json
+from core.wire import as_unicode, lone_surrogate
 from schemas.errors import Error, HTTPValidationError
-from schemas.fields import BaseSchema, Fault, canonical_id
+from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
 from store.conversations.lists import Form
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -118,7 +120,9 @@ class StrictParser(FlaskParser):
         raw = json_body(req)
         if not raw and not (isinstance(schema, BaseSchema) and schema.body_optional):
             raise InvalidInput("body", ["Missing data for required field."])
-        return parse_json(raw) if raw else core.missing
+        if not raw:
+            return core.missing
+        return read_told(raw) if isinstance(schema, BaseSchema) and schema.of_agents else said(raw)
 
     def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> NoReturn:
         [(location, messages)] = error.normalized_messages().items()
@@ -155,6 +159,14 @@ def _strict(view: View, known: frozenset[str]) -> View:
         return view(*args, **values)
 
     return checked  # type: ignore[return-value]
+
+
+def said(raw: bytes) -> Any:
+    """The JSON of a client's body: see `read_said`. Raises InvalidJson, InvalidInput."""
+    try:
+        return read_said(raw)
+    except ValidationError as fault:
+        raise InvalidInput("body", fault.normalized_messages()) from None
 
 
 def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
@@ -207,6 +219,21 @@ def json_page(items: Sequence[bytes], following: str | None) -> bytes:
 def form_of(name: str, dump: Callable[[Any], Any]) -> Form:
     """What a schema's `dump` makes of a state, as the JSON that all responses have."""
     return Form(name, lambda state: current_app.json.dumps(dump(state), separators=(",", ":")).encode())
+
+
+class UnicodeRequest(Request):
+    """A request whose query is read as the bodies are: a member that is no Unicode is refused."""
+
+    @cached_property
+    def args(self) -> MultiDict[str, str]:
+        """The query by name. Raises InvalidInput where a value is no UTF-8, as a lone surrogate has none."""
+        raw = self.query_string.decode(errors="surrogateescape")
+        pairs = parse_qsl(raw, keep_blank_values=True, errors="surrogateescape")
+        for pair in pairs:
+            if lone_surrogate([*pair]):
+                fault = Fault("String should be valid Unicode: its bytes are no UTF-8", "string_unicode")
+                raise InvalidInput("query", {as_unicode(pair[0]): [fault]})
+        return ImmutableMultiDict(pairs)
 
 
 class Blueprint(SmorestBlueprint):

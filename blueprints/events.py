@@ -21,9 +21,10 @@ from blueprints.api import (
     needs,
     repeated,
     repeated_parameter,
+    said,
 )
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
-from core.wire import ConversationId, parse_json
+from core.wire import ConversationId
 from schemas.app_conversations import AppEventFilter, AppEventSearch
 from schemas.confirmations import ConfirmationResponse, ConfirmationResult, PendingAction, Success
 from schemas.events import (
@@ -150,7 +151,7 @@ def _batch(conversation_id: ConversationId, ids: list[str]) -> Response:
 def _ids() -> tuple[str, list[str]]:
     """The ids that are asked for, and whether they stand in the `body` or in the `query`."""
     raw = json_body()
-    place, ids = ("body", parse_json(raw)) if raw else ("query", request.args.getlist("event_ids"))
+    place, ids = ("body", said(raw)) if raw else ("query", request.args.getlist("event_ids"))
     if not raw and not ids:
         raise InvalidInput("body", ["Missing data for required field."])
     try:

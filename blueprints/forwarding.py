@@ -15,7 +15,7 @@ from marshmallow import ValidationError
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
-from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding
+from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding, pairs_of
 from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput, needs
 from blueprints.following import client_required
@@ -120,11 +120,12 @@ def _folder_of(conversation_id: ConversationId) -> Folder:
 def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
     """The sandbox that a call without a conversation means, and what reads the folder of its conversations."""
     own: str | None = g.principal.user_of
-    if own is not None or "cid" not in request.args:
+    named = dict(reversed(pairs_of(request.query_string))).get("cid")  # of a repeated name, the first value counts
+    if own is not None or named is None:
         sandbox_id = SandboxId(own) if own is not None else _forwarding().own_sandbox(g.principal.owner, _paths)
         return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id)
     try:
-        conversation_id = ConversationId(canonical_id(request.args["cid"]))
+        conversation_id = ConversationId(canonical_id(named))
     except ValidationError as fault:
         raise InvalidInput("query", {"cid": fault.messages}) from None
     return _forwarding().sandbox_of(conversation_id), partial(_folder_of, conversation_id)
@@ -132,8 +133,12 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
 
 def _paths() -> list[str]:
     """The paths that the present request is about."""
-    asked = [path for name in QUERY_PATHS for path in request.args.getlist(name)]
-    return asked + (Folder.paths_of(request.get_data()) if core.is_json(request.mimetype) else [])
+    return _asked_paths() + (Folder.paths_of(request.get_data()) if core.is_json(request.mimetype) else [])
+
+
+def _asked_paths() -> list[str]:
+    """Those that its query names."""
+    return [value for name, value in pairs_of(request.query_string) if name in QUERY_PATHS]
 
 
 def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]) -> Response:
@@ -173,7 +178,7 @@ def _require_within(folder: Callable[[], Folder], rest: str) -> None:
             "Without the scope approve a key reads git/changes, git/diff, git/commits, git/commits/SHA/changes and "
             "git/repositories/search alone; give a path as ?path="
         )
-    if not all(folder().has(path) for name in QUERY_PATHS for path in request.args.getlist(name)):
+    if not all(map(folder().has, _asked_paths())):
         raise Forbidden("A path outside of the conversation's folder needs a key with the scope approve")
 
 

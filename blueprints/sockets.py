@@ -54,6 +54,7 @@ from core.wire import ConversationId, InvalidJson, Micros, Seq, event_time, micr
 from schemas.conversations import ConversationInfo, with_skills
 from schemas.errors import validation_errors
 from schemas.events import Follow, InboundMessage
+from schemas.fields import read_said
 from store import Store
 from store.access.quotas import TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import (
@@ -458,7 +459,7 @@ class Session:
         """Append a client's message to the conversation, or answer one that cannot be read by an error event."""
         began, outcome = time.monotonic(), "refused"
         try:
-            received = parse_json(message)
+            received = read_said(message)
             if isinstance(received, dict) and received.get("type") == "auth":
                 outcome = ""
                 return

@@ -6,6 +6,7 @@ Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` wr
 import json
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NewType
 from uuid import UUID
@@ -230,6 +231,37 @@ def parse_json(raw: bytes) -> Any:
         raise InvalidJson(f"unexpected data after the JSON text, at character {end}")
     _check_depth(text, value)
     return value
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def lone_surrogate(value: Any) -> tuple[str | int, ...] | None:
+    """Where in a JSON value a text has a lone surrogate: the names and indexes on the way to it; None: nowhere.
+
+    Such a text is no Unicode, and has no UTF-8. A name that has one itself is the last step, with U+FFFD in its place.
+    """
+    if isinstance(value, str):
+        return () if _LONE_SURROGATE.search(value) else None
+    if isinstance(value, dict):
+        if (torn := next(filter(_LONE_SURROGATE.search, value), None)) is not None:
+            return (as_unicode(torn),)
+        steps: Iterable[tuple[str | int, Any]] = value.items()
+    else:
+        steps = enumerate(value) if isinstance(value, list) else ()
+    for step, inner in steps:
+        if (place := lone_surrogate(inner)) is not None:
+            return (step, *place)
+    return None
+
+
+def as_unicode(value: Any) -> Any:
+    """A JSON value with U+FFFD in place of each lone surrogate in its texts."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {as_unicode(name): as_unicode(inner) for name, inner in value.items()}
+    return [as_unicode(inner) for inner in value] if isinstance(value, list) else value
 
 
 def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:

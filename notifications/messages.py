@@ -13,6 +13,7 @@ from urllib.parse import quote
 from core.approvals import RISKS, canonical
 from core.redaction import redacted, without_secrets_of
 from core.visible import visible
+from core.wire import as_unicode
 from settings.approvals import ApprovalSettings, names
 
 #: most characters of a text in a payload
@@ -64,7 +65,8 @@ def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, appr
         data["link"] = _link(public_url, entry)
     if approval_link:
         data["approval_link"] = approval_link
-    return json.dumps({"type": entry["type"], "timestamp": entry["time"], "data": data}, ensure_ascii=False)
+    body = json.dumps({"type": entry["type"], "timestamp": entry["time"], "data": data}, ensure_ascii=False)
+    return str(as_unicode(body))
 
 
 def body_of_test(time: str) -> str:

@@ -18,6 +18,7 @@ from flask import Blueprint, Flask, Response, abort, current_app, jsonify, reque
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.local import LocalProxy
 
+from core.wire import lone_surrogate
 from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation
 from reference_agent.decisions import Stale, read_decisions
@@ -372,7 +373,11 @@ def body() -> dict[str, Any]:
         given = json.loads(request.data or b"{}")
     except (ValueError, RecursionError):
         given = None
-    return given if isinstance(given, dict) else abort(422, "The body should be a JSON object")
+    if not isinstance(given, dict):
+        abort(422, "The body should be a JSON object")
+    if place := lone_surrogate(given):
+        abort(422, f"{'.'.join(map(str, place))} should be valid Unicode: it has a lone surrogate")
+    return given
 
 
 def an_object(given: dict[str, Any], name: str) -> dict[str, Any] | None:

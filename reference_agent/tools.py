@@ -177,7 +177,10 @@ class Terminal:
         self._killed = False
 
     def start(self, command: str, secrets: Mapping[str, str]) -> Event | None:
-        """Start a command. Returns an observation if it cannot be executed."""
+        """Start a command. Returns an observation if it cannot be executed.
+
+        A secret that no environment can have is left out: it would keep every command from its start.
+        """
         self._killed = False
         try:
             self._process = subprocess.Popen(
@@ -186,7 +189,7 @@ class Terminal:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **secrets},
+                env={**os.environ, **dict(filter(_is_variable, secrets.items()))},
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -240,6 +243,11 @@ class Terminal:
 def seen(command: str, output: str, code: int) -> Event:
     content = [{"type": "text", "text": output}]
     return {"content": content, "is_error": code != 0, "exit_code": code, "command": command}
+
+
+def _is_variable(secret: tuple[str, str]) -> bool:
+    name, value = secret
+    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -29,6 +29,10 @@ from schemas.fields import (
 MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
 
 
+#: why: agents put secrets into the environment of commands, and one that does not fit there would fail each of them
+_NO_VARIABLE = "should have neither = nor NUL, which no environment variable's name has"
+_NO_VALUE = "should have no NUL, which no environment variable has"
+
 _HOLDS_NOTHING = {"kind": "NeverConfirm"}
 
 
@@ -70,6 +74,11 @@ class Secrets(fields.Dict):
                 checked_text(name, least=1, most=MOST_SECRET_NAME)
             except ValidationError as fault:
                 faults[name] = fault.messages
+            if "=" in name or "\0" in name:
+                faults[name] = refusal(f"A secret's name {_NO_VARIABLE}", "string_pattern_mismatch").messages
+            said = secret.get("value") if isinstance(secret, dict) else secret
+            if isinstance(said, str) and "\0" in said:
+                faults[name] = refusal(f"A secret {_NO_VALUE}", "string_pattern_mismatch").messages
             if not isinstance(secret, str | dict):
                 faults[name] = refusal("Input should be text or an object", "value_error").messages
             elif len(json.dumps(secret)) > MOST_SECRET_BYTES:

@@ -17,7 +17,7 @@ from core.wire import EXECUTION_STATUSES, MOST_EVENT_BYTES, MOST_TITLE, REPORTED
 from schemas.confirmations import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, Settings
 from schemas.events import read_event
-from schemas.fields import Choice, Fault, Instant, StrictInteger, Text
+from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told
 from schemas.webhooks import ConversationReport
 
 #: version 1, which no release wrote, had no digest
@@ -149,7 +149,7 @@ def _bounded(line: bytearray, number: int) -> bytearray:
 
 def _read_head(line: bytes) -> dict[str, Any]:
     try:
-        head: dict[str, Any] = ExportHead().load(parse_json(line))
+        head: dict[str, Any] = ExportHead().load(read_told(line))
         if too_long := head.pop("too_long"):
             raise ValidationError({key: [Fault("More bytes than are kept of it", "too_long")] for key in too_long})
     except InvalidJson as error:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
-from core.wire import MOST_TITLE, Micros, bare_kind, micros
+from core.wire import MOST_TITLE, Micros, as_unicode, bare_kind, lone_surrogate, micros, parse_json
 
 
 class Fault(str):
@@ -35,6 +35,9 @@ class BaseSchema(Schema):
 
     #: whether a request may have no body, which then counts as `{}`
     body_optional = False
+
+    #: whether agents send it, whose text is taken in whatever state it comes
+    of_agents = False
 
     class Meta:
         unknown = EXCLUDE
@@ -187,8 +190,37 @@ def checked_text(text: str, *, least: int, most: int | None) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise refusal("String should be valid Unicode: it has a lone surrogate", "string_unicode") from None
+        raise ValidationError([_NO_UNICODE]) from None
     return text
+
+
+_NO_UNICODE = Fault("String should be valid Unicode: it has a lone surrogate", "string_unicode")
+
+#: what JSON has for a half of a surrogate pair, alone or not; UTF-8 has none
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def read_said(raw: bytes) -> Any:
+    """The JSON that a client sends, every text of which is Unicode. Raises InvalidJson, and ValidationError by member.
+
+    What is taken here can be written as UTF-8 by all that it reaches: Redis, an agent server, a log, an environment.
+    """
+    value = parse_json(raw)
+    if _HALF.search(raw) and (place := lone_surrogate(value)) is not None:
+        messages: Any = [_NO_UNICODE]
+        for step in reversed(place):
+            messages = {step: messages}
+        raise ValidationError(messages)
+    return value
+
+
+def read_told(raw: bytes) -> Any:
+    """The JSON that an agent tells, with U+FFFD for each lone surrogate: a refusal would lose what else it tells.
+
+    Raises InvalidJson.
+    """
+    value = parse_json(raw)
+    return as_unicode(value) if _HALF.search(raw) else value
 
 
 class Id(fields.UUID):

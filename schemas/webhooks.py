@@ -23,6 +23,8 @@ class ConversationReport(BaseSchema):
     A member that is too long is left out, and named in `too_long`: a refusal would lose all others with it.
     """
 
+    of_agents = True
+
     id = Id(required=True)
     parent_conversation_id = Id(allow_none=True)
     execution_status = fields.String()

@@ -193,7 +193,7 @@ class Targets:
         return bool(self._scripts.renew_notification([NotifyKeys.root], args))
 
     def close(self, one: Try, outcome: str, reason: str = "", *, again_in: float = 0) -> str:
-        """Note the outcome of a try: `sent`, `failed`, `gone` (410: it rejects more) or `lost` (it is unreadable).
+        """Note the outcome of a try: `sent`, `failed`, `gone` (410: it rejects more) or `lost` (it cannot be sent).
 
         again_in: seconds until the next try. Returns the result, as `close_notification.lua` has it.
         """

@@ -11,7 +11,7 @@ from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import ACCEPTED_SECONDS, RETRY_SECONDS, Commands
 from agents.waking import NotReachable
 from core import wire
-from core.wire import own_event
+from core.wire import ConversationId, own_event
 from store import Store
 from store.approvals.deliveries import Claim, Delivery
 from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
@@ -22,6 +22,9 @@ log = logging.getLogger("supervisor")
 #: seconds of tries after which a delivery is given up: to an agent that runs, but does not receive it, and to a sandbox
 #: that is ERROR, and that nobody has resumed; time in which nobody tries, or its host is lost, does not count
 GIVEN_UP = 600.0
+
+#: the same where each try ended by an error of this program: what waits behind must not wait for its mending
+UNFORESEEN = 30.0
 
 #: agents that one supervisor delivers to at once
 MOST_AGENTS = 64
@@ -69,7 +72,7 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
 
 
 def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> None:
-    again_in, hopeless, waits = RETRY_SECONDS, False, False
+    again_in, hopeless, waits, most = RETRY_SECONDS, False, False, GIVEN_UP
     try:
         if commands.courier.redeliver(claim, delivery):
             store.approvals.deliveries.close(claim)
@@ -90,9 +93,9 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
         raise
     except Exception as error:  # a fault of ours must not be retried forever
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
-        reason = f"unforeseen {type(error).__name__}"
+        most, reason = UNFORESEEN, f"unforeseen {type(error).__name__}"
         traces.fail(type(error).__name__)
-    if hopeless or (not waits and claim.tried_for > GIVEN_UP):
+    if hopeless or (not waits and claim.tried_for > most):
         _give_up(store, claim, delivery, reason)
     else:
         store.approvals.deliveries.close(claim, again_in=again_in)
@@ -105,10 +108,25 @@ def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> Non
     code = "AnswerNotDelivered"  # clients know it by this name. Source: docs/wire.md, 11
     detail = f"The pending action was {verb}, but its agent did not receive the decision: {reason}"
     log.warning("conversation %s: %s", claim.conversation_id, detail)
-    try:
-        event = own_event(identity, "ConversationErrorEvent", wire.now(), code=code, detail=detail)
-        store.events.append(claim.conversation_id, [event], sandbox_id=claim.sandbox_id, made_here=True)
-    except (ConversationNotFound, NotItsSandbox):
-        pass
+    tell(store, claim.conversation_id, claim.sandbox_id, identity, code, detail)
     store.approvals.deliveries.settle(claim.conversation_id, delivery)
     store.approvals.deliveries.close(claim)
+
+
+def tell(
+    store: Store, conversation_id: ConversationId, sandbox_id: str | None, identity: str, code: str, detail: str
+) -> None:
+    """Append an event about what was given up, once per identity. Raises one of UNAVAILABLE.
+
+    Where the conversation's log takes no more, or a fault of ours keeps it from that, the supervisor's log alone says
+    it: what is given up must leave its queue.
+    """
+    try:
+        event = own_event(identity, "ConversationErrorEvent", wire.now(), code=code, detail=detail)
+        store.events.append(conversation_id, [event], sandbox_id=sandbox_id, made_here=True)
+    except (ConversationNotFound, NotItsSandbox):
+        pass
+    except UNAVAILABLE:
+        raise
+    except Exception:
+        log.exception("conversation %s: its log does not take the event of this: %s", conversation_id, detail)

@@ -125,9 +125,11 @@ class ColdSweep:
             try:
                 objects.delete(name)
                 removed.append(name)
-            except ObjectsAway as error:
+            except Exception as error:  # those behind it do not wait for it
                 failures.append(error)
                 stayed.append(name)
+                if not isinstance(error, ObjectsAway):
+                    log.error("the object %s of cold storage cannot be removed", name, exc_info=error)
         self._store.conversations.cold.forget(removed)
         self._store.conversations.cold.postpone(stayed)
         return len(removed), failures

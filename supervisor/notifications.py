@@ -145,6 +145,9 @@ _OUTBOX_POLL, _QUEUE_POLL, _WORD = 0.25, 1.0, 60.0
 #: seconds before a message is tried again: the first time, and at most; the share of it that chance adds
 _FIRST_RETRY, _LONGEST_RETRY, _JITTER = 1.0, 3600.0, 0.25
 
+#: failed tries after which an error of this program gives a message up: four minutes, for which those behind it wait
+_MOST_UNFORESEEN = 8
+
 #: seconds that the threads get to end
 _DRAIN_TIMEOUT = 2.0
 
@@ -248,7 +251,7 @@ class Notifier:
         except NotDelivered as error:
             return "failed", str(error)
         except Exception as error:  # a fault of ours; its text may show the URL
-            return "failed", f"unforeseen {type(error).__name__}"
+            return "failed" if one.failed < _MOST_UNFORESEEN else "lost", f"unforeseen {type(error).__name__}"
         return "sent", ""
 
 

@@ -3,7 +3,8 @@
 A driver notes that an agent may have a message before it sends it. So the driver after one that was killed looks for
 the message in the agent's own log, and sends it only where the log lacks it. A driver that was stopped meanwhile finds
 its lease with another one directly before it sends, and sends nothing. A message that its agent refuses, or that cannot
-be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn.
+be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn. So it has, after
+half a minute, where each try ends by an error that nobody foresaw.
 
 Limitation: a driver that is stopped for longer than its lease between that check and its request, or whose request the
 agent server reads only after the next driver has asked for the log, sends the message a second time.
@@ -11,18 +12,19 @@ agent server reads only after the next driver has asked for the log, sends the m
 
 import logging
 import threading
+from contextlib import suppress
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from agents.commands import RETRY_SECONDS, Commands
 from agents.waking import WAKING, NotReachable, ask_to_wake
 from core import wire
-from core.wire import own_event
 from store import Store
 from store.approvals.audit import Actor
 from store.approvals.effects import message_claim
 from store.conversations.queued_messages import LEASE, QueuedMessage
-from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, NotItsSandbox, TooManySandboxes
+from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, TooManySandboxes
 from store.sandboxes.sandboxes import SandboxId
+from supervisor.deliveries import UNFORESEEN, tell
 from supervisor.presence import renewed
 
 log = logging.getLogger("supervisor")
@@ -79,7 +81,7 @@ class MessageDriver:
 
 def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     """Try to deliver the first message of a queue. After a failure it is due again, or given up."""
-    again_in, hopeless, waits = RETRY_SECONDS, False, False
+    again_in, hopeless, waits, most = RETRY_SECONDS, False, False, GIVEN_UP
     try:
         with renewed(lambda: store.conversations.queued_messages.renew(queued), LEASE):
             _send(store, commands, queued)
@@ -105,8 +107,8 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         raise
     except Exception as error:  # a fault of ours must not be retried forever
         log.exception("a message to conversation %s failed", queued.conversation_id)
-        reason = f"unforeseen {type(error).__name__}"
-    if hopeless or (not waits and queued.tried_for > GIVEN_UP):
+        most, reason = UNFORESEEN, f"unforeseen {type(error).__name__}"
+    if hopeless or (not waits and queued.tried_for > most):
         _give_up(store, queued, reason)
     else:
         store.conversations.queued_messages.postpone(queued, again_in, waits=waits)
@@ -181,12 +183,8 @@ def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
     """Append an event that says that the agent did not receive the message, and take the message off its queue."""
     text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))[:_SHOWN]
     detail = f"A message was queued, but its agent did not receive it: {reason}\nThe message: {text}"
-    members = {"code": "MessageNotDelivered", "detail": detail}
     log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)
-    try:
-        event = own_event(queued.id, "ConversationErrorEvent", wire.now(), **members)  # a repeat appends nothing
+    with suppress(ConversationNotFound):
         sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
-        store.events.append(queued.conversation_id, [event], sandbox_id=sandbox_id, made_here=True)
-    except (ConversationNotFound, NotItsSandbox):
-        pass
+        tell(store, queued.conversation_id, sandbox_id, queued.id, "MessageNotDelivered", detail)
     store.conversations.queued_messages.settle(queued)

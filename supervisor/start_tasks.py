@@ -208,6 +208,19 @@ class StartDriver:
 
     def _attempt(self, start: StartTask, lease: str) -> None:
         try:
+            self._try(start, lease)
+        except UNAVAILABLE:
+            raise
+        except Exception as error:  # also of the end that it was to have
+            traces.fail(type(error).__name__)
+            attempt = start.attempts + 1
+            log.exception("start task %s: attempt %d of %d", start.id, attempt, MOST_ATTEMPTS)
+            backoff = LEASE * 2**attempt if attempt < MOST_ATTEMPTS else 0
+            self._store.start_tasks.postpone(start.id, lease, backoff, counter="attempts")
+
+    def _try(self, start: StartTask, lease: str) -> None:
+        """Drive a start task to its end, or put it off. Raises one of UNAVAILABLE, and what nobody foresaw."""
+        try:
             # An agent that loads its tools takes longer than one lease.
             with renewed(partial(self._store.start_tasks.renew, start.id, lease), LEASE) as presence:
                 self._drive(start, lease)
@@ -215,19 +228,11 @@ class StartDriver:
             traces.fail(type(error).__name__)
             log.info("start task %s: another driver has it, or it is finished", start.id)
             self._clear_after_the_end(start.id)
-        except UNAVAILABLE:
-            raise
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
             if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
                 self._put_off(start, lease, str(error))
             else:
                 self._fail(start, lease, error)
-        except Exception as error:
-            traces.fail(type(error).__name__)
-            attempt = start.attempts + 1
-            log.exception("start task %s: attempt %d of %d", start.id, attempt, MOST_ATTEMPTS)
-            backoff = LEASE * 2**attempt if attempt < MOST_ATTEMPTS else 0
-            self._store.start_tasks.postpone(start.id, lease, backoff, counter="attempts")
 
     def _put_off(self, start: StartTask, lease: str, reason: str) -> None:
         """Have a start task be driven again shortly, as what it needs may come back. After an hour it fails."""
@@ -239,7 +244,12 @@ class StartDriver:
     def clear_failed(self) -> None:
         """Remove the conversations and sandboxes that failed start tasks have left, one start task after the other."""
         while failed := self._store.start_tasks.claim_failed():
-            self._clear(failed)
+            try:
+                self._clear(failed)
+            except UNAVAILABLE:
+                raise
+            except Exception:  # it is tried again until it is forgotten, and those behind it do not wait
+                log.exception("start task %s: what it has left cannot be removed", failed.id)
 
     def _drive(self, start: StartTask, lease: str) -> None:
         if self._is_taken(start):  # before a sandbox is started for nothing

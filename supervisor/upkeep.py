@@ -37,7 +37,7 @@ class Upkeep:
         """
         self._store.sandboxes.expire_failed()
         for name, identity in self._store.sandboxes.removals(self._host):
-            if _attempt(self._runtimes[name].remove, identity, identity):
+            if _attempt(partial(self._remove, name), identity, identity):
                 self._store.sandboxes.removed(self._host, name, identity)
         for runtime in self._runtimes.values():
             handles = _known(runtime)
@@ -45,6 +45,10 @@ class Upkeep:
             for handle, identity, sandbox in zip(handles, ids, self._store.sandboxes.get_many(ids), strict=True):
                 if sandbox is None or sandbox.host != self._host:
                     _attempt(partial(_end_unknown, runtime), handle, identity)
+
+    def _remove(self, name: str, identity: SandboxId) -> None:
+        """Remove a sandbox from the runtime of that name. Raises RuntimeFailure, and KeyError of an unknown name."""
+        self._runtimes[name].remove(identity)
 
     def resume_all(self) -> None:
         """Ask for the resume of every sandbox that ran when its server ended."""

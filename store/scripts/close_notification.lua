@@ -2,7 +2,7 @@
 -- leaves the queue.
 -- KEYS  1 root of the notifications
 -- ARGV  1 id of the target   2 token of the lease   3 place of the message in the queue
---       4 sent | failed | gone: the target rejects further messages | lost: nobody can read the message
+--       4 sent | failed | gone: the target rejects further messages | lost: the message cannot be sent
 --       5 why it failed   6 ms until the next try   7 ms after which a message is given up
 -- Returns  "sent" | "failed" | "given up" | "gone" | "late": the lease is another supervisor's, or was closed
 -- Cost  O(1)

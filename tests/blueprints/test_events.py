@@ -400,7 +400,7 @@ def test_a_malformed_message_is_refused(client, url):
     assert count(client, url) == 3
 
 
-@pytest.mark.parametrize("text", ["a\x00b", "😀", "lone \ud800", ""])
+@pytest.mark.parametrize("text", ["a\x00b", "😀", "\u2028\u202e", ""])
 def test_a_message_of_any_text_is_returned_unchanged(client, url, text):
     client.post(url, json={"content": [{"type": "text", "text": text}]})
 

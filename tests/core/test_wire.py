@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.wire import InvalidJson, bare_kind, event_time, json_elements, micros, one_line, parse_json, plain, utc_time
+from core.wire import (
+    InvalidJson,
+    as_unicode,
+    bare_kind,
+    event_time,
+    json_elements,
+    lone_surrogate,
+    micros,
+    one_line,
+    parse_json,
+    plain,
+    utc_time,
+)
 
 NOON = 1_763_640_000_000_000  # 2025-11-20T12:00:00Z
 
@@ -229,6 +241,21 @@ def test_the_elements_of_an_array_keep_their_bytes(values, indent):
     assert [value for value, _ in elements] == values
     assert [json.loads(own) for _, own in elements] == values
     assert all(own in raw for _, own in elements)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ("a\ud83d", ()),
+        ({"a": [{"b": "x"}, {"c": "\udc00"}]}, ("a", 1, "c")),
+        ({"a": {"\ud83d": "x"}}, ("a", "\ufffd")),
+        ({"a": ["\0\u2028\u202e😀", None, 1, True]}, None),
+    ],
+)
+def test_a_lone_surrogate_is_found_by_its_place_and_replaced(value, place):
+    assert lone_surrogate(value) == place
+    assert lone_surrogate(as_unicode(value)) is None
+    assert (as_unicode(value) == value) == (place is None)
 
 
 def test_reading_stops_after_the_maximum_number_of_elements():

@@ -1,5 +1,6 @@
 """The reference agent on its own: an agent server without webhooks."""
 
+import json
 import signal
 import sys
 from uuid import uuid4
@@ -211,6 +212,8 @@ SOME = "/api/conversations/{}"
         ("POST", f"{SOME}/events", {"content": "hello"}, 422),
         ("POST", f"{SOME}/events", {"content": ["hello"]}, 422),
         ("POST", f"{SOME}/events", {"content": [{"text": 1}]}, 422),
+        ("POST", f"{SOME}/events", {"content": [{"type": "text", "text": "lone \ud83d"}]}, 422),
+        ("POST", f"{SOME}/secrets", {"secrets": {"\ud83d": "x"}}, 422),
         ("POST", f"{SOME}/events/respond_to_confirmation", {"reason": 1}, 422),
         ("POST", f"{SOME}/confirmation_policy", {"policy": "NeverConfirm"}, 422),
         ("POST", f"{SOME}/secrets", {"secrets": ["a"]}, 422),
@@ -222,7 +225,8 @@ SOME = "/api/conversations/{}"
     ],
 )
 def test_bad_input_gets_an_error_with_a_detail(agent, conversation, method, path, body, status):
-    response = agent.client.request(method, path.format(conversation.rpartition("/")[2]), json=body)
+    content = None if body is None else json.dumps(body)
+    response = agent.client.request(method, path.format(conversation.rpartition("/")[2]), content=content)
     assert response.status_code == status
     assert isinstance(response.json()["detail"], str)
 

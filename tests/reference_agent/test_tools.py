@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files
+from reference_agent.tools import MOST_ENTRIES, MOST_FILE, Files, Terminal
 
 
 @pytest.fixture
@@ -179,3 +179,13 @@ def test_an_edit_is_seen_whole_or_not_at_all(files, folder):
     goes_on.set()
     reader.join()
     assert seen <= {digit * 50_000 for digit in "0123"}
+
+
+@pytest.mark.process("starts a command")
+def test_a_secret_that_no_environment_can_have_keeps_no_command_from_its_start(folder):
+    terminal, secrets = Terminal(folder), {"GOOD": "kept", "NUL": "a\0b", "a=b": "x", "": "x", "\0": "x"}
+
+    assert terminal.start("echo $GOOD$NUL", secrets) is None
+
+    seen = terminal.finish({"command": "echo $GOOD$NUL"})
+    assert (seen["content"][0]["text"].strip(), seen["exit_code"]) == ("kept", 0)

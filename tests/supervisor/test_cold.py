@@ -184,6 +184,28 @@ def test_a_conversation_that_fails_is_set_aside_and_holds_up_neither_its_turn_no
     assert cold(redis, *later) == [True]
 
 
+def test_an_object_that_cannot_be_removed_holds_up_no_other(redis, store, place, sweep, made, caplog, monkeypatch):
+    gone = made(2)
+    sweep()
+    for one in gone:
+        store.conversations.delete(one)
+    an_hour_passes(redis)
+    [rests], delete = made(), place.delete
+    first, *_ = sorted(place.names())
+
+    def failing(name):
+        if name == first:
+            raise ValueError
+        delete(name)
+
+    monkeypatch.setattr(place, "delete", failing)
+    sweep()
+
+    assert [name for name in place.names() if not name.startswith(rests)] == [first]
+    assert cold(redis, rests) == [True]
+    assert f"the object {first} of cold storage cannot be removed" in caplog.text
+
+
 def test_a_log_whose_piece_cannot_be_kept_stays_whole_and_holds_up_no_other(
     redis, server, place, settings, clock, made
 ):

@@ -9,6 +9,7 @@ import pytest
 
 from agents.commands import Commands
 from store.approvals.audit import SERVER
+from store.errors import LogTooLong
 from supervisor.deliveries import DeliveryDriver, deliver
 from tests.agents import DUE, SPECS, agent_client, claimed, end_leases, propose, running_sandbox, scripted_agent
 from tests.servers import wait_until
@@ -250,11 +251,27 @@ def test_an_internal_error_is_not_retried_for_ever(store, commands, agent, sandb
 
     drive(store, commands, conversation)
     assert store.approvals.deliveries.get(conversation) is not None
-    tried_for(store, conversation, sandbox.id, 601)
+    tried_for(store, conversation, sandbox.id, 31)
     drive(store, commands, conversation)
 
     assert store.approvals.deliveries.get(conversation) is None
     assert "KeyError" in errors(store, conversation)[0]["detail"]
+
+
+def test_a_decision_that_is_given_up_leaves_its_queue_though_the_log_takes_no_event(
+    store, commands, agent, sandbox, monkeypatch, caplog
+):
+    def refuse(*_, **__):
+        raise LogTooLong(1)
+
+    conversation = decided(store, agent, sandbox.id)
+    agent.broken[conversation] = 404
+    monkeypatch.setattr(store.events, "append", refuse)
+
+    drive(store, commands, conversation)
+
+    assert store.approvals.deliveries.get(conversation) is None
+    assert "its log does not take the event of this" in caplog.text
 
 
 def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, commands, agent, sandbox):

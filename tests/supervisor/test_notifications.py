@@ -225,6 +225,23 @@ def test_a_fault_of_the_sender_counts_as_a_failed_try_and_shows_nothing(store, q
     assert (state_of(store, hook).tries, state_of(store, hook).failure) == (1, "unforeseen ValueError")
 
 
+def test_a_message_that_a_fault_of_the_sender_keeps_back_is_given_up_and_the_next_is_sent(store, queues, monkeypatch):
+    with receiver() as hook:
+        notifier = notifier_of(store, hook)
+        push(store, "approvals", entry(0), entry(1))
+        notifier._announce(again=True)
+        notifier._mover.move()
+        with monkeypatch.context() as patch:
+            patch.setattr(notifier._sender, "send", lambda *_: {}["absent"])
+            for _ in range(notifications._MOST_UNFORESEEN + 1):
+                store.notifications.targets.hurry(target_of(hook).id)
+                notifier.send_next(target_of(hook))
+        assert notifier.send_next(target_of(hook))
+
+    state = state_of(store, hook)
+    assert (state.given_up, state.sent, state.queued, state.failure) == (1, 1, 0, "unforeseen KeyError")
+
+
 @pytest.mark.parametrize(("failed", "least", "most"), [(0, 1, 1.25), (3, 8, 10), (11, 2048, 2560), (40, 3600, 4500)])
 def test_the_delay_doubles_up_to_an_hour_with_some_chance(store, failed, least, most):
     delays = {notifications.retry_delay(failed) for _ in range(20)}

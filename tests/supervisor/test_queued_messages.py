@@ -10,6 +10,7 @@ from agents.commands import Commands
 from agents.deletions import delete
 from store.approvals.audit import Actor
 from store.conversations.queued_messages import QueuedMessage
+from store.errors import LogTooLong
 from supervisor import queued_messages
 from supervisor.queued_messages import GIVEN_UP, MessageDriver, deliver
 from tests.agents import SPECS, agent_client, propose, running_sandbox, scripted_agent
@@ -209,6 +210,62 @@ def test_a_message_that_cannot_be_delivered_for_long_is_given_up(store, commands
     [detail] = errors(store, conversation)
     assert "answered 500" in detail
     assert claimed(store, conversation) is None
+
+
+def test_an_error_that_nobody_foresaw_gives_a_message_up_and_the_next_is_sent(
+    store, commands, agent, conversation, monkeypatch
+):
+    put(store, conversation, "bad")
+    put(store, conversation, "good")
+    with monkeypatch.context() as patch:
+        patch.setattr(Commands, "send_to_agent", lambda *_, **__: {}["absent"])
+        drive(store, commands, conversation)
+        assert errors(store, conversation) == []
+        _, last = map(int, store.events._redis.hget(f"{{starts}}:queued:{conversation}", "tried").split())
+        store.events._redis.hset(f"{{starts}}:queued:{conversation}", "tried", f"31000000 {last}")
+        drive(store, commands, conversation)
+
+    drive(store, commands, conversation)
+
+    [detail] = errors(store, conversation)
+    assert "unforeseen KeyError" in detail
+    assert "bad" in detail
+    assert texts(agent) == ["good"]
+
+
+def test_a_message_that_is_given_up_leaves_its_queue_though_the_log_takes_no_event(
+    store, commands, agent, conversation, monkeypatch, caplog
+):
+    def refuse(*_, **__):
+        raise LogTooLong(1)
+
+    put(store, conversation, "bad")
+    put(store, conversation, "good")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.events, "append", refuse)
+        agent.on_request = lambda path: path.endswith("/events") and agent.statuses.append(422)
+        drive(store, commands, conversation)
+    agent.on_request = lambda _: None
+
+    drive(store, commands, conversation)
+
+    assert texts(agent) == ["bad", "good"]
+    assert "its log does not take the event of this" in caplog.text
+
+
+def test_a_message_that_is_no_unicode_is_for_its_agent_to_refuse_and_the_next_is_sent(
+    store, commands, agent, conversation
+):
+    put(store, conversation, "lone \ud83d")  # as a release queued it that took any text
+    put(store, conversation, "good")
+    agent.on_request = lambda path: path.endswith("/events") and agent.statuses.append(422)
+    drive(store, commands, conversation)
+    agent.on_request = lambda _: None
+    drive(store, commands, conversation)
+
+    assert texts(agent) == ["lone \ud83d", "good"]
+    [detail] = errors(store, conversation)
+    assert detail.endswith("lone \ud83d")
 
 
 @pytest.mark.parametrize("apart", [300, 3600, -3600])

@@ -464,6 +464,38 @@ def test_an_unexpected_error_is_logged_retried_with_backoff_and_then_ends_the_st
     until_gone(store, failed.sandbox_id)
 
 
+def test_a_start_task_whose_failure_cannot_be_written_ends_after_as_many_attempts(store, driver, monkeypatch):
+    task = store.start_tasks.create({"sandbox_id": "absent"}, echo={})
+    monkeypatch.setattr(store.start_tasks, "fail", lambda *_: {}["absent"])
+
+    for _ in range(MOST_ATTEMPTS):
+        driver.drive(*store.start_tasks.claim())
+        store.start_tasks._redis.zadd("{starts}:due", {task.id: 0}, xx=True)
+
+    assert store.start_tasks.claim() is None
+    assert "unforeseen error" in read(store, task).detail
+
+
+def test_what_a_start_has_left_and_cannot_be_removed_holds_up_no_other(store, driver, monkeypatch, caplog):
+    tasks = [store.start_tasks.create({}, echo={}) for _ in range(2)]
+    for _ in tasks:
+        start, lease = store.start_tasks.claim()
+        store.start_tasks.finish(start.id, lease, "ERROR", "and then it died")
+    cleared, clear = [], driver._clear
+
+    def failing(failed):
+        cleared.append(failed.id)
+        if len(cleared) == 1:
+            raise ValueError
+        clear(failed)
+
+    monkeypatch.setattr(driver, "_clear", failing)
+    driver.clear_failed()
+
+    assert sorted(cleared) == sorted(task.id for task in tasks)
+    assert f"start task {cleared[0]}: what it has left cannot be removed" in caplog.text
+
+
 def test_a_failure_without_a_text_is_reported_by_its_kind(store, driver, monkeypatch, caplog):
     class Wordless(StoreError):
         pass

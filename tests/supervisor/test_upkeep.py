@@ -72,6 +72,16 @@ def test_a_sandbox_that_was_deleted_while_its_host_was_lost_is_removed_once_the_
     assert runtime.known_ids == []
 
 
+def test_a_deletion_from_a_runtime_that_this_host_lacks_holds_up_no_other(one_store, runtime, upkeep, monkeypatch):
+    monkeypatch.setattr(one_store.sandboxes, "removals", lambda _: [("lacking", "one"), ("scripted", "two")])
+    runtime.known_ids = ["unknown"]
+
+    upkeep.tidy()
+
+    assert ("remove", "two") in runtime.called
+    assert ("stop", "unknown") in runtime.called
+
+
 def test_a_failed_sandbox_is_deleted_after_the_days_that_it_is_kept(redis_url, sandboxes, running):
     kept = store_of(redis_url, replace(LIMITS, keep_failed_days=1))
     sandboxes.report(running.id, "h", "supervisor", "ERROR", handle=None)

@@ -1,0 +1,246 @@
+"""Any text whatever, in any member of any request: taken or refused by name, and nothing that was taken fails later."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import action, event, message, observation
+from tests.servers import supervised_server, wait_until
+from tests.v1 import Api
+
+TORN = "a\ud83d"  #: what a client's cut of an emoji leaves
+
+texts = st.text(st.characters(exclude_categories=()) | st.sampled_from("\0\u2028\u2029\u202e\u2066\ud83d\udc00"))
+
+_DOCUMENT = json.loads((Path(__file__).parent.parent / "docs" / "openapi.json").read_text())
+
+#: members with which the response waits for a sandbox, that nobody starts in this process
+_STARTS = ("agent", "agent_settings", "agent_profile_id")
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = _DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def filled(schema: dict[str, Any], text: str) -> Any:
+    """A value of a schema, with a text in every place that takes any."""
+    schema = resolved(schema)
+    for choices in ("oneOf", "anyOf", "allOf"):
+        if choices in schema:
+            return filled(schema[choices][0], text)
+    if "const" in schema or "enum" in schema:
+        return schema.get("const") or schema["enum"][0]
+    kind = schema["type"][0] if isinstance(schema.get("type"), list) else schema.get("type")
+    if kind == "object":
+        members = schema.get("properties", {})
+        return {name: filled(inner, text) for name, inner in members.items()} or {text: text, "x": [{"y": text}]}
+    if kind == "array":
+        return [filled(schema.get("items", {}), text)]
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 1)
+    if kind == "boolean":
+        return True
+    return {"uuid": str(uuid4()), "date-time": "2026-11-20T20:37:22Z"}.get(schema.get("format"), text)
+
+
+def bodies(schema: dict[str, Any], text: str) -> Iterator[Any]:
+    """Bodies of a schema: with a text in every member, and in one beside those that must be there."""
+    whole, members = filled(schema, text), resolved(schema).get("properties", {})
+    yield from (whole, text, {text: text})
+    needed = {name: filled(members[name], "x") for name in resolved(schema).get("required", ())}
+    for name in members:
+        if name not in _STARTS:
+            yield {**needed, name: whole[name]}
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in _DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            if (
+                method != "parameters"
+                and "content" in operation.get("requestBody", {})
+                and not path.endswith("stream-start")
+            ):
+                content = operation["requestBody"]["content"].get("application/json")
+                if content and content["schema"]:
+                    yield method, path, content["schema"]
+
+
+OPERATIONS = [*operations()]
+
+
+@settings(max_examples=6)
+@given(texts)
+@example(TORN)
+@example("a\0b\u2028\u202e")
+def test_a_body_of_any_text_is_taken_or_refused_and_the_conversation_still_takes_a_message(client, store, text):
+    assert len(OPERATIONS) > 25
+    store.sandboxes.beat("a host that starts nothing", "a supervisor")
+    for method, path, schema in OPERATIONS:
+        conversation = str(uuid4())
+        client.post("/api/conversations", json={"conversation_id": conversation})
+        url = path.replace("{conversation_id}", conversation).replace("{receiver_id}", conversation)
+        for body in bodies(schema, text):
+            body = {k: v for k, v in body.items() if k not in _STARTS} if isinstance(body, dict) else body
+            response = client.open(url.replace("{", "").replace("}", ""), method=method.upper(), json=body)
+            assert response.status_code < 500, (path, body, response.text)
+
+        hello = {"content": [{"type": "text", "text": "hello"}]}
+        for verb, said in (("events", hello), ("pause", {}), ("run", {})):
+            response = client.post(f"/api/conversations/{conversation}/{verb}", json=said)
+            assert response.status_code == 200, (path, response.text)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("events", {"content": [{"type": "text", "text": TORN}]}, ["content", 0, "text"]),
+        ("events", {"content": [{"type": "image", "image_urls": [TORN]}]}, ["content", 0, "image_urls", 0]),
+        ("secrets", {"secrets": {"NAME": TORN}}, ["secrets", "NAME"]),
+        ("secrets", {"secrets": {"NAME": {"value": TORN}}}, ["secrets", "NAME", "value"]),
+        ("secrets", {"secrets": {TORN: "x"}}, ["secrets", "a\ufffd"]),
+        ("security_analyzer", {"security_analyzer": {"kind": TORN}}, ["security_analyzer", "kind"]),
+        ("switch_llm", {"llm": {"model": TORN}}, ["llm", "model"]),
+        ("events/respond_to_confirmation", {"accept": True, "unknown": {"x": [TORN]}}, ["unknown", "x", 0]),
+    ],
+)
+def test_a_text_of_a_client_with_a_lone_surrogate_is_refused_with_the_name_of_its_member(client, path, body, place):
+    conversation = client.post("/api/conversations").get_json()["id"]
+
+    response = client.post(f"/api/conversations/{conversation}/{path}", json=body)
+
+    assert response.status_code == 422
+    [fault] = response.get_json()["detail"]
+    assert (fault["loc"], fault["type"]) == (["body", *place], "string_unicode")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("conversations", {"initial_message": {"content": [{"type": "text", "text": TORN}]}}, "initial_message"),
+        ("conversations", {"agent": {"kind": "Agent", "llm": {"model": TORN}}}, "agent"),
+        ("conversations", {"agent": {"kind": "Agent"}, "not_ours": TORN}, "not_ours"),
+        ("v1/app-conversations", {"initial_message": {"content": [{"type": "text", "text": TORN}]}}, "initial_message"),
+        ("v1/app-conversations", {"selected_repository": TORN}, "selected_repository"),
+        (f"v1/conversations/{UUID(int=1)}/pending-messages", {"content": [{"type": "text", "text": TORN}]}, "content"),
+    ],
+)
+def test_a_start_or_a_queued_message_with_a_lone_surrogate_is_refused_at_the_door(client, path, body, place):
+    response = client.post(f"/api/{path}", json=body)
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"][:2] == ["body", place]
+
+
+@pytest.mark.parametrize("raw", ["body=\xff", "body=%FF", "body=%ED%A0%BD", "body=\xed\xa0\xbd", "kind=x&body=%C3"])
+@pytest.mark.parametrize("path", ["api/conversations/{}/events/count", "api/v1/messages/search"])
+def test_a_query_that_is_no_unicode_is_refused_with_the_name_of_its_member(client, path, raw):
+    conversation = client.post("/api/conversations").get_json()["id"]
+
+    response = client.get(f"/{path.format(conversation)}", environ_overrides={"QUERY_STRING": raw})
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"] == ["query", "body"]
+
+
+def test_a_query_of_any_other_text_is_read_as_it_came(client):
+    conversation = client.post("/api/conversations").get_json()["id"]
+    client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("a\0b\u2028😀+c d")])
+    url = f"/api/conversations/{conversation}/events/count"
+
+    for part, number in (("a\0b", 1), ("\u2028😀", 1), ("+c d", 1), ("", 1), ("%", 0)):
+        assert client.get(f"{url}?body={quote(part)}").get_json() == number
+    assert client.get(f"{url}?body=C+D&body=x").get_json() == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {**message("hi", "agent"), "extended_content": [{"type": "text", "text": TORN}]},
+        message(TORN),
+        action(TORN, summary=TORN, thought=[{"type": "text", "text": TORN}], tool_call_id=TORN, llm_response_id=TORN),
+        action(tool_name=TORN),
+        observation({"id": TORN}, observation={"content": [{"type": "text", "text": TORN}]}, tool_call_id=TORN),
+        event("AgentErrorEvent", "agent", error=TORN, tool_call_id=TORN),
+        event("ConversationErrorEvent", "environment", code=TORN, detail=TORN),
+        event("ConversationStateUpdateEvent", "environment", key="stats", value={TORN: TORN}),
+        event(
+            "ConversationStateUpdateEvent", "environment", key="full_state", value={"title": TORN, "tags": {"a": TORN}}
+        ),
+    ],
+    ids=lambda told: told["kind"],
+)
+def test_an_event_of_an_agent_is_kept_as_it_came_and_everything_that_shows_it_works(client, conversation, told):
+    client.post("/api/conversations", json={"conversation_id": conversation})
+    url = f"/api/conversations/{conversation}"
+
+    assert client.post(f"/api/v1/webhooks/events/{conversation}", json=[told]).status_code == 200
+
+    found = client.get(f"{url}/events/search").get_json()["items"]
+    assert found == ([] if told.get("key") == "full_state" else [told])
+    for path in (
+        "",
+        "/pending_actions",
+        "/export",
+        "/agent_final_response",
+        "/events/histogram",
+        "/events/count?body=a",
+    ):
+        assert client.get(f"{url}{path}").status_code == 200
+    for path in ("v1/pending-actions?text=a", "v1/messages/search?text=a", "conversations/search", "v1/audit"):
+        assert client.get(f"/api/{path}").status_code == 200
+    lines = client.get(f"{url}/export").data
+    for path, body in (("fork", {}), ("events/respond_to_confirmation", {"accept": False}), ("run", {}), ("pause", {})):
+        assert client.post(f"{url}/{path}", json=body).status_code in (200, 201)
+    client.delete(url)
+    assert client.post("/api/conversations/import", data=lines, content_type="application/x-ndjson").status_code == 201
+
+
+@pytest.mark.faults("starts a server with a supervisor and a sandbox")
+def test_what_was_taken_of_any_text_leaves_a_sandbox_that_takes_a_message_and_runs_a_command(tmp_path):
+    odd = [TORN, "a\0b", "\u2028\u2029", "\u202e\u2066x", "", "x" * (1 << 20), "😀"]
+    with supervised_server(tmp_path) as (client, _):
+        api = Api(client)
+        conversation = api.app_conversation()["id"]
+        legacy, app = f"/api/conversations/{UUID(conversation)}", f"/api/v1/app-conversations/{conversation}"
+        client.post(f"{legacy}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}}).raise_for_status()
+        for number, text in enumerate(odd):
+            said = [{"type": "text", "text": text}]
+            for method, path, body in (
+                ("POST", f"{app}/send-message", {"content": said}),
+                ("POST", f"{legacy}/events", {"content": said, "run": True}),
+                ("POST", f"/api/v1/conversations/{conversation}/pending-messages", {"content": said}),
+                ("POST", f"{legacy}/secrets", {"secrets": {"NAME": text}}),
+                ("POST", f"{legacy}/secrets", {"secrets": {text: "value"}}),
+                ("PATCH", app, {"title": text, "tags": {"a": text}}),
+                ("POST", f"{legacy}/ask_agent", {"question": text}),
+                ("POST", f"{legacy}/bash/execute_bash_command", {"command": text, "cwd": text}),
+                ("POST", f"{legacy}/events/respond_to_confirmation", {"accept": False, "reason": text}),
+                ("GET", f"{app}/file?file_path={quote(text[:99].encode('utf-8', 'surrogatepass'))}", None),
+            ):
+                content = None if body is None else json.dumps(body)
+                response = client.request(
+                    method, path, content=content, headers={"Content-Type": "application/json"}, timeout=60
+                )
+                assert response.status_code < 500, (path, text[:9], response.text)
+            wait_until(
+                lambda: api.conversation(conversation)["execution_status"] in ("idle", "finished", "paused"), "rest"
+            )
+            api.send(conversation, f"run: echo still-{number}-here")
+            wait_until(partial(has_printed, api, conversation, f"still-{number}-here"), "the command")
+        api.clean()
+
+
+def has_printed(api: Api, conversation: str, word: str) -> bool:
+    newest = api.events(conversation, kind="ObservationEvent", sort_order="TIMESTAMP_DESC")
+    return any(word in json.dumps(one["observation"]["content"]) for one in newest)
