@@ -23,6 +23,7 @@ from urllib.parse import quote
 import httpcore
 import httpx
 
+from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import (
     MOST_CALL_BYTES,
@@ -204,7 +205,9 @@ class AgentServer:
         with self._client.stream(method, self._url + path, **options) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
-                raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
+                raise AgentUnreachable(
+                    f"The agent server's response is encoded as {beginning(one_line(encoding), _DETAIL)}"
+                )
             body = bytearray()
             for part in response.iter_raw():
                 body += part
@@ -218,7 +221,7 @@ class AgentServer:
 def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"The agent server did not answer within {seconds:g} s"
-    return f"The agent server does not answer: {one_line(str(error))[:_DETAIL] or type(error).__name__}"
+    return f"The agent server does not answer: {beginning(one_line(str(error)), _DETAIL) or type(error).__name__}"
 
 
 def _json(body: bytes) -> Any:
@@ -260,7 +263,7 @@ def _detail(body: bytes) -> str:
         text = str(_object(body)["detail"])
     except (AgentUnreachable, KeyError):
         text = body.decode(errors="replace")
-    return one_line(text[: 4 * _DETAIL])[:_DETAIL]
+    return beginning(one_line(beginning(text, 4 * _DETAIL)), _DETAIL)
 
 
 def http_client(seconds: float) -> httpx.Client:

@@ -22,7 +22,7 @@ Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may
 #: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
 MAX_DEPTH = 64
 
-#: most characters of a conversation's title; what an agent says beyond it is cut
+#: most characters of a conversation's title; a longer one that an agent reports is cut, and ends in `…`
 MOST_TITLE = 200
 
 #: most seconds after which a pending action expires: a year. Source: docs/approvals.md

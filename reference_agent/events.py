@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from reference_agent.output import shortened
+
 Event = dict[str, Any]
 
 #: the kinds of events that close an action
@@ -144,7 +146,7 @@ def result_text(result: Event) -> str:
     if result["kind"] == "ObservationEvent":
         seen = result["observation"]
         code = f"\n(exit code {seen['exit_code']})" if seen.get("exit_code") else ""
-        return _shortened(text_of(seen["content"])) + code or "(no output)"
+        return shortened(text_of(seen["content"]), MOST_RESULT) + code or "(no output)"
     if result["kind"] == "UserRejectObservation":
         return f"The user rejected this call, and it was not executed. The reason: {result['rejection_reason']}"
     return f"Error: {result['error']}"
@@ -187,10 +189,3 @@ def _said(event: Event) -> Message:
 
 def _is_user(event: Event) -> bool:
     return bool(event["kind"] == "MessageEvent" and event["source"] == "user")
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= MOST_RESULT:
-        return text
-    half = MOST_RESULT // 2
-    return f"{text[:half]}\n… {len(text) - MOST_RESULT} characters left out …\n{text[-half:]}"

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
+from core.cuts import beginning
 from core.wire import MOST_TITLE, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
@@ -58,11 +59,11 @@ class Title(Text):
     """A title of any length, kept shortened: older web clients send a whole message as the title."""
 
     def __init__(self, **kwargs: Any) -> None:
-        description = f"Its first {MOST_TITLE} characters are kept."
+        description = f"A longer one than {MOST_TITLE} characters is cut, and ends in `…`."
         super().__init__(allow_none=True, least=1, metadata={"description": description}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        return super()._deserialize(value, *args, **kwargs)[:MOST_TITLE]
+        return beginning(super()._deserialize(value, *args, **kwargs), MOST_TITLE)
 
 
 class InitialMessage(SendMessageRequest):

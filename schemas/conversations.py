@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_dump, pre_load, validates_schema
 
+from core.cuts import beginning
 from core.redaction import REDACTED as REDACTED
 from core.redaction import redacted
 from core.wire import EXECUTION_STATUSES, MOST_TITLE, UNASKED, acts_unasked
@@ -40,7 +41,9 @@ class Tags(fields.Dict):
         tags: dict[str, str] = super()._deserialize(value, *args, **kwargs)
         for key in tags:
             if not (key.isascii() and key.isalnum() and key == key.lower()):
-                raise refusal(f"A tag's key should have only a-z and 0-9, not {key[:64]!r}", "string_pattern_mismatch")
+                raise refusal(
+                    f"A tag's key should have only a-z and 0-9, not {beginning(key, 64)!r}", "string_pattern_mismatch"
+                )
         return tags
 
 
