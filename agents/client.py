@@ -247,6 +247,8 @@ def _event(item: Any) -> Event | None:
         return None
     texts = [item[name].encode(errors="surrogatepass") for name in names if isinstance(item.get(name), str)]
     raw = json.dumps(item).encode()
+    if len(raw) > MOST_EVENT_BYTES:  # as it was posted: without escapes
+        raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     if len(raw) > MOST_EVENT_BYTES or any(len(text) > MOST_CALL_BYTES for text in texts):
         return None
     try:

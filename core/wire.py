@@ -34,6 +34,10 @@ MOST_CAPABILITIES, MOST_CAPABILITY = 16, 64
 #: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
 MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
 
+#: most bytes of JSON of the tags, the stats and other members that an agent server reports; the agent, which may have
+#: its skills in it, may have more. As much passes an export and its import
+MOST_REPORTED_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
+
 #: members of a conversation that its agent server reports beside title, tags, stats and agent, and that are kept as
 #: reported. Source: ConversationInfo of the agent-server wire
 REPORTED_MEMBERS = (

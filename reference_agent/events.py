@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from core.cuts import beginning
 from reference_agent.output import shortened
 
 Event = dict[str, Any]
@@ -57,13 +58,18 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
     return event("ActionEvent", "agent", **details)
 
 
+#: most characters of edited arguments that a result repeats; the event that decided has them whole
+MOST_NOTICE = 20_000
+
+
 def observation(of: Event, seen: Event) -> Event:
     """The result of an executed action. seen: `content`, `is_error`, and what the tool adds.
 
     An action with `edited` was executed with these arguments instead of its own, which the result says.
     """
     if "edited" in of:
-        notice = f"A person has edited the arguments before this was executed: {json.dumps(of['edited'])}"
+        edited = beginning(json.dumps(of["edited"]), MOST_NOTICE)
+        notice = f"A person has edited the arguments before this was executed: {edited}"
         seen = {**seen, "content": [*parts(notice), *seen["content"]]}
     kind = of["action"]["kind"].replace("Action", "Observation")
     return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation={**seen, "kind": kind})

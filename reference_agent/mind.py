@@ -46,7 +46,7 @@ class Mind(Protocol):
 
 #: most commands of a message, which are as many actions; and most characters of one, as JSON: an event has it twice,
 #: and a shell takes 128 KiB
-MOST_COMMANDS, MOST_COMMAND = 100, 300_000
+MOST_COMMANDS, MOST_COMMAND = 200, 300_000
 
 
 class Rule:

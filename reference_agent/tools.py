@@ -160,8 +160,8 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
             raise BadCall(f"{place} should be a list of integers.")
 
 
-#: seconds that a command may take
-COMMAND_SECONDS = 600
+#: seconds that a command may take, and most characters of it that its result repeats
+COMMAND_SECONDS, MOST_TOLD = 600, 20_000
 
 #: the exit code that shells give a command that cannot be executed
 NOT_EXECUTED = 126
@@ -246,7 +246,8 @@ def _read_output(process: subprocess.Popen[bytes], output: Output, deadline: flo
 
 def seen(command: str, output: str, code: int) -> Event:
     content = [{"type": "text", "text": output}]
-    return {"content": content, "is_error": code != 0, "exit_code": code, "command": command}
+    told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
+    return {"content": content, "is_error": code != 0, "exit_code": code, "command": told}
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 Source: docs/approvals.md.
 """
 
+import json
 import re
 from typing import Any
 
@@ -144,6 +145,9 @@ class InboxStreamQuery(PendingActionFilter):
     )
 
 
+#: most bytes of JSON of edited arguments: an agent's event about them, which has at most 1 MiB, tells more than them
+MOST_ARGUMENTS_BYTES = 512 * 1024
+
 #: most decisions of one request: as many as may wait by default (MAX_PENDING_ACTIONS)
 MOST_DECISIONS = 256
 
@@ -172,6 +176,8 @@ class PendingDecision(BaseSchema):
         is_edit = decision.get("decision") == "edit"
         if is_edit and not isinstance(decision.get("arguments"), dict):
             raise ValidationError("Must be an object where the decision is edit.", "arguments")
+        if is_edit and len(json.dumps(decision["arguments"])) > MOST_ARGUMENTS_BYTES:
+            raise ValidationError(f"Should have at most {MOST_ARGUMENTS_BYTES} bytes.", "arguments")
         if is_edit and decision.get("always") is not None:
             raise ValidationError("May be given only where the decision is approve or reject.", "always")
         if not is_edit and "arguments" in decision:

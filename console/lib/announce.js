@@ -1,7 +1,7 @@
 // Notifications of the browser about what waits: only where the person wants them, and only while the page is not seen.
 import { go } from "./router.js";
 import { Store } from "./store.js";
-import { visible } from "./visible.js";
+import { beginning, visible } from "./visible.js";
 
 const NAME = "agent-server-notifications";
 
@@ -30,9 +30,9 @@ let waiting = 0, shown = null;
 export function announce(item) {
   if (!document.hidden || wish.get() !== "on") return;
   waiting++;
-  const title = visible((item.conversation_title || "A conversation").slice(0, MOST));
+  const title = visible(beginning(item.conversation_title || "A conversation", MOST));
   const more = waiting > 1 ? `, and ${waiting - 1} more` : "";
-  const body = `${visible(item.tool_name.slice(0, MOST))} waits for your decision${more}.`;
+  const body = `${visible(beginning(item.tool_name, MOST))} waits for your decision${more}.`;
   shown?.close();
   try {
     shown = new Notification(title, { body, tag: "pending" });

@@ -41,7 +41,15 @@ from typing import Any
 
 from core.approvals import action_digest, canonical, shown_arguments
 from core.cuts import beginning
-from core.wire import EXECUTION_STATUSES, MOST_NAME, MOST_TITLE, Event, are_capabilities, event_time
+from core.wire import (
+    EXECUTION_STATUSES,
+    MOST_NAME,
+    MOST_REPORTED_BYTES,
+    MOST_TITLE,
+    Event,
+    are_capabilities,
+    event_time,
+)
 from store.keys import REPORTED_FIELD
 from store.log.frames import compressed
 from telemetry import traces
@@ -209,9 +217,9 @@ def _fields(name: str, value: Any) -> dict[str, str]:
             return {name: value}
         case "title", str() | None:
             return {name: json.dumps(value and beginning(value, MOST_TITLE))}
-        case "tags", dict() if all(isinstance(label, str) for label in value.values()):
+        case "tags", dict() if all(isinstance(label, str) for label in value.values()) and _is_kept(value):
             return {name: json.dumps(value)}
-        case "stats", dict():
+        case "stats", dict() if _is_kept(value):
             return {name: json.dumps(value)}
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
             return {REPORTED_FIELD + name: json.dumps(value)}
@@ -223,6 +231,11 @@ def _fields(name: str, value: Any) -> dict[str, str]:
             except ValueError:
                 return {}
     return {}
+
+
+def _is_kept(value: dict[str, Any]) -> bool:
+    """Whether lists, reports and imports carry it too."""
+    return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 
 
 _log = logging.getLogger("request_log")

@@ -267,11 +267,11 @@ def test_a_null_title_or_tags_stay_and_a_null_repository_is_detached(api):
 def test_a_long_title_is_kept_shortened(api):
     long = "Fix the build. " * 1000
     conversation = api.app_conversation(title=long)
-    assert conversation["title"] == long[:200]
+    assert conversation["title"] == f"{long[:199]}…"
 
     changed = api.call("PATCH", f"/v1/app-conversations/{conversation['id']}", json={"title": "é" + long})
 
-    assert changed["title"] == "é" + long[:199]
+    assert changed["title"] == f"é{long[:198]}…"
 
 
 def test_a_get_without_ids_returns_the_newest_page(api):

@@ -105,9 +105,9 @@ def test_a_title_from_an_agents_event_is_cut_at_200_characters_and_moves_its_con
 
     store.events.append(first, as_events([titled]), sandbox_id="box")
 
-    assert store.conversations.get(first)["title"] == "C" * 200
+    assert store.conversations.get(first)["title"] == f"{'C' * 199}…"
     assert searched(store, by="title") == [second, first]
-    assert searched(store, title="c" * 200) == [first]
+    assert searched(store, title="c" * 199) == [first]
 
 
 def test_pages_by_title_go_on_when_the_cursors_conversation_is_renamed_or_deleted(store, make):
