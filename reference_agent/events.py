@@ -58,7 +58,7 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
     return event("ActionEvent", "agent", **details)
 
 
-#: most characters of edited arguments that a result repeats; the event that decided has them whole
+#: most characters of edited arguments that a result repeats: with the output they must fit into an event
 MOST_NOTICE = 20_000
 
 
