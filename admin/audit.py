@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from core.approvals import canonical, digest
+from core.cuts import beginning
 from core.wire import InvalidJson, parse_json
 from settings import variable
 
@@ -149,7 +150,7 @@ def _read_heads(path: str) -> dict[str, Head]:
             case [conversation_id, seq, hash_] if seq.isdecimal():
                 heads[conversation_id] = Head(int(seq), hash_)
             case _:
-                raise Unreadable(f"{path} has a line that is not CONVERSATION SEQ HASH: {line[:100]!r}")
+                raise Unreadable(f"{path} has a line that is not CONVERSATION SEQ HASH: {beginning(line, 100)!r}")
     return heads
 
 
@@ -164,7 +165,7 @@ def _lines(export: str) -> Iterator[Iterable[bytes]]:
         url = httpx.URL(export).copy_remove_param("limit").copy_set_param("format", "jsonl")
         with httpx.stream("GET", url, headers=headers, timeout=_SILENCE) as response:
             if response.status_code != 200:
-                detail = response.read()[:1000].decode(errors="replace")
+                detail = beginning(response.read().decode(errors="replace"), 1000)
                 raise Unreadable(f"the server responds {response.status_code}: {detail}")
             yield _split(response.iter_bytes())
     else:

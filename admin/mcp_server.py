@@ -15,6 +15,7 @@ from uuid import UUID
 
 import httpx
 
+from core.cuts import beginning
 from core.visible import visible
 from core.wire import EXECUTION_STATUSES
 from settings import variable
@@ -87,7 +88,7 @@ def _detail(response: httpx.Response) -> str:
     try:
         body = response.json()
     except ValueError:
-        return response.text[:1000]
+        return beginning(response.text, 1000)
     if isinstance(body, dict) and set(body) == {"detail"} and isinstance(body["detail"], str):
         return body["detail"]
     return json.dumps(body, ensure_ascii=False)

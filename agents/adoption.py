@@ -9,8 +9,9 @@ from typing import Any
 
 from agents.client import AgentRefused
 from agents.commands import Commands
+from core.cuts import beginning
 from core.refused import Kind
-from core.wire import ConversationId, conversation_id_of, shortened_title
+from core.wire import MOST_TITLE, ConversationId, conversation_id_of
 from settings.specs import Specs
 from store.approvals.effects import held_risks
 from store.errors import ConversationNotFound, IdInUse, SandboxRefuses
@@ -44,7 +45,9 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
     spec = specs.find(sandbox.spec_id)
     created = store.conversations.create(
         conversation_id,
-        title=shortened_title(title) if isinstance(title, str) and title else f"Conversation {conversation_id[:5]}",
+        title=beginning(title, MOST_TITLE)
+        if isinstance(title, str) and title
+        else f"Conversation {conversation_id[:5]}",
         confirmation_policy=_policy(info.get("confirmation_policy")),
         confirmation_seconds=spec.confirmation_seconds if spec else None,
         sandbox_id=sandbox.id,

@@ -23,6 +23,7 @@ from urllib.parse import quote
 import httpcore
 import httpx
 
+from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import (
     MOST_CALL_BYTES,
@@ -220,7 +221,9 @@ class AgentServer:
         with self._client.stream(method, self._url + path, **options) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
-                raise AgentUnreachable(f"The agent server's response is encoded as {one_line(encoding)[:_DETAIL]}")
+                raise AgentUnreachable(
+                    f"The agent server's response is encoded as {beginning(one_line(encoding), _DETAIL)}"
+                )
             body = bytearray()
             for part in response.iter_raw():
                 body += part
@@ -234,7 +237,7 @@ class AgentServer:
 def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"The agent server did not answer within {seconds:g} s"
-    return f"The agent server does not answer: {one_line(str(error))[:_DETAIL] or type(error).__name__}"
+    return f"The agent server does not answer: {beginning(one_line(str(error)), _DETAIL) or type(error).__name__}"
 
 
 def _json(body: bytes) -> Any:
@@ -260,6 +263,8 @@ def _event(item: Any) -> Event | None:
         return None
     texts = [item[name].encode(errors="surrogatepass") for name in names if isinstance(item.get(name), str)]
     raw = json.dumps(item).encode()
+    if len(raw) > MOST_EVENT_BYTES:  # as it was posted: without escapes
+        raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     if len(raw) > MOST_EVENT_BYTES or any(len(text) > MOST_CALL_BYTES for text in texts):
         return None
     try:
@@ -276,7 +281,7 @@ def _detail(body: bytes) -> str:
         text = str(_object(body)["detail"])
     except (AgentUnreachable, KeyError):
         text = body.decode(errors="replace")
-    return one_line(text[: 4 * _DETAIL])[:_DETAIL]
+    return beginning(one_line(beginning(text, 4 * _DETAIL)), _DETAIL)
 
 
 def http_client(seconds: float) -> httpx.Client:

@@ -26,6 +26,7 @@ import httpx
 from agents.client import AgentUnreachable, Transport, pulse
 from agents.inquiries import NO_ROUTE, RouteLacking, seen_folder
 from agents.waking import wake
+from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
 from store import Store
@@ -259,7 +260,7 @@ def _reason(error: Exception, silence: float) -> str:
         return f"The agent server did not take a connection within {_CONNECT:g} s"
     if isinstance(error, httpx.TimeoutException):
         return f"The agent server was silent for {silence:g} s"
-    return f"The agent server does not answer: {one_line(str(error))[:500] or type(error).__name__}"
+    return f"The agent server does not answer: {beginning(one_line(str(error)), 500) or type(error).__name__}"
 
 
 #: one step of a path below a service. No step is `.` or `..`, and none has a separator or an escape of one

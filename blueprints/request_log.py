@@ -17,6 +17,7 @@ from flask import Flask, Response, g, has_request_context, request, request_star
 
 from core import wire
 from core.access import NOBODY, Principal
+from core.cuts import beginning
 from telemetry.logs import ABOUT, JsonLines, log_to_stderr
 from telemetry.meter import template
 
@@ -70,9 +71,9 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
     line = {
         "time": wire.utc_time(wire.now()),
         "request_id": request_id(),
-        "key": principal.name[:_MOST],
-        "key_id": principal.key_id[:_MOST],
-        "address": (request.remote_addr or "")[:_MOST],
+        "key": beginning(principal.name, _MOST),
+        "key_id": principal.key_id,
+        "address": beginning(request.remote_addr or "", _MOST),
         "method": method or request.method,
         "path": _path(status),
         "status": status,
@@ -92,7 +93,7 @@ def _path(status: int | str) -> str | None:
         return None
     is_confirmed = isinstance(status, str) or status < 400 or status == 409
     ids = {
-        name: str(value)[:_MOST]
+        name: beginning(str(value), _MOST)
         for name, value in (request.view_args or {}).items()
         if name != "token" and (is_confirmed or name == "conversation_id")
     }

@@ -38,6 +38,7 @@ from typing import Any, Literal, NamedTuple
 import rfc8785
 from itsdangerous import BadSignature, URLSafeSerializer
 
+from core.cuts import beginning
 from core.wire import ConversationId, Micros, now
 
 #: the characters that `*` of a pattern stands for
@@ -337,7 +338,7 @@ class Links:
         if not self._public_url or self._serializer is None:
             return None
         ends = now() + self._seconds * 1_000_000
-        words = [conversation_id, action_id, digest, target[:_MOST_TARGET], min(ends, deadline or ends)]
+        words = [conversation_id, action_id, digest, beginning(target, _MOST_TARGET), min(ends, deadline or ends)]
         return f"{self._public_url}{LINK_PATH}/{self._serializer.dumps(words)}"
 
     def read(self, token: str) -> Link:

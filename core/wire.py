@@ -35,6 +35,10 @@ MOST_CAPABILITIES, MOST_CAPABILITY = 16, 64
 #: bytes of one event; characters of its id, its kind or its source; bytes of each name that an observation repeats
 MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = 1024 * 1024, 128, 4096
 
+#: most bytes of JSON of the tags, the stats and other members that an agent server reports; the agent, which may have
+#: its skills in it, may have more. As much passes an export and its import
+MOST_REPORTED_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
+
 #: members of a conversation that its agent server reports beside title, tags, stats and agent, and that are kept as
 #: reported. Source: ConversationInfo of the agent-server wire
 REPORTED_MEMBERS = (
@@ -101,12 +105,6 @@ def conversation_id_of(value: Any) -> ConversationId | None:
         return ConversationId(str(UUID(value))) if isinstance(value, str) else None
     except ValueError:
         return None
-
-
-def shortened_title(text: str) -> str:
-    """A title that no person chose at this length: cut to MOST_TITLE with a mark, and without a lone surrogate."""
-    title = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return title if len(title) <= MOST_TITLE else f"{title[: MOST_TITLE - 1]}…"
 
 
 class InvalidJson(ValueError):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from core.approvals import RISKS, canonical
+from core.cuts import beginning
 from core.redaction import redacted, without_secrets_of
 from core.visible import visible
 from core.wire import as_unicode
@@ -99,8 +100,7 @@ def text_of(body: str) -> tuple[str, str]:
 
 def shortened(text: str) -> str:
     """A text as one line of at most MOST_TEXT characters, an escape for each that would not show as itself."""
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"
+    return beginning(visible(" ".join(text.split())), MOST_TEXT)
 
 
 def _name_of(actor: Any) -> str:

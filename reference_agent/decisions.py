@@ -8,6 +8,7 @@ a kill neither loses one nor takes it twice.
 import json
 from typing import Any
 
+from core.cuts import beginning
 from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.log import Log, State, moved
@@ -39,7 +40,7 @@ class Stale(Exception):
     """Decisions about actions that do not wait for them; the message names the actions."""
 
     def __init__(self, action_ids: list[str]) -> None:
-        super().__init__(f"These actions are unknown, or decided already: {', '.join(action_ids)[:500]}")
+        super().__init__(f"These actions are unknown, or decided already: {beginning(', '.join(action_ids), 500)}")
 
 
 def read_decisions(given: Any, reason: str) -> list[Decision]:

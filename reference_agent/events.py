@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from core.cuts import beginning
+from reference_agent.output import shortened
+
 Event = dict[str, Any]
 
 #: the kinds of events that close an action
@@ -55,13 +58,18 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
     return event("ActionEvent", "agent", **details)
 
 
+#: most characters of edited arguments that a result repeats: with the output they must fit into an event
+MOST_NOTICE = 20_000
+
+
 def observation(of: Event, seen: Event) -> Event:
     """The result of an executed action. seen: `content`, `is_error`, and what the tool adds.
 
     An action with `edited` was executed with these arguments instead of its own, which the result says.
     """
     if "edited" in of:
-        notice = f"A person has edited the arguments before this was executed: {json.dumps(of['edited'])}"
+        edited = beginning(json.dumps(of["edited"]), MOST_NOTICE)
+        notice = f"A person has edited the arguments before this was executed: {edited}"
         seen = {**seen, "content": [*parts(notice), *seen["content"]]}
     kind = of["action"]["kind"].replace("Action", "Observation")
     return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation={**seen, "kind": kind})
@@ -144,7 +152,7 @@ def result_text(result: Event) -> str:
     if result["kind"] == "ObservationEvent":
         seen = result["observation"]
         code = f"\n(exit code {seen['exit_code']})" if seen.get("exit_code") else ""
-        return _shortened(text_of(seen["content"])) + code or "(no output)"
+        return shortened(text_of(seen["content"]), MOST_RESULT) + code or "(no output)"
     if result["kind"] == "UserRejectObservation":
         return f"The user rejected this call, and it was not executed. The reason: {result['rejection_reason']}"
     return f"Error: {result['error']}"
@@ -187,10 +195,3 @@ def _said(event: Event) -> Message:
 
 def _is_user(event: Event) -> bool:
     return bool(event["kind"] == "MessageEvent" and event["source"] == "user")
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= MOST_RESULT:
-        return text
-    half = MOST_RESULT // 2
-    return f"{text[:half]}\n… {len(text) - MOST_RESULT} characters left out …\n{text[-half:]}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from core.cuts import beginning
 from core.masking import Mask
 from core.redaction import credentials_in, without_secrets_of
 from reference_agent import events
@@ -294,7 +295,7 @@ def told(event: Event, secrets: Collection[str] = ()) -> str:
             return ""
     text = without_secrets_of({"secrets": list(secrets), **os.environ}, text)
     text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
-    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}…"
+    return beginning(text, MOST_TOLD)
 
 
 def usage(stats: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import httpx
 
+from core.cuts import beginning
 from reference_agent import events, tools
 from reference_agent.events import RESULTS, Event, messages, to_forget
 from reference_agent.log import State
@@ -309,7 +310,7 @@ def _text(value: Any) -> str:
 def _line(error: Any, hidden: str = "") -> str:
     text = " ".join(str(error).split())
     text = text.replace(hidden, "…") if hidden else text
-    return (text[:500] or type(error).__name__).encode(errors="replace").decode()
+    return (beginning(text, 500) or type(error).__name__).encode(errors="replace").decode()
 
 
 #: characters of a token, roughly: where an endpoint counts none, and before it has counted
@@ -317,6 +318,9 @@ CHARACTERS_PER_TOKEN = 4
 
 #: most calls of one response that are taken up
 MOST_CALLS = 32
+
+#: what a response says of which the end is missing
+_CUT_OFF = "The response was too long and was cut off."
 
 #: most characters of an id that the model's endpoint chooses
 _MOST_ID = 64
@@ -381,24 +385,35 @@ def _steps(reply: Reply, so_far: list[Event], response_id: str) -> list[Event]:
     """The events of a response: a message, or proposals and the failures of the calls that cannot be executed."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
     if not reply.calls:
-        return [events.message("agent", events.parts(reply.text), **reasoning) | {"llm_response_id": response_id}]
+        text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
+        return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": response_id}]
     known = {event.get("tool_call_id") for event in so_far}
     proposed, failures = list[Event](), list[Event]()
     more = {"thought": events.parts(reply.text), **reasoning}
-    for call_id, name, arguments in list(reply.calls.values())[:MOST_CALLS]:
-        call = {"id": _fresh(call_id, known, "call"), "name": name[:100] or "?", "arguments": arguments}
+    for number, (call_id, name, arguments) in enumerate(reply.calls.values()):
+        call = {"id": _fresh(call_id, known, "call"), "name": beginning(name, 100) or "?", "arguments": arguments}
         known.add(call["id"])
+        if number == MOST_CALLS:
+            proposed.append(events.action(call, None, response_id))
+            failures.append(events.failure(proposed[-1], _too_many(len(reply.calls))))
+            break
         try:
             action, rating = tools.read_call(name, arguments)
             proposed.append(events.action(call, action, response_id, **more, **rating))
         except tools.BadCall as error:
             proposed.append(events.action(call, None, response_id, **more))
-            text = f"{error} The response was too long and was cut off." if reply.is_cut else str(error)
+            text = f"{error} {_CUT_OFF}" if reply.is_cut else str(error)
             failures.append(events.failure(proposed[-1], text))
         more = {}
         if name == "finish":
             break
     return proposed + failures
+
+
+def _too_many(number: int) -> str:
+    return (
+        f"The response has {number} calls, and the first {MOST_CALLS} were taken up: not this one, nor those after it."
+    )
 
 
 def _fresh(given: str, known: set[Any], prefix: str) -> str:

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from core.cuts import beginning
 from reference_agent.events import Event
+from reference_agent.output import Output
 
 #: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
 
 #: most characters of a summary
-_SUMMARY = 500
+MOST_SUMMARY = 500
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
 
@@ -125,12 +127,12 @@ def read_call(name: str, arguments: str) -> tuple[Event, dict[str, str]]:
     """The action of a call, and its rating: `security_risk` and `summary`. Raises BadCall."""
     tool = TOOLS.get(name)
     if tool is None:
-        raise BadCall(f"There is no tool {name[:100]!r}. The tools are: {', '.join(TOOLS)}.")
+        raise BadCall(f"There is no tool {beginning(name, 100)!r}. The tools are: {', '.join(TOOLS)}.")
     try:
         given = json.loads(arguments or "{}")
         json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair is not text
     except (ValueError, RecursionError) as error:
-        raise BadCall(f"The arguments of {name} are not JSON: {str(error)[:200]}.") from None
+        raise BadCall(f"The arguments of {name} are not JSON: {beginning(str(error), 200)}.") from None
     if not isinstance(given, dict):
         raise BadCall(f"The arguments of {name} are no JSON object.")
     action = {key: given[key] for key in tool.parameters if given.get(key) is not None}
@@ -141,7 +143,7 @@ def read_call(name: str, arguments: str) -> tuple[Event, dict[str, str]]:
     risk, summary = given.get("security_risk"), given.get("summary")
     rating = {"security_risk": risk if risk in RISKS else "UNKNOWN"}
     if isinstance(summary, str) and summary.strip():
-        rating["summary"] = summary.strip()[:_SUMMARY]
+        rating["summary"] = beginning(summary.strip(), MOST_SUMMARY)
     more = {"is_input": False, "reset": False} if name == "terminal" else {}
     return {**action, **more, "kind": f"{tool.stem}Action"}, rating
 
@@ -158,8 +160,8 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
             raise BadCall(f"{place} should be a list of integers.")
 
 
-#: seconds that a command may take, and bytes at the end of its output that it reports
-COMMAND_SECONDS, MOST_OUTPUT = 600, 100_000
+#: seconds that a command may take, and most characters of it that its result repeats
+COMMAND_SECONDS, MOST_TOLD = 600, 20_000
 
 #: the exit code that shells give a command that cannot be executed
 NOT_EXECUTED = 126
@@ -203,27 +205,16 @@ class Terminal:
         """
         process = self._process
         assert process is not None
-        assert process.stdout is not None
         seconds = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
-        deadline, output = time.monotonic() + seconds, bytearray()
-        with process.stdout as pipe:
-            while True:
-                if select.select([pipe], [], [], _SILENCE)[0]:
-                    if not (part := os.read(pipe.fileno(), 1 << 16)):
-                        break
-                    output += part
-                    del output[:-MOST_OUTPUT]
-                elif process.poll() is not None:
-                    break
-                if time.monotonic() > deadline:
-                    _kill(process)
-                    output += f"\nnot done within {seconds} s".encode()
-                    break
-        code = self._code(process, deadline)
-        self._process = None
-        if self._killed and code == -signal.SIGKILL:
-            return None
-        return seen(action["command"], bytes(output[-MOST_OUTPUT:]).decode(errors="replace"), code)
+        deadline = time.monotonic() + seconds
+        with Output(self._folder) as output:
+            is_late = _read_output(process, output, deadline)
+            code = self._code(process, deadline)
+            self._process = None
+            if self._killed and code == -signal.SIGKILL:
+                return None
+            late = f"\nnot done within {seconds} s" if is_late else ""
+            return seen(action["command"], output.text() + late, code)
 
     def kill(self) -> None:
         """End the present command."""
@@ -240,9 +231,26 @@ class Terminal:
             return process.wait()
 
 
+def _read_output(process: subprocess.Popen[bytes], output: Output, deadline: float) -> bool:
+    """Read what a command prints until it ends; True if it was killed because it did not."""
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        while True:
+            if select.select([pipe], [], [], _SILENCE)[0]:
+                if not (part := os.read(pipe.fileno(), 1 << 16)):
+                    return False
+                output.add(part)
+            elif process.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
+                _kill(process)
+                return True
+
+
 def seen(command: str, output: str, code: int) -> Event:
     content = [{"type": "text", "text": output}]
-    return {"content": content, "is_error": code != 0, "exit_code": code, "command": command}
+    told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
+    return {"content": content, "is_error": code != 0, "exit_code": code, "command": told}
 
 
 def _is_variable(secret: tuple[str, str]) -> bool:
@@ -326,7 +334,11 @@ class Files:
 
     def _listing(self, folder: Path) -> str:
         names = list(islice(_below(folder, 2), MOST_ENTRIES + 1))
-        more = [f"… more than {MOST_ENTRIES} entries"] if len(names) > MOST_ENTRIES else []
+        more = (
+            [f"… more than {MOST_ENTRIES} entries: those after {names[MOST_ENTRIES - 1]} are not shown"]
+            if len(names) > MOST_ENTRIES
+            else []
+        )
         return "\n".join([f"{folder}, without hidden files:", *names[:MOST_ENTRIES], *more])
 
 
@@ -390,7 +402,10 @@ def _numbered(text: str, first: int, last: int) -> str:
     lines = text.removesuffix("\n").split("\n")
     first = max(first, 1)
     shown = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
-    return shown if len(shown) <= MOST_VIEW else f"{shown[:MOST_VIEW]}\n… cut off; view_range shows other lines"
+    if len(shown) <= MOST_VIEW:
+        return shown
+    head = shown[:MOST_VIEW].rpartition("\n")[0] or shown[:MOST_VIEW]
+    return f"{head}\n… cut off: {len(shown) - len(head):,} characters are not shown; view_range shows other lines"
 
 
 def _change(old: str | None, new: str) -> dict[str, Any]:

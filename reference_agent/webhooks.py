@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 
+from core.cuts import beginning
+
 
 class Webhooks:
     """Posts events and changes in order, and retries each until the webhook takes it.
@@ -50,5 +52,5 @@ class Webhooks:
             print(f"webhook: {error}", file=sys.stderr)
             return False
         if not response.is_success:
-            print(f"webhook: {path} {response.status_code} {response.text[:200]}", file=sys.stderr)
+            print(f"webhook: {path} {response.status_code} {beginning(response.text, 300)}", file=sys.stderr)
         return response.status_code < 500 and response.status_code not in (408, 429)

@@ -144,7 +144,7 @@ class Runtime(Protocol):
         ...
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that the sandbox printed, at most `tail`; empty if there are none."""
+        """The last lines that the sandbox printed, at most `tail`, below one that tells of earlier ones."""
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """The kept working folder as an uncompressed tar stream, its members "./…"; nothing outside is followed.

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.cuts import last_lines
 from runtimes import RuntimeFailure
 from runtimes.cgroup import Cgroup
 from runtimes.folder import LOCK_TIMEOUT, lock
@@ -70,8 +71,8 @@ class Freezer:
                 (self.folder / PAUSED).unlink(missing_ok=True)
 
 
-#: the files of a sandbox's folder: its log and its older log
-_LOG, _OLDER_LOG = "log", "log.1"
+#: the files of a sandbox's folder: its log, its older log, and the number of the lines before them
+_LOG, _OLDER_LOG, _DROPPED = "log", "log.1", "log.dropped"
 
 #: bytes copied from the sandbox's output at once
 CHUNK = 65536
@@ -81,16 +82,19 @@ _PAUSED_POLL = 0.1
 
 
 def printed(folder: Path, tail: int) -> str:
-    """The last lines of a sandbox's log, at most `tail`; empty if there are none."""
-    text = b""
+    """The last lines of a sandbox's log, at most `tail`, below one that counts the earlier ones; empty if none are.
+
+    Limitation: a copier that is killed while it drops an older log may count its lines twice.
+    """
+    text, missing = b"", 0
     with contextlib.suppress(OSError), (folder / _LOG).open("rb") as log:
         # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
         text = log.read()
         with (folder / _OLDER_LOG).open("rb") as older:
             if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
                 text = older.read() + text
-    lines = text.decode(errors="replace").splitlines()
-    return "\n".join(lines[-tail:] if tail > 0 else [])
+        missing = _dropped(folder)
+    return last_lines(text.decode(errors="replace"), tail, missing=missing)
 
 
 def copy(output: int, folder: Path, log_bytes: int) -> None:
@@ -113,9 +117,19 @@ def copy(output: int, folder: Path, log_bytes: int) -> None:
             time.sleep(_PAUSED_POLL)
 
 
+def _dropped(folder: Path) -> int:
+    """Lines of the log that are kept no more; 0 where the file is not whole, as after a power cut."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((folder / _DROPPED).read_text())
+    return 0
+
+
 def _append(text: bytes, folder: Path, log_bytes: int) -> None:
     log = folder / _LOG
     if log.exists() and log.stat().st_size + len(text) > log_bytes:
+        with contextlib.suppress(FileNotFoundError):
+            number = _dropped(folder) + (folder / _OLDER_LOG).read_bytes().count(b"\n")
+            (folder / _DROPPED).write_text(str(number))
         log.replace(folder / _OLDER_LOG)
     with log.open("ab", buffering=0) as file:
         file.write(text)

@@ -7,7 +7,7 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
                      runs the command
     ending.json      how its command ended
     unended.*        marks of launchers of which it is not shown that all of their processes have ended (`ends.py`)
-    log, log.1       its output
+    log, log.1, …    its output
     tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
                      made again by each start
     paused           exists while the sandbox is to be frozen

@@ -5,7 +5,8 @@ from uuid import UUID
 
 from marshmallow import fields, post_load, validate
 
-from core.wire import MOST_TITLE, shortened_title, utc_time
+from core.cuts import beginning
+from core.wire import MOST_TITLE, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
@@ -58,11 +59,11 @@ class TitleOfStart(Text):
     """A title of any length, cut with a mark: older web clients send a whole message as the title of a start."""
 
     def __init__(self, **kwargs: Any) -> None:
-        description = f"One of more than {MOST_TITLE} characters is cut, and ends with `…`."
+        description = f"A longer one than {MOST_TITLE} characters is cut, and ends in `…`."
         super().__init__(allow_none=True, least=1, metadata={"description": description}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
-        return shortened_title(super()._deserialize(value, *args, **kwargs))
+        return beginning(super()._deserialize(value, *args, **kwargs), MOST_TITLE)
 
 
 class InitialMessage(SendMessageRequest):

@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_dump, validates_schema
 
+from core.cuts import beginning
 from core.masking import LEAST
 from core.redaction import REDACTED as REDACTED
 from core.redaction import redacted
@@ -28,6 +29,13 @@ from schemas.fields import (
 #: secrets in one request, characters of a name, and bytes of one of them
 MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
 
+#: most bytes of JSON of all secrets of a request: the commands of an agent have them in their environment, for which,
+#: with their arguments, Linux has 2 MiB
+MOST_SECRETS_BYTES = 1024 * 1024
+
+#: most tags, and characters of a tag's key and value: lists, events, exports and agents carry them whole
+MOST_TAGS, MOST_TAG_KEY, MOST_TAG = 50, 512, 256
+
 
 #: why: agents put secrets into the environment of commands, and one that does not fit there would fail each of them
 _NO_VARIABLE = "should have neither = nor NUL, which no environment variable's name has"
@@ -37,16 +45,21 @@ _HOLDS_NOTHING = {"kind": "NeverConfirm"}
 
 
 class Tags(fields.Dict):
-    """Labels: keys of a-z and 0-9, values of up to 256 characters. Source: the agent-server wire."""
+    """Labels, MOST_TAGS at most: keys of a-z and 0-9, values of MOST_TAG characters. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(keys=fields.String(), values=Text(most=256), **kwargs)
+        metadata = {"maxProperties": MOST_TAGS, **kwargs.pop("metadata", {})}
+        super().__init__(keys=Text(most=MOST_TAG_KEY), values=Text(most=MOST_TAG), metadata=metadata, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> dict[str, str]:
         tags: dict[str, str] = super()._deserialize(value, *args, **kwargs)
+        if len(tags) > MOST_TAGS:
+            raise refusal(f"At most {MOST_TAGS} tags", "too_long")
         for key in tags:
             if not (key.isascii() and key.isalnum() and key == key.lower()):
-                raise refusal(f"A tag's key should have only a-z and 0-9, not {key[:64]!r}", "string_pattern_mismatch")
+                raise refusal(
+                    f"A tag's key should have only a-z and 0-9, not {beginning(key, 64)!r}", "string_pattern_mismatch"
+                )
         return tags
 
 
@@ -85,6 +98,8 @@ class Secrets(fields.Dict):
                 faults[name] = refusal(f"A secret has at most {MOST_SECRET_BYTES} bytes", "too_long").messages
         if faults:
             raise ValidationError(faults)
+        if len(json.dumps(secrets)) > MOST_SECRETS_BYTES:
+            raise refusal(f"All secrets have at most {MOST_SECRETS_BYTES} bytes together", "too_long")
         return secrets
 
 

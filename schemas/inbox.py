@@ -146,6 +146,9 @@ class InboxStreamQuery(PendingActionFilter):
     )
 
 
+#: most bytes of JSON of edited arguments: an agent's event about them, which has at most 1 MiB, tells more than them
+MOST_ARGUMENTS_BYTES = 512 * 1024
+
 #: most decisions of one request: as many as may wait by default (MAX_PENDING_ACTIONS)
 MOST_DECISIONS = 256
 
@@ -179,6 +182,8 @@ class PendingDecision(BaseSchema):
                 f"{HIDDEN} stands for a secret that an edit does not have: name its variable.",
                 "arguments",
             )
+        if is_edit and len(json.dumps(decision["arguments"])) > MOST_ARGUMENTS_BYTES:
+            raise ValidationError(f"Should have at most {MOST_ARGUMENTS_BYTES} bytes.", "arguments")
         if is_edit and decision.get("always") is not None:
             raise ValidationError("May be given only where the decision is approve or reject.", "always")
         if not is_edit and "arguments" in decision:

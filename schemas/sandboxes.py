@@ -120,7 +120,7 @@ class LogTail(BaseSchema):
         least=1,
         most=MOST_LINES,
         load_default=100,
-        metadata={"description": "The number of lines, from the end of the log."},
+        metadata={"description": "The number of lines, from the end of the log, below one that counts the others."},
     )
 
 

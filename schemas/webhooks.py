@@ -6,12 +6,9 @@ from typing import Any
 from marshmallow import fields, post_load
 
 from core.redaction import redacted
-from core.wire import REPORTED_MEMBERS, are_capabilities
+from core.wire import MOST_AGENT_BYTES, MOST_REPORTED_BYTES, REPORTED_MEMBERS, are_capabilities
 from schemas.conversations import Settings
 from schemas.fields import BaseSchema, Id
-
-#: bytes of JSON of one reported member; the agent, which may have its skills in it, may have more
-MOST_REPORTED_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
 
 #: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
 _DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
@@ -54,7 +51,7 @@ class ConversationReport(BaseSchema):
 
     @post_load
     def _bounded(self, told: dict[str, Any], **_: Any) -> dict[str, Any]:
-        bounds = {**dict.fromkeys(REPORTED_MEMBERS, MOST_REPORTED_BYTES), "agent": MOST_AGENT_BYTES}
+        bounds = {**dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats"), MOST_REPORTED_BYTES), "agent": MOST_AGENT_BYTES}
         too_long = [name for name, most in bounds.items() if name in told and len(json.dumps(told[name])) > most]
         kept = {
             name: value if name in _DESCRIPTIONS or name not in REPORTED_MEMBERS else redacted(value)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from core.cuts import last_lines
 from core.wire import plain
 from runtimes import Handle, Observation, Runtime, RuntimeFailure
 from settings.specs import Spec
@@ -174,4 +175,4 @@ def ended_start_fields(sandbox: Sandbox, error: str = "") -> dict[str, str]:
 
 
 def _tail(text: str) -> str:
-    return "\n".join(plain(text).splitlines()[-_DETAIL_LINES:])
+    return last_lines(plain(text), _DETAIL_LINES)

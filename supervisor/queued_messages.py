@@ -18,6 +18,7 @@ from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from agents.commands import RETRY_SECONDS, Commands
 from agents.waking import WAKING, NotReachable, ask_to_wake
 from core import wire
+from core.cuts import beginning
 from store import Store
 from store.approvals.audit import Actor
 from store.approvals.effects import message_claim
@@ -181,8 +182,8 @@ def _wake(store: Store, queued: QueuedMessage) -> None:
 
 def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
     """Append an event that says that the agent did not receive the message, and take the message off its queue."""
-    text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))[:_SHOWN]
-    detail = f"A message was queued, but its agent did not receive it: {reason}\nThe message: {text}"
+    text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))
+    detail = f"A message was queued, but its agent did not receive it: {reason}\nThe message: {beginning(text, _SHOWN)}"
     log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)
     with suppress(ConversationNotFound):
         sandbox_id = store.conversations.sandbox_of(queued.conversation_id)

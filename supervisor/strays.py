@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
-from core.wire import EXECUTION_STATUSES, ConversationId, conversation_id_of, shortened_title
+from core.cuts import beginning
+from core.wire import EXECUTION_STATUSES, MOST_TITLE, ConversationId, conversation_id_of
 from store import Store
 from store.errors import KeyUnreadable
 from store.sandboxes.sandboxes import Sandbox, SandboxId
@@ -128,6 +129,6 @@ def _named(identity: ConversationId, info: dict[str, Any]) -> dict[str, Any]:
     title, status = info.get("title"), info.get("execution_status")
     return {
         "id": identity,
-        "title": shortened_title(title) if isinstance(title, str) else None,
+        "title": beginning(title, MOST_TITLE) if isinstance(title, str) else None,
         "execution_status": status if status in EXECUTION_STATUSES else None,
     }

@@ -1,6 +1,7 @@
 // Parts of events: texts, images, what a terminal printed, JSON.
 import { useMemo } from "preact/hooks";
 import { html } from "../lib/html.js";
+import { beginning } from "../lib/visible.js";
 import { Ansi } from "../parts/ansi.js";
 import { Folded, Text } from "../parts/text.js";
 
@@ -49,7 +50,7 @@ export function Images({ addresses }) {
     ${addresses.slice(0, MOST_IMAGES).map((address) =>
       isHeld(address)
         ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
-        : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${address.slice(0, 500)} /></code></p>`,
+        : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${beginning(address, 500)} /></code></p>`,
     )}
     ${addresses.length > MOST_IMAGES && html`<p class="muted">${addresses.length - MOST_IMAGES} more images</p>`}
   </div>`;

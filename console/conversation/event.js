@@ -1,7 +1,7 @@
 // One event of the timeline, by its kind. What a kind lacks here is shown as JSON.
 import { Component } from "preact";
 import { html } from "../lib/html.js";
-import { visible } from "../lib/visible.js";
+import { beginning, visible } from "../lib/visible.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { CONVERSATION } from "../parts/state.js";
@@ -119,10 +119,10 @@ export function lookOf(event) {
 export function Label({ event }) {
   const kind = kindOf(event);
   if (kind === "MessageEvent") return event.sender || { user: "Person", agent: "Agent" }[event.source] || "Environment";
-  if (kind === "ActionEvent") return html`<code><${Text} text=${String(event.tool_name ?? "").slice(0, 200)} /></code>`;
-  if (kind === "ConversationErrorEvent" && event.code) return html`<span title=${visible(String(event.code).slice(0, 200))}>Error</span>`;
+  if (kind === "ActionEvent") return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;
+  if (kind === "ConversationErrorEvent" && event.code) return html`<span title=${visible(beginning(String(event.code), 200))}>Error</span>`;
   if (kind === "UserRejectObservation" && event.rejection_source === "hook") return "Rejected by a hook";
-  return KINDS[kind]?.label ?? html`<${Text} text=${kind.slice(0, 200)} />`;
+  return KINDS[kind]?.label ?? html`<${Text} text=${beginning(kind, 200)} />`;
 }
 
 /** onFork(): undefined where no fork is offered. */

@@ -114,6 +114,7 @@ export class Feed {
   }
 
   #write({ content, reasoning_content }) {
-    this.writing.set((this.writing.get() + (content ?? reasoning_content ?? "")).slice(-MOST_WRITING));
+    const text = this.writing.get() + (content ?? reasoning_content ?? "");
+    this.writing.set(text.length > MOST_WRITING ? `…${text.slice(1 - MOST_WRITING)}` : text);
   }
 }

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { beginning } from "../lib/visible.js";
 import { go } from "../lib/router.js";
 import { Dialog } from "../parts/dialog.js";
 import { attempt, tell } from "../parts/notices.js";
@@ -11,10 +12,7 @@ import { MOST_TITLE } from "./heading.js";
 
 /** record: the conversation. event: the last one to copy; undefined: all. */
 export function Fork({ record, event, onClose }) {
-  const [title, setTitle] = useState(() => {
-    const whole = [...`Fork of ${record.title || "a conversation"}`];
-    return whole.length > MOST_TITLE ? `${whole.slice(0, MOST_TITLE - 1).join("")}…` : whole.join("");
-  });
+  const [title, setTitle] = useState(beginning(`Fork of ${record.title || "a conversation"}`, MOST_TITLE));
   const [isBusy, setBusy] = useState(false);
   const fork = async (submission) => {
     submission.preventDefault();

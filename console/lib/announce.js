@@ -2,7 +2,7 @@
 import { ours } from "./root.js";
 import { go } from "./router.js";
 import { Store } from "./store.js";
-import { visible } from "./visible.js";
+import { beginning, visible } from "./visible.js";
 
 const NAME = ours("agent-server-notifications");
 
@@ -31,9 +31,9 @@ let waiting = 0, shown = null;
 export function announce(item) {
   if (!document.hidden || wish.get() !== "on") return;
   waiting++;
-  const title = visible((item.conversation_title || "A conversation").slice(0, MOST));
+  const title = visible(beginning(item.conversation_title || "A conversation", MOST));
   const more = waiting > 1 ? `, and ${waiting - 1} more` : "";
-  const body = `${visible(item.tool_name.slice(0, MOST))} waits for your decision${more}.`;
+  const body = `${visible(beginning(item.tool_name, MOST))} waits for your decision${more}.`;
   shown?.close();
   try {
     shown = new Notification(title, { body, tag: "pending" });

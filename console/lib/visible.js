@@ -17,6 +17,11 @@ export function parts(text, { prose = false } = {}) {
     .filter(([run]) => run);
 }
 
+/** The text in so many characters: a longer one ends in `…`. */
+export function beginning(text, most) {
+  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+}
+
 /** The text with an escape for every character that does not show as itself. */
 export function visible(text) {
   return parts(text).map(([part]) => part).join("");

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
+import { beginning } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
 import { Empty, Failure } from "./notices.js";
 import { Text } from "./text.js";
@@ -24,7 +25,7 @@ function said({ llm_message, extended_content }) {
 function Snippet({ event, text }) {
   const whole = said(event);
   const at = whole.toLowerCase().indexOf(text.toLowerCase());
-  if (at < 0) return html`<${Text} prose text=${whole.slice(0, BEFORE + AFTER)} />`;
+  if (at < 0) return html`<${Text} prose text=${beginning(whole, BEFORE + AFTER)} />`;
   const from = Math.max(0, at - BEFORE), end = at + text.length;
   const before = `${from > 0 ? "…" : ""}${whole.slice(from, at)}`;
   const after = `${whole.slice(end, end + AFTER)}${end + AFTER < whole.length ? "…" : ""}`;

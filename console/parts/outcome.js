@@ -1,6 +1,7 @@
 // How a pending action ended, in words.
 import { html } from "../lib/html.js";
 import { me } from "../lib/session.js";
+import { beginning } from "../lib/visible.js";
 import { Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -32,7 +33,7 @@ export function Outcome({ fate, end }) {
     return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "It waits no longer."}</strong>`;
   }
   const done = DONE[end.decision] ?? end.decision, actor = actorOf(end), own = actor === me.get()?.name;
-  const words = end.reason && html`<${Text} text=${end.reason.slice(0, 500)} prose />`;
+  const words = end.reason && html`<${Text} text=${beginning(end.reason, 500)} prose />`;
   const reason = words && html` <span class="muted">Reason: ${words}</span>`;
   if (isLost) {
     const who = own ? "Another window with your key" : actor;

@@ -9,6 +9,12 @@ import { Failure } from "./notices.js";
 /** Lines and characters that are shown; seconds between two reads; pixels that are still "at the end". */
 const LINES = 500, MOST = 200_000, EVERY = 1, NEAR = 40;
 
+/** The end of a log, below a line that says what is missing. */
+function ending(log) {
+  if (log.length <= MOST) return log;
+  return `… ${(log.length - MOST).toLocaleString("en")} earlier characters are not shown\n${log.slice(-MOST)}`;
+}
+
 export function SandboxLog({ id }) {
   const { value, error, again } = usePolled(
     (signal) => call("GET /api/v1/sandboxes/{sandbox_id}/logs", { path: { sandbox_id: id }, query: { tail: LINES }, signal }),
@@ -17,7 +23,7 @@ export function SandboxLog({ id }) {
   );
   const box = useRef(null);
   const isAtEnd = useRef(true);
-  const log = value?.log.slice(-MOST);
+  const log = value && ending(value.log);
   useEffect(() => {
     if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [log]);

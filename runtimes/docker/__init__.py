@@ -33,6 +33,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, OUT_OF_MEMORY, SANDBOX, START, exit_sentence
 from runtimes.docker.engine import ISOLATION, arguments, docker, name_of
@@ -241,8 +242,8 @@ def _usage(stats: Any) -> Usage:
 
 
 def _last_lines(container: "Container", tail: int) -> str:
-    text: bytes = container.logs(tail=tail)
-    return "\n".join(text.decode(errors="replace").splitlines()[-tail:])
+    text: bytes = container.logs(tail=tail + 1)
+    return last_lines_of_more(text.decode(errors="replace"), tail)
 
 
 def _is_unhealthy(attrs: dict[str, Any]) -> bool:

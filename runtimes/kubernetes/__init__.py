@@ -28,6 +28,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 
+from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, START
 from runtimes.kubernetes.agent_sandbox import AgentSandboxes, managed
@@ -166,8 +167,8 @@ class KubernetesRuntime(Files):
         if tail <= 0:
             return ""
         with contextlib.suppress(RuntimeFailure):
-            text = self._cluster.log(name_of(handle["sandbox_id"]), tail)
-            return "\n".join(text.decode(errors="replace").splitlines()[-tail:])
+            text = self._cluster.log(name_of(handle["sandbox_id"]), tail + 1)
+            return last_lines_of_more(text.decode(errors="replace"), tail)
         return ""
 
     def _listed_pods(self) -> dict[str, Object]:

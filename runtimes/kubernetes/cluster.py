@@ -343,7 +343,9 @@ def _received(socket: Any) -> Generator[bytes]:
         if channel == _STDOUT:
             yield content
         elif channel == _STDERR:
-            words = (words + content)[-_MOST_WORDS:]
+            words += content
+            if len(words) > _MOST_WORDS:
+                words = "… ".encode() + words.removeprefix("… ".encode())[-_MOST_WORDS + 4 :]
         elif channel == _ENDED:
             ended = json.loads(content)
             if ended.get("status") != "Success":

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from redis import Redis
 
 from core.approvals import canonical
+from core.cuts import beginning
 from core.wire import ConversationId, Micros, micros
 from store.errors import ConversationNotFound
 from store.keys import ApprovalKeys, ConversationKeys, audit_key, audit_member
@@ -42,7 +43,7 @@ class Actor(NamedTuple):
     @property
     def json(self) -> str:
         """Its canonical JSON, as the scripts take it."""
-        name, address = said(self.name[:_LONGEST]).decode(), said(self.address[:_LONGEST]).decode()
+        name, address = (said(beginning(text, _LONGEST)).decode() for text in (self.name, self.address))
         return f'{{"address":{address},"kind":"{self.kind}","name":{name}}}'
 
 

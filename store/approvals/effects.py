@@ -40,7 +40,16 @@ from hashlib import sha256
 from typing import Any
 
 from core.approvals import action_digest, canonical, shown_arguments
-from core.wire import EXECUTION_STATUSES, MOST_NAME, Event, are_capabilities, event_time, shortened_title
+from core.cuts import beginning
+from core.wire import (
+    EXECUTION_STATUSES,
+    MOST_NAME,
+    MOST_REPORTED_BYTES,
+    MOST_TITLE,
+    Event,
+    are_capabilities,
+    event_time,
+)
 from store.keys import REPORTED_FIELD
 from store.log.frames import compressed
 from telemetry import traces
@@ -207,10 +216,10 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "execution_status", str() if value in EXECUTION_STATUSES:
             return {name: value}
         case "title", str() | None:
-            return {name: json.dumps(value and shortened_title(value))}
-        case "tags", dict() if all(isinstance(label, str) for label in value.values()):
+            return {name: json.dumps(value and beginning(value, MOST_TITLE))}
+        case "tags", dict() if all(isinstance(label, str) for label in value.values()) and _is_kept(value):
             return {name: json.dumps(value)}
-        case "stats", dict():
+        case "stats", dict() if _is_kept(value):
             return {name: json.dumps(value)}
         case "last_user_message_id" | "leaf_event_id", str() if len(value) <= MOST_NAME:
             return {REPORTED_FIELD + name: json.dumps(value)}
@@ -222,6 +231,11 @@ def _fields(name: str, value: Any) -> dict[str, str]:
             except ValueError:
                 return {}
     return {}
+
+
+def _is_kept(value: dict[str, Any]) -> bool:
+    """Whether lists, reports and imports carry it too."""
+    return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 
 
 _log = logging.getLogger("request_log")
@@ -271,7 +285,8 @@ def disowned(event: Event) -> Event:
         fields["rejection_source"] = "hook"
     if _sets_policy(event):
         kept = {name: fields[name] for name in ("id", "timestamp", "source")}
-        detail = f"The agent has a confirmation policy that was not set here: {json.dumps(fields.get('value'))[:1024]}"
+        policy = beginning(json.dumps(fields.get("value")), 1024)
+        detail = f"The agent has a confirmation policy that was not set here: {policy}"
         fields = {**kept, "code": UNAPPROVED_POLICY, "detail": detail, "kind": "ConversationErrorEvent"}
     kind = "ConversationErrorEvent" if _sets_policy(event) else event.kind
     return event._replace(kind=kind, source=fields["source"], fields=fields, raw=json.dumps(fields).encode())

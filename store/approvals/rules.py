@@ -25,6 +25,7 @@ from redis import Redis
 
 from core.approvals import Action, Conversation, Rule, action_digest, matching
 from core.bounds import Bounds
+from core.cuts import beginning_in_bytes
 from core.refused import Kind
 from core.wire import ConversationId, Micros
 from store.approvals.audit import Actor, Audit
@@ -352,7 +353,7 @@ class RuleDecisions:
 
     def _reason(self, rule: Rule) -> str:
         reason = f"Approval rule {rule.id}" + (f": {rule.reason}" if rule.reason else "")
-        return reason.encode()[: self._most_reason].decode(errors="ignore")
+        return beginning_in_bytes(reason, self._most_reason)
 
 
 def _is(actor: dict[str, str] | None, rule: Rule) -> bool:

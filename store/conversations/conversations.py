@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from redis import Redis
 
-from core.wire import ConversationId, shortened_title, user_message
+from core.cuts import beginning
+from core.wire import MOST_TITLE, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
@@ -250,7 +251,7 @@ class Conversations:
         Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
-        words = [json.dumps(shortened_title(title)) if title else "", json.dumps(kept) if kept else ""]
+        words = [json.dumps(beginning(title, MOST_TITLE)) if title else "", json.dumps(kept) if kept else ""]
         fields |= {REPORTED_FIELD + name: value for name, value in (told or {}).items()}
         stored = {name: json.dumps(value) for name, value in fields.items()} | app_fields(app or {})
         args = [*Stamp.now().args, sandbox_id, *words, *_words(stored)]

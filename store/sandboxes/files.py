@@ -230,7 +230,7 @@ def _raise(ending: str) -> None:
 
 
 #: bytes of a file in one response, and names of a list of files. Source of the latter: the app-server wire
-MOST_BYTES, MOST_NAMES = 1 << 20, 2000
+MOST_BYTES, MOST_NAMES = 8 << 20, 2000
 
 #: seconds in which a supervisor replies, and for which its reply is kept
 _FILE_TIMEOUT, _REPLY_KEPT = 20.0, 10

@@ -30,6 +30,7 @@ from uuid import uuid4
 from redis import Redis
 
 from core.bounds import Limits
+from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
 from store.errors import (
     KeyUnreadable,
@@ -176,8 +177,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
 
 def shortened(detail: str) -> str:
     """A detail with its reason, which stands first, and its last lines: at most MOST_DETAIL characters."""
-    half = MOST_DETAIL // 2 - 2
-    return detail if len(detail) <= MOST_DETAIL else f"{detail[:half]}\n…\n{detail[-half:]}"
+    return head_and_tail(detail, MOST_DETAIL)
 
 
 def random_text(length: int) -> str:
@@ -386,7 +386,7 @@ class Sandboxes:
         sandbox = self.get(sandbox_id)
         if sandbox.status == "ERROR" or sandbox.handle is None:
             kept: Any = self._redis.get(SandboxKeys.log(sandbox_id))
-            return "\n".join((kept or b"").decode().splitlines()[-tail:])
+            return last_lines((kept or b"").decode(), tail)
         reply = SandboxKeys.reply(str(uuid4()))
         ask_supervisors(self._redis, "log", sandbox_id, tail=tail, reply=reply)
         deadline = time.monotonic() + _LOG_TIMEOUT
@@ -498,7 +498,14 @@ def _wait_for_a_host(deadline: float) -> None:
 
 
 def _last(log: str) -> str:
-    return log.encode()[-MOST_LOG_BYTES:].decode(errors="ignore")
+    """The end of a log, in MOST_LOG_BYTES, below a line that counts what is missing."""
+    raw = log.encode()
+    if len(raw) <= MOST_LOG_BYTES:
+        return log
+    end = raw[-MOST_LOG_BYTES + 100 :]
+    end = end[end.find(b"\n") + 1 :]
+    missing = raw.removesuffix(end).count(b"\n")
+    return last_lines(end.decode(errors="ignore"), len(end) + 1, missing=missing or None)
 
 
 def _stored(value: Any) -> str:

@@ -1,6 +1,6 @@
 -- report_conversation: keep the report of a sandbox's agent server about a conversation, member by member: a member that
 -- a client changes meanwhile stays. A title is set where there is none; tags are merged, unless the agent still lacks a
--- client's tags.
+-- client's tags, or would then be more than are kept.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 id prefix of minted events   2 now, naive UTC text   3 now, µs   4 now, UTC text with Z
 --       5 id of the sandbox that reports, which must be the conversation's
@@ -31,7 +31,8 @@ local function merge(name, reported)
     differs = differs or merged[member] ~= value
     merged[member] = value
   end
-  if differs then set(name, cjson.encode(merged)) end
+  local encoded = cjson.encode(merged)
+  if differs and 3 * #encoded <= 262144 then set(name, encoded) end -- MOST_REPORTED_BYTES, with escapes
 end
 
 if ARGV[6] ~= '' and redis.call('HGET', root, 'title') == 'null' then

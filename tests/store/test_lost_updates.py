@@ -106,7 +106,7 @@ def test_a_report_sets_a_title_where_there_is_none(store, app_conversation):
 def test_a_title_of_an_agent_is_cut_at_200_characters(store, app_conversation):
     report(store, app_conversation, title="😀" * 300)
 
-    assert store.conversations.in_sandboxes.get(app_conversation)["title"] == "😀" * 200
+    assert store.conversations.in_sandboxes.get(app_conversation)["title"] == f"{'😀' * 199}…"
 
 
 def test_reported_tags_are_returned_unchanged(store, app_conversation):

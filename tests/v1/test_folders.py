@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from store.sandboxes.files import MOST_BYTES
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
@@ -125,11 +126,11 @@ def test_a_file_is_read_by_its_relative_name_and_by_the_usual_name_of_the_folder
 
 def test_a_file_that_is_too_long_is_413_and_says_so(api, work):
     conversation, folder = work
-    (folder / "full").write_bytes(b"x" * (1 << 20))
-    (folder / "long").write_bytes(b"x" * ((1 << 20) + 1))
+    (folder / "full").write_bytes(b"x" * MOST_BYTES)
+    (folder / "long").write_bytes(b"x" * (MOST_BYTES + 1))
 
-    assert len(read(api, conversation, "full")) == 1 << 20
-    assert "more than 1048576 bytes" in read(api, conversation, "long", status=413)["detail"]
+    assert len(read(api, conversation, "full")) == MOST_BYTES
+    assert f"more than {MOST_BYTES} bytes" in read(api, conversation, "long", status=413)["detail"]
 
 
 def test_files_are_listed_without_what_tools_make(api, work):

@@ -35,6 +35,11 @@ def is_seen(character: str) -> bool:
     return _IGNORABLE.match(character) is None
 
 
+def beginning(text: str, most: int) -> str:
+    """The text in so many characters: a longer one ends in `…`."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def visible(text: str, *, prose: bool = False) -> str:
     """The text with an escape for every character that does not show as itself. prose: nothing of it will run."""
     kept = _IN_PROSE if prose else ""

@@ -305,7 +305,7 @@ def test_the_log_of_a_failed_sandbox_is_kept_and_logs_of_others_are_requested_fr
     with pytest.raises(NoSupervisor):
         sandboxes.log(sandbox.id, 5)
     sandboxes.report(sandbox.id, "h", "supervisor", "ERROR", log="one\ntwo\nthree", detail="why")
-    assert sandboxes.log(sandbox.id, 2) == "two\nthree"
+    assert sandboxes.log(sandbox.id, 2) == "… 1 earlier line is not shown\ntwo\nthree"
 
 
 def test_the_log_of_a_failed_sandbox_is_bounded_and_no_list_reads_it(sandboxes):
@@ -317,10 +317,11 @@ def test_the_log_of_a_failed_sandbox_is_bounded_and_no_list_reads_it(sandboxes):
     assert sum(map(len, stored.values())) < MOST_DETAIL + 2000
     kept = sandboxes._redis.get(f"{{sandboxes}}:log:{sandbox.id}")
     assert len(kept) <= MOST_LOG_BYTES
-    assert sandboxes.log(sandbox.id, 1) == "line 99999 é"
+    assert sandboxes.log(sandbox.id, 1) == "… 99,999 earlier lines are not shown\nline 99999 é"
     detail = sandboxes.get(sandbox.id).detail
     assert detail.startswith("why\n")
     assert detail.endswith("\nlast")
+    assert "characters are not shown here" in detail
     sandboxes.ask(sandbox.id, "delete")
     sandboxes.report(sandbox.id, "h", "supervisor", "GONE")
     assert not keys(sandboxes._redis, "{sandboxes}:log:*")

@@ -24,7 +24,7 @@ from agent_server_client.cli.program import (
 from agent_server_client.cli.shown import ago, counted, print_entry, print_table, status_text
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import AppConversationStartTask
-from agent_server_client.visible import in_line
+from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import status_of
 
 _approve_option: Callable[[Callable[..., None]], Callable[..., None]] = click.option(
@@ -114,8 +114,7 @@ def run(
 
 
 def _title_of(text: str) -> str:
-    line = in_line(text.strip().partition("\n")[0])
-    return (line if len(line) <= 80 else f"{line[:79]}…") or "agentctl"
+    return beginning(in_line(text.strip().partition("\n")[0]), 80) or "agentctl"
 
 
 @command()

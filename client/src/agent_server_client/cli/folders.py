@@ -13,6 +13,9 @@ from agent_server_client.cli.program import INTERRUPTED, Session, command, conve
 from agent_server_client.cli.shown import counted, diff_text
 from agent_server_client.visible import in_line, of_output
 
+#: most files that the server lists
+_MOST_NAMES = 2000
+
 
 @command()
 @conversation_argument
@@ -25,6 +28,8 @@ def files(session: Session, as_json: bool, conversation: str, path: str) -> None
         return
     for name in names:
         click.echo(in_line(name))
+    if len(names) == _MOST_NAMES:
+        session.err.print("… there may be more files: give a folder", style="dim")
 
 
 @command()

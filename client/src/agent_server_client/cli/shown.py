@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_server_client.models import Event, GitChange, GitDiff, WaitingAction
-from agent_server_client.visible import in_line, of_output, visible
+from agent_server_client.visible import beginning, in_line, of_output, visible
 from agent_server_client.wire import Entry
 
 #: colours of statuses, of conversations and of sandboxes
@@ -161,7 +161,7 @@ def _told(event: Event) -> tuple[str, str, Text] | None:
     """The word, its colour and the text for an event."""
     kind = str(event["kind"]).rpartition(".")[2]
     if kind == "MessageEvent":
-        source = in_line(str(event["source"]))[:8]
+        source = beginning(in_line(str(event["source"])), 8)
         content = (event.get("llm_message") or {}).get("content")
         return source, "bold cyan" if source == "user" else "bold green", Text(visible(_text_of(content), prose=True))
     if kind == "ActionEvent":

@@ -1,0 +1,125 @@
+"""What a command prints. A long output is told by its head and its tail, and the whole of it goes into a file.
+
+The files are in OUTPUTS of the working folder, where clients read and download them as any file. They end: the oldest
+is removed for each beyond MOST_FILES, and all are with the sandbox.
+"""
+
+import codecs
+import re
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+from uuid import uuid4
+
+from core.cuts import head_and_tail
+
+#: most bytes of an output that an observation tells, and of a whole output that a file keeps, its last line included.
+#: A client reads a file of that size in one response
+MOST_OUTPUT, MOST_WHOLE = 100_000, 8 << 20
+
+#: the folder of the files, and how many it keeps
+OUTPUTS, MOST_FILES = ".outputs", 16
+
+#: bytes of a head and of a tail; those in which a line may end to be told whole; those of the end of a file
+_END, _LINE, _LAST = 49_000, 4096, 200
+
+_MARK = re.compile(r"^… ([\d,]+) (of [\d,]+ bytes are not shown here\. .*) …$", re.MULTILINE)
+
+#: bytes of UTF-8 that begin no character
+_CONTINUED = bytes(range(0x80, 0xC0))
+
+
+class Output:
+    """The output of one command. A context, which closes the file."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: the working folder."""
+        self._folder = folder / OUTPUTS
+        self._begin, self._end, self._size = bytearray(), bytearray(), 0
+        self._file: IO[bytes] | None = None
+        self._written, self._fault = 0, ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file:
+            with suppress(OSError):
+                self._file.close()
+
+    def add(self, part: bytes) -> None:
+        """Take the next bytes. What a full disk refuses is missing in the file alone."""
+        self._size += len(part)
+        room = MOST_OUTPUT - len(self._begin)
+        self._begin += part[:room]
+        if later := part[room:]:
+            if not self._end:
+                self._open()
+                self._keep(bytes(self._begin))
+            self._keep(later)
+            self._end += later
+            del self._end[:-_END]
+
+    def text(self) -> str:
+        """The output, or its head, a line that says what is missing and where it is, and its tail."""
+        if self._size <= MOST_OUTPUT:
+            return self._begin.decode(errors="replace")
+        head, tail = bytes(self._begin[:_END]), bytes((self._begin[_END:] + self._end)[-_END:])
+        head = head[: head.rfind(b"\n", -_LINE) + 1] or head
+        tail = tail[tail.find(b"\n", 0, _LINE) + 1 :]
+        tail = tail[:3].lstrip(_CONTINUED) + tail[3:]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        shown = decoder.decode(head)  # without the half of a character at its end
+        missing = self._size - (len(head) - len(decoder.getstate()[0])) - len(tail)
+        words = f"… {missing:,} of {self._size:,} bytes are not shown here. {self._where()} …"
+        return "\n".join((shown.removesuffix("\n"), words, tail.decode(errors="replace")))
+
+    def _where(self) -> str:
+        """Where the rest is. Called once: it ends the file, too."""
+        if self._file is None:
+            return f"The whole output is not kept: {self._fault}"
+        if self._written == self._size:
+            return f"The whole output is in {self._file.name}"
+        with suppress(OSError):
+            self._file.write(f"\n… {self._size - self._written:,} more bytes were not kept\n".encode())
+        why = f": {self._fault}" if self._fault else f", of which a file keeps {MOST_WHOLE:,} bytes"
+        return f"The first {self._written:,} bytes are in {self._file.name}{why}"
+
+    def _open(self) -> None:
+        try:
+            self._folder.mkdir(exist_ok=True)
+            (self._folder / ".gitignore").write_text("*\n")
+            kept = sorted(self._folder.glob("*.txt"), key=lambda path: path.lstat().st_mtime_ns)
+            for old in kept[: max(len(kept) - MOST_FILES + 1, 0)]:
+                old.unlink(missing_ok=True)
+            self._file = (self._folder / f"{uuid4().hex[:12]}.txt").open("xb", buffering=0)
+        except OSError as error:
+            self._fault = str(error)
+
+    def _keep(self, part: bytes) -> None:
+        part = part[: MOST_WHOLE - _LAST - self._written]
+        if self._file is None or self._fault or not part:
+            return
+        try:
+            self._written += self._file.write(part)
+        except OSError as error:
+            self._fault = str(error)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of so many characters, or of its head and its tail with a line between them that says what is missing.
+
+    The line of an output that was cut before also says where the whole of it is.
+    """
+    if len(text) <= most:
+        return text
+    found = _MARK.search(text, max(len(text) // 2 - 2 * _LINE, 0))
+    if found is None:
+        return head_and_tail(text, most)
+    half = (most - len(found[0])) // 2
+    head, tail = text[: found.start()], text[found.end() :]
+    missing = int(found[1].replace(",", "")) + sum(len(cut.encode()) for cut in (head[half:], tail[:-half]))
+    return f"{head[:half].rstrip()}\n… {missing:,} {found[2]} …\n{tail[-half:].lstrip()}"

@@ -1,0 +1,49 @@
+"""How texts are cut: within their bound, and with a mark of what is missing."""
+
+import pytest
+
+from core.cuts import beginning, beginning_in_bytes, head_and_tail, last_lines, last_lines_of_more
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 100])
+def test_a_text_within_its_bound_stays_as_it_is(text):
+    assert beginning(text, 100) == beginning_in_bytes(text, 100) == head_and_tail(text, 100) == text
+
+
+def test_a_longer_text_ends_in_a_mark_within_its_bound():
+    assert beginning("abcdef", 5) == "abcd…"
+    assert beginning_in_bytes("é" * 10, 8) == "éé…"
+    assert len(beginning_in_bytes("é" * 10, 8).encode()) <= 8
+
+
+def test_of_a_long_output_head_and_tail_are_kept_and_a_line_counts_what_is_missing():
+    text = head_and_tail("a" * 5000 + "z" * 5000, 1000)
+    head, line, tail = text.split("\n")
+    assert (set(head), set(tail)) == ({"a"}, {"z"})
+    assert line == f"… {10_000 - len(head) - len(tail):,} characters are not shown here …"
+    assert len(text) <= 1000
+
+
+TEN = "\n".join(map(str, range(1, 11)))
+
+
+@pytest.mark.parametrize(
+    ("text", "tail", "shown"),
+    [
+        ("", 3, ""),
+        (TEN, 0, ""),
+        (TEN, 10, TEN),
+        (TEN, 2, "… 8 earlier lines are not shown\n9\n10"),
+        (TEN, 9, f"… 1 earlier line is not shown\n{TEN[2:]}"),
+        ("… 1,200 earlier lines are not shown\na\nb", 1, "… 1,201 earlier lines are not shown\nb"),
+        ("… 1,200 earlier lines are not shown\na\nb", 2, "… 1,200 earlier lines are not shown\na\nb"),
+        ("… earlier lines are not shown\na\nb", 1, "… earlier lines are not shown\nb"),
+    ],
+)
+def test_the_last_lines_of_a_log_stand_below_a_count_of_the_earlier_ones(text, tail, shown):
+    assert last_lines(text, tail) == shown
+
+
+def test_where_nobody_has_counted_earlier_lines_the_log_says_that_there_are_some():
+    assert last_lines_of_more("8\n9\n10", 2) == "… earlier lines are not shown\n9\n10"
+    assert last_lines_of_more("9\n10", 2) == "9\n10"

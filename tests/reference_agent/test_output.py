@@ -1,0 +1,88 @@
+"""What is told of a command's output, and the file that has the whole of it."""
+
+import re
+
+import pytest
+
+from reference_agent.events import MOST_RESULT, result_text
+from reference_agent.output import MOST_FILES, MOST_OUTPUT, MOST_WHOLE, OUTPUTS, Output
+from store.sandboxes.files import MOST_BYTES
+
+MARK = re.compile(r"^… ([\d,]+) of ([\d,]+) bytes are not shown here\. The whole output is in (\S+) …$", re.MULTILINE)
+
+
+def told(folder, data, chunk=65_536):
+    with Output(folder) as output:
+        for at in range(0, len(data), chunk):
+            output.add(data[at : at + chunk])
+        return output.text()
+
+
+def files(folder):
+    return list((folder / OUTPUTS).glob("*.txt"))
+
+
+@pytest.mark.parametrize("data", [b"", b"one\n", b"\xff\xc3", b"x" * MOST_OUTPUT])
+def test_a_short_output_is_told_whole_and_leaves_no_file(tmp_path, data):
+    assert told(tmp_path, data) == data.decode(errors="replace")
+    assert not (tmp_path / OUTPUTS).exists()
+
+
+@pytest.mark.parametrize("chunk", [1000, 65_536, 1 << 22])
+def test_of_a_long_output_whole_lines_of_head_and_tail_are_told_and_a_file_has_all(tmp_path, chunk):
+    data = b"".join(b"%d\n" % number for number in range(1, 400_001))
+    text = told(tmp_path, data, chunk)
+
+    assert len(text.encode()) <= MOST_OUTPUT
+    mark = MARK.search(text)
+    head, tail = text[: mark.start()].encode(), text[mark.end() + 1 :].encode()
+    assert data.startswith(head)
+    assert data.endswith(tail)
+    assert head.startswith(b"1\n2\n")
+    assert head.endswith(b"\n")
+    assert data[-len(tail) - 1 : -len(tail)] == b"\n"
+    assert int(mark[1].replace(",", "")) == len(data) - len(head) - len(tail)
+    assert int(mark[2].replace(",", "")) == len(data)
+    [file] = files(tmp_path)
+    assert str(file) == mark[3]
+    assert file.read_bytes() == data
+
+
+def test_a_cut_splits_no_character(tmp_path):
+    text = told(tmp_path, "é".encode() * 200_001)
+    assert "\N{REPLACEMENT CHARACTER}" not in text
+    assert MARK.search(text)
+
+
+def test_a_file_of_an_output_has_a_bound_that_a_download_takes_and_says_what_it_lacks(tmp_path):
+    text = told(tmp_path, b"line\n" * (MOST_WHOLE // 4))
+    [file] = files(tmp_path)
+    assert file.stat().st_size <= MOST_WHOLE <= MOST_BYTES
+    assert re.search(r"\n… [\d,]+ more bytes were not kept\n$", file.read_text())
+    assert f"are in {file}, of which a file keeps" in text
+
+
+def test_files_of_outputs_end_and_git_ignores_them(tmp_path):
+    for number in range(MOST_FILES + 3):
+        told(tmp_path, b"%d\n" % number * MOST_OUTPUT)
+    assert len(files(tmp_path)) == MOST_FILES
+    assert (tmp_path / OUTPUTS / ".gitignore").read_text() == "*\n"
+
+
+def test_an_output_whose_file_cannot_be_made_is_told_all_the_same(tmp_path):
+    (tmp_path / OUTPUTS).write_text("in the way")
+    text = told(tmp_path, b"line\n" * MOST_OUTPUT)
+    assert text.startswith("line\n")
+    assert "bytes are not shown here. The whole output is not kept: " in text
+
+
+def test_a_model_reads_less_of_an_output_and_where_the_whole_is(tmp_path):
+    data = b"".join(b"%d\n" % number for number in range(1, 400_001))
+    seen = {"content": [{"type": "text", "text": told(tmp_path, data)}]}
+    text = result_text({"kind": "ObservationEvent", "observation": seen})
+
+    assert len(text) <= MOST_RESULT + 100
+    mark = MARK.search(text)
+    assert mark[3] == str(files(tmp_path)[0])
+    shown = len(text[: mark.start()].encode()) + len(text[mark.end() + 1 :].encode())
+    assert abs(int(mark[1].replace(",", "")) + shown - len(data)) < 10
