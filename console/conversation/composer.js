@@ -105,16 +105,17 @@ export function Composer({ id, status, log, waiting, onDone }) {
     event.preventDefault();
     if (!event.repeat) send(true);
   };
-  return html`<form class="composer" data-testid="composer" onSubmit=${(event) => (event.preventDefault(), send(true))}>
+  return html`<form class=${`composer${waiting ? " rejects" : ""}`} data-testid="composer" onSubmit=${(event) => (event.preventDefault(), send(true))}>
     ${waiting > 0 && html`<${Warning} number=${waiting} />`}
     ${status === "idle" && html`<${Rejected} log=${log} />`}
-    <textarea ref=${field} rows="2" aria-label="Message to the agent" placeholder="Write to the agent. Enter sends, Shift+Enter begins a new line."
+    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Write what to do instead." : "Write to the agent. Enter sends, Shift+Enter begins a new line."}
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
     <div class="buttons">
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
       ${isAllowed && html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${() => send(false)}
-        title="The message waits in the conversation until the agent runs">Send only</button>
-      <button type="submit" data-testid="send" disabled=${!text.trim() || isSending} aria-busy=${isSending}>Send and run</button>`}
+        title="The message waits in the conversation until the agent runs">${waiting ? "Reject, send only" : "Send only"}</button>
+      <button type="submit" class=${waiting ? "secondary" : ""} data-testid="send" disabled=${!text.trim() || isSending}
+        aria-busy=${isSending}>${waiting ? "Reject, send and run" : "Send and run"}</button>`}
     </div>
   </form>`;
 }

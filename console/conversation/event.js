@@ -2,7 +2,7 @@
 import { Component } from "preact";
 import { html } from "../lib/html.js";
 import { beginning, visible } from "../lib/visible.js";
-import { Text } from "../parts/text.js";
+import { Folded, SAID, Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { CONVERSATION } from "../parts/state.js";
 import { Arguments } from "../parts/arguments.js";
@@ -36,7 +36,8 @@ function Action({ event, results }) {
   return html`
     <${Content} content=${event.thought} />
     ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
-    ${event.summary && html`<p class="summary"><${Text} prose text=${String(event.summary).slice(0, 2000)} />
+    ${event.summary && html`<p class="summary"><${Folded} text=${String(event.summary)} ...${SAID}>
+      ${(text) => html`<${Text} prose text=${text} />`}<//>
       ${risk !== "unknown" && html` <span class=${`risk ${risk}`}>${risk} risk</span>`}</p>`}
     <${Proposal} event=${event} />
     ${results.map((result) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>

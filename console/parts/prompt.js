@@ -12,12 +12,12 @@ import { Arguments, isObject } from "./arguments.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
 import { Reject } from "./reject.js";
-import { Folded, Text } from "./text.js";
+import { Folded, SAID, Text } from "./text.js";
 import { Time } from "./time.js";
 import { onceHeld, useSteady } from "./steady.js";
 
-/** Characters of a thought, and of a title, before "show more". */
-const THOUGHT = 1_200, TITLE = 200;
+/** Characters of a title before "show more". */
+const TITLE = 200;
 
 /** Seconds before a deadline from which on it is pressing. */
 const PRESSING = 60;
@@ -51,11 +51,10 @@ function Head({ item, isEnded, isHere, choose }) {
   </header>`;
 }
 
-function Said({ item }) {
-  return html`${item.summary && html`<p class="summary"><${Folded} text=${String(item.summary)} length=${THOUGHT}>
-    ${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
-    ${item.thought && html`<p class="thought"><${Folded} text=${item.thought} length=${THOUGHT}>
-      ${(text) => html`<${Text} text=${text} prose />`}<//></p>`}`;
+/** What the agent says of it, folded. name: "summary" or "thought". */
+function Said({ text, name }) {
+  return text ? html`<p class=${name}><${Folded} text=${String(text)} ...${SAID}>
+    ${(shown) => html`<${Text} text=${shown} prose />`}<//></p>` : null;
 }
 
 /** The other actions that must be decided alike, at once. */
@@ -162,8 +161,9 @@ export function Prompt({ item, ended = false, isHere = false, isCurrent = false,
     onFocusIn=${onFocus}
   >
     <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} choose=${choose} />
-    <${Said} item=${item} />
+    <${Said} text=${item.summary} name="summary" />
     <${Arguments} tool=${item.tool_name} arguments=${item.arguments} />
+    <${Said} text=${item.thought} name="thought" />
     <div class="decision" aria-live="polite">
       ${words}
       ${isOpen &&

@@ -71,10 +71,21 @@ function watch(element) {
   };
 }
 
+/** Whether any of it is in the window, and in what scrolls around it. */
+function isInSight(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  let upper = 0, lower = innerHeight;
+  for (let around = element.parentElement; around && around !== document.body; around = around.parentElement) {
+    if (getComputedStyle(around).overflowY === "visible") continue;
+    const edges = around.getBoundingClientRect();
+    [upper, lower] = [Math.max(upper, edges.top), Math.min(lower, edges.bottom)];
+  }
+  return bottom > upper && top < lower;
+}
+
 /** Why a press does not count now, in words; "" where it counts. */
 function refusal(element) {
-  const { top, bottom } = element.getBoundingClientRect();
-  if (bottom <= 0 || top >= innerHeight) {
+  if (!isInSight(element)) {
     element.scrollIntoView({ block: "nearest" });
     restart(element);
     return "Nothing was decided: the prompt was out of sight. Look at it, and press again.";

@@ -6,16 +6,26 @@ import { parts } from "../lib/visible.js";
 /** Characters of a text that are shown before "show all"; and those after which even that shows no more at once. */
 const FOLDED = 4_000, MOST = 200_000;
 
+/** What an agent says beside an action is as long as this before "show more": what will run stays in sight. */
+export const SAID = { length: 200, lines: 4 };
+
+/** How much of a text is its begin: no half of a character that is a pair. */
+function begin(text, length, lines) {
+  const most = Math.min(length, lines ? text.split("\n", lines).join("\n").length : length);
+  return most < text.length && text.codePointAt(most - 1) > 0xffff ? most - 1 : most;
+}
+
 /** A text whose hidden characters stand as escapes. prose: what was said, where nothing of it will run. */
 export function Text({ text, prose = false }) {
   return parts(text, { prose }).map(([part, isEscape]) => (isEscape ? html`<span class="unseen">${part}</span>` : part));
 }
 
-/** A long text, folded: its begin, and buttons for more. children: (text) => what shows a text. */
-export function Folded({ text, children, length = FOLDED }) {
-  const [shown, setShown] = useState(length);
+/** A long text, folded: its begin of some characters and lines, and buttons for more. children: (text) => what shows a text. */
+export function Folded({ text, children, length = FOLDED, lines = 0 }) {
+  const [more, setMore] = useState(0);
+  const shown = begin(text, length + more, more ? 0 : lines);
   if (text.length <= shown) return children(text);
   const rest = (text.length - shown).toLocaleString("en");
   return html`${children(text.slice(0, shown))}
-    <button type="button" class="quiet" onClick=${() => setShown(shown + MOST)}>Show more (${rest} characters)</button>`;
+    <button type="button" class="quiet" onClick=${() => setMore(more + MOST)}>Show more (${rest} characters)</button>`;
 }
