@@ -11,7 +11,7 @@ from agents.client import AgentRefused
 from agents.commands import Commands
 from core.cuts import beginning
 from core.refused import Kind
-from core.wire import MOST_TITLE, ConversationId, conversation_id_of
+from core.wire import MOST_TITLE, ConversationId, as_unicode, conversation_id_of
 from settings.specs import Specs
 from store.approvals.effects import held_risks
 from store.errors import ConversationNotFound, IdInUse, SandboxRefuses
@@ -23,6 +23,12 @@ class WasDeleted(IdInUse):
 
     kind = Kind.CONFLICT
     words = "The conversation was deleted here and is not adopted: its sandbox's supervisor has its agent delete it"
+
+
+def title_of(info: dict[str, Any]) -> str | None:
+    """The title that an agent server reports of a conversation, as far as one may be long; None if it has none."""
+    title = info.get("title")
+    return beginning(as_unicode(title), MOST_TITLE) if isinstance(title, str) else None
 
 
 def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: ConversationId) -> dict[str, Any] | None:
@@ -41,13 +47,11 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
     if conversation_id in deleted:
         raise WasDeleted
     info = _described(commands, sandbox, conversation_id)
-    title, parent_id = info.get("title"), conversation_id_of(info.get("parent_conversation_id"))
+    parent_id = conversation_id_of(info.get("parent_conversation_id"))
     spec = specs.find(sandbox.spec_id)
     created = store.conversations.create(
         conversation_id,
-        title=beginning(title, MOST_TITLE)
-        if isinstance(title, str) and title
-        else f"Conversation {conversation_id[:5]}",
+        title=title_of(info) or f"Conversation {conversation_id[:5]}",
         confirmation_policy=_policy(info.get("confirmation_policy")),
         confirmation_seconds=spec.confirmation_seconds if spec else None,
         sandbox_id=sandbox.id,

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
+from agents.adoption import title_of
 from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
-from core.cuts import beginning
-from core.wire import EXECUTION_STATUSES, MOST_TITLE, ConversationId, conversation_id_of
+from core.wire import EXECUTION_STATUSES, ConversationId, conversation_id_of
 from store import Store
 from store.errors import KeyUnreadable
 from store.sandboxes.sandboxes import Sandbox, SandboxId
@@ -126,9 +126,9 @@ def _id_of(info: dict[str, Any]) -> ConversationId | None:
 
 
 def _named(identity: ConversationId, info: dict[str, Any]) -> dict[str, Any]:
-    title, status = info.get("title"), info.get("execution_status")
+    status = info.get("execution_status")
     return {
         "id": identity,
-        "title": beginning(title, MOST_TITLE) if isinstance(title, str) else None,
+        "title": title_of(info),
         "execution_status": status if status in EXECUTION_STATUSES else None,
     }

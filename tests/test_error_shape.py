@@ -70,6 +70,7 @@ BODILESS = {
     "start_sandbox",
     "pause_sandbox",
     "resume_sandbox",
+    "adopt_conversation",
     "condense_conversation",
     "stop_goal_in_conversation",
     "resume_goal_in_conversation",

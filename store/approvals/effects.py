@@ -48,6 +48,7 @@ from core.wire import (
     MOST_TITLE,
     Event,
     are_capabilities,
+    as_unicode,
     event_time,
 )
 from store.keys import REPORTED_FIELD
@@ -216,7 +217,7 @@ def _fields(name: str, value: Any) -> dict[str, str]:
         case "execution_status", str() if value in EXECUTION_STATUSES:
             return {name: value}
         case "title", str() | None:
-            return {name: json.dumps(value and beginning(value, MOST_TITLE))}
+            return {name: json.dumps(value and beginning(as_unicode(value), MOST_TITLE))}
         case "tags", dict() if all(isinstance(label, str) for label in value.values()) and _is_kept(value):
             return {name: json.dumps(value)}
         case "stats", dict() if _is_kept(value):

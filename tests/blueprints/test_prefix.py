@@ -100,7 +100,8 @@ def test_every_file_of_the_console_is_found_below_the_path_of_a_proxy_even_if_th
 
 
 def test_the_docs_page_and_its_files_are_found_below_the_path_of_a_proxy_even_if_that_does_not_say_so(either):
-    page = either.get(f"{PREFIX}/docs").get_data(as_text=True)
+    with contextlib.closing(either.get(f"{PREFIX}/docs")) as response:
+        page = response.get_data(as_text=True)
     found = [urljoin(f"{PREFIX}/docs", name) for name in re.findall(r'(?:src|href)="([^"]+)"', page)]
 
     assert len(found) == 3

@@ -159,15 +159,16 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @stateful.invariant()
     def listings_agree(self):
-        living = [one for one in self.store.get_many(sorted(self.known)) if one is not None]
+        present = [one for one in self.store.get_many(sorted(self.known)) if one is not None]
+        living = [one for one in present if not one.leaving]
         ids = {one.id for one in living}
         assert {one.id for one in self.store.search(status=None, spec_id=None, limit=99, start=None)[0]} == ids
         for status in STATUSES:
             found = self.store.search(status=status, spec_id=None, limit=99, start=None)[0]
             assert {one.id for one in found} == {one.id for one in living if one.status == status}
             assert self.store.search(status=status, spec_id="spec", limit=99, start=None)[0] == found
-        assert {one.id for one in self.store.of_host("h")} == {one.id for one in living if one.host == "h"}
-        for one in living:
+        assert {one.id for one in self.store.of_host("h")} == {one.id for one in present if one.host == "h"}
+        for one in present:
             if one.status == "ERROR" or one.wanted == "deleted":
                 self.opens.discard(one.id)
             found = self.store.of_hook_key(self.hooks.get(one.id, ""))

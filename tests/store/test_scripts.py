@@ -29,8 +29,8 @@ READING = {
     *("ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYLEX", "ZSCORE"),
 }
 
-#: built as root .. ':at:' .. pair by the caller
-LOCAL = {"key"}
+#: built as root .. ':at:' .. pair, root .. ':box:' .. sandbox
+LOCAL = {"key", "box"}
 
 #: a head with all its lines, by name
 COMPLETE = {
