@@ -176,10 +176,11 @@ def _records(data: bytes) -> dict[bytes, bytes]:
     found, at = {}, 0
     while at < len(data):
         space = data.find(b" ", at, at + 8)
-        length = data[at:space]
-        end = at + int(length) if space > 0 and length.isdigit() else 0
+        length = data[at : max(space, at)]
+        end = at + int(length) if length.isdigit() else at
         name, equals, value = data[space + 1 : end - 1].partition(b"=")
-        if end > len(data) or not equals:
+        # A record must lead on: one without a length, or of length 0, would be read for ever.
+        if not at < space < end <= len(data) or not equals:
             raise ArchiveUnreadable("It is not a tar archive: an extended header cannot be read")
         found[name] = value
         at = end

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from httpcore import SyncBackend
 from hypothesis import settings
 from redis import Redis
 from redis.connection import Connection, UnixDomainSocketConnection
@@ -134,9 +135,15 @@ def connections_close_their_sockets():
 
         return connected
 
+    def connected_to_agent(*args, _connect=SyncBackend.connect_tcp, **options):
+        stream = _connect(*args, **options)
+        weakref.finalize(stream, stream.get_extra_info("socket").close)
+        return stream
+
     with pytest.MonkeyPatch.context() as patched:
         for kind in (Connection, UnixDomainSocketConnection):
             patched.setattr(kind, "_connect", closing(kind._connect))
+        patched.setattr(SyncBackend, "connect_tcp", connected_to_agent)
         yield
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import action, event, message, observation
@@ -79,7 +79,7 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 OPERATIONS = [*operations()]
 
 
-@settings(max_examples=6)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])  # the app is the same for all
 @given(texts)
 @example(TORN)
 @example("a\0b\u2028\u202e")

@@ -20,6 +20,8 @@ from tests.conftest import LIMITS, SECRET_KEY, action, message
 from tests.servers import PROJECT
 from tests.shared import ADMIN, HERE, client_of, shared_server
 
+pytestmark = pytest.mark.process("an MCP client on threads")
+
 READING = {"list_conversations", "read_events", "count_events", "list_pending_actions", "count_pending_actions"}
 
 
