@@ -7,6 +7,7 @@ from itsdangerous import URLSafeSerializer
 
 from core.approvals import Link, LinkForged, Links
 from core.wire import now
+from tests.refusals import taken
 
 OLD, NEW = "an old key of the server", "the new key of the server"
 DIGEST = "d" * 64
@@ -68,10 +69,9 @@ def test_a_token_that_was_changed_anywhere_is_forged():
             pass
 
 
-@pytest.mark.parametrize("text", ["", ".", "x", "a.b.c", "é", "\ud800", "." * 9000, "eyJ9.AAAA"])
-def test_what_is_no_token_is_forged(text):
-    with pytest.raises(LinkForged):
-        links(NEW).read(text)
+def test_what_is_no_token_is_forged():
+    texts = ("", ".", "x", "a.b.c", "é", "\ud800", "." * 9000, "eyJ9.AAAA")
+    assert taken(texts, links(NEW).read, LinkForged) == []
 
 
 def test_a_signature_of_another_purpose_is_forged():

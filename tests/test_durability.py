@@ -15,14 +15,12 @@ from tests.servers import PROJECT, agent_server, store_server, valkey_program, w
 from tests.sockets import socket
 
 
-@pytest.mark.parametrize(
-    "value", ["always", "FSYNC", "replicas", "replicas:", "replicas:0", "replicas:100", "replicas:-1"]
-)
-def test_another_value_is_refused_with_a_sentence_that_names_the_allowed_ones(value):
-    with pytest.raises(ConfigError) as refused:
-        Config(durability=value)
+def test_another_value_is_refused_with_a_sentence_that_names_the_allowed_ones():
+    for value in ("always", "FSYNC", "replicas", "replicas:", "replicas:0", "replicas:100", "replicas:-1"):
+        with pytest.raises(ConfigError) as refused:
+            Config(durability=value)
 
-    assert str(refused.value) == f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {value!r}"
+        assert str(refused.value) == f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {value!r}"
 
 
 @pytest.mark.process("starts a program")

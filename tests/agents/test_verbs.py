@@ -1,6 +1,7 @@
 """What clients ask of the agent of a conversation, copies included: over HTTP, with a scripted agent server."""
 
 import threading
+from itertools import product
 from uuid import uuid4
 
 import pytest
@@ -41,15 +42,16 @@ def linked(store, conversation, sandbox, agent):
 # refusals come first
 
 
-@pytest.mark.parametrize("verb", BODIES)
-def test_a_detached_conversation_refuses_every_verb_in_words(client, store, conversation, verb):
-    assert client.post(url(conversation, verb), json=BODIES[verb]).status_code == 404
+def test_a_detached_conversation_refuses_every_verb_in_words(client, store, conversation):
+    missing = {verb: client.post(url(conversation, verb), json=body).status_code for verb, body in BODIES.items()}
+    assert missing == dict.fromkeys(BODIES, 404)
     store.conversations.create(conversation)
 
-    response = client.post(url(conversation, verb), json=BODIES[verb])
+    for verb, body in BODIES.items():
+        response = client.post(url(conversation, verb), json=body)
 
-    assert response.status_code == 409
-    assert "has no sandbox" in response.get_json()["detail"]
+        assert response.status_code == 409, verb
+        assert "has no sandbox" in response.get_json()["detail"]
 
 
 @pytest.mark.parametrize("verb", STEPPING)
@@ -72,27 +74,26 @@ def test_no_verb_that_takes_a_step_overtakes_a_decision(client, store, agent, wa
     assert agent.posted(f"/{verb}") == []
 
 
-@pytest.mark.parametrize("verb", STEPPING)
-@pytest.mark.parametrize("reported", ["waiting_for_confirmation", "running"])
-def test_no_verb_that_takes_a_step_reaches_an_agent_that_waits_or_soon_may(client, agent, linked, verb, reported):
-    agent.state = {"execution_status": reported}  # and none of its events has come yet
+def test_no_verb_that_takes_a_step_reaches_an_agent_that_waits_or_soon_may(client, agent, linked):
+    for reported, verb in product(("waiting_for_confirmation", "running"), STEPPING):
+        agent.state = {"execution_status": reported}  # and none of its events has come yet
 
-    response = client.post(url(linked, verb), json=BODIES[verb])
+        response = client.post(url(linked, verb), json=BODIES[verb])
 
-    assert response.status_code == 409
-    assert agent.posted(f"/{verb}") == []
+        assert response.status_code == 409, (reported, verb)
+        assert agent.posted(f"/{verb}") == []
 
 
-@pytest.mark.parametrize("policy", [{"kind": "AlwaysConfirm"}, {"kind": "ConfirmRisky"}, {"kind": "Unknown"}, None])
-@pytest.mark.parametrize("verb", ["goal", "goal/resume"])
-def test_no_goal_is_pursued_under_a_policy_whose_actions_its_loop_would_execute(client, agent, linked, verb, policy):
-    agent.state["confirmation_policy"] = policy
+def test_no_goal_is_pursued_under_a_policy_whose_actions_its_loop_would_execute(client, agent, linked):
+    policies = ({"kind": "AlwaysConfirm"}, {"kind": "ConfirmRisky"}, {"kind": "Unknown"}, None)
+    for policy, verb in product(policies, ("goal", "goal/resume")):
+        agent.state["confirmation_policy"] = policy
 
-    response = client.post(url(linked, verb), json=BODIES[verb])
+        response = client.post(url(linked, verb), json=BODIES[verb])
 
-    assert response.status_code == 409
-    assert "NeverConfirm" in response.get_json()["detail"]
-    assert agent.posted(f"/{verb}") == []
+        assert response.status_code == 409, (policy, verb)
+        assert "NeverConfirm" in response.get_json()["detail"]
+        assert agent.posted(f"/{verb}") == []
 
 
 @pytest.mark.parametrize("verb", [verb for verb in BODIES if verb not in STEPPING])
@@ -101,24 +102,24 @@ def test_every_other_verb_is_allowed_while_actions_wait(client, agent, waiting, 
     assert client.post(url(waiting, verb), json=BODIES[verb]).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("verb", "body", "member"),
-    [
-        ("ask_agent", {}, "question"),
-        ("ask_agent", {"question": 1}, "question"),
-        ("goal", {"objective": "x", "max_iterations": 0}, "max_iterations"),
-        ("navigate", {"event_id": 1}, "event_id"),
-        ("switch_llm", {"llm": "some/model"}, "llm"),
-        ("switch_acp_model", {}, "model"),
-        ("switch_profile", {"profile_name": None}, "profile_name"),
-        ("load_plugin", {"plugin_ref": ["x"]}, "plugin_ref"),
-    ],
-)
-def test_a_bad_member_is_named_and_no_agent_is_asked(client, agent, linked, verb, body, member):
-    response = client.post(url(linked, verb), json=body)
+BAD = [
+    ("ask_agent", {}, "question"),
+    ("ask_agent", {"question": 1}, "question"),
+    ("goal", {"objective": "x", "max_iterations": 0}, "max_iterations"),
+    ("navigate", {"event_id": 1}, "event_id"),
+    ("switch_llm", {"llm": "some/model"}, "llm"),
+    ("switch_acp_model", {}, "model"),
+    ("switch_profile", {"profile_name": None}, "profile_name"),
+    ("load_plugin", {"plugin_ref": ["x"]}, "plugin_ref"),
+]
 
-    assert response.status_code == 422
-    assert response.get_json()["detail"][0]["loc"] == ["body", member]
+
+def test_a_bad_member_is_named_and_no_agent_is_asked(client, agent, linked):
+    for verb, body, member in BAD:
+        response = client.post(url(linked, verb), json=body)
+
+        assert response.status_code == 422, (verb, body)
+        assert response.get_json()["detail"][0]["loc"] == ["body", member]
     assert agent.requests == []
 
 
@@ -165,14 +166,14 @@ def test_an_idempotent_repeat_asks_the_agent_once(client, agent, linked):
 # what an agent is asked
 
 
-@pytest.mark.parametrize("verb", BODIES)
-def test_a_verb_reaches_the_agent_server_as_it_came(client, agent, linked, verb):
-    response = client.post(url(linked, verb), json={**BODIES[verb], "unknown": 1})
+def test_a_verb_reaches_the_agent_server_as_it_came(client, agent, linked):
+    for verb, body in BODIES.items():
+        response = client.post(url(linked, verb), json={**body, "unknown": 1})
 
-    assert response.status_code == 200
-    assert agent.posted(f"{linked}/{verb}") == [BODIES[verb]]
-    if verb not in ("ask_agent", "navigate"):
-        assert response.get_json() == {"success": True}
+        assert response.status_code == 200, verb
+        assert agent.posted(f"{linked}/{verb}") == [body]
+        if verb not in ("ask_agent", "navigate"):
+            assert response.get_json() == {"success": True}, verb
 
 
 def test_a_models_key_is_stored_nowhere(client, store, agent, linked, caplog):

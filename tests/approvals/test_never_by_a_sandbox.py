@@ -1,5 +1,7 @@
 """ADR 0030: neither a model nor a sandbox decides, nor whoever lacks the scope. docs/approvals.md names these tests."""
 
+from itertools import product
+
 import pytest
 
 from tests.approvals import decision, shown
@@ -24,23 +26,25 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["hook", "session", "write", "read", "none"])
-@pytest.mark.parametrize(("method", "path"), ASKED, ids=[f"{method} {path}" for method, path in ASKED])
-def test_no_key_of_a_sandbox_and_no_write_key_decides_or_reads_the_audit(house, held, kind, method, path):
-    body = BODIES.get(path.rpartition("/")[2], lambda _: None)(held)
-    headers = shown(house.keys[kind]) if kind != "none" else {}
+def test_no_key_of_a_sandbox_and_no_write_key_decides_or_reads_the_audit(house, held):
+    let_through = []
+    for kind, (method, path) in product(("hook", "session", "write", "read", "none"), ASKED):
+        body = BODIES.get(path.rpartition("/")[2], lambda _: None)(held)
+        headers = shown(house.keys[kind]) if kind != "none" else {}
+        response = house.anyone.request(method, path.format(id=held.id), json=body, headers=headers)
+        if response.status_code not in (401, 403):
+            let_through.append((kind, method, path, response.status_code))
 
-    response = house.anyone.request(method, path.format(id=held.id), json=body, headers=headers)
-
-    assert response.status_code in (401, 403)
+    assert let_through == []
     assert (held.pending, held.lines) == ([one["id"] for one in held.actions], [])
 
 
-@pytest.mark.parametrize("path", ["/api/v1/audit", "/api/v1/conversation/{id}/audit"])
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_no_request_of_any_key_writes_the_audit(held, path, method):
+def test_no_request_of_any_key_writes_the_audit(held):
     entry = {"decision": "approve", "actor": {"kind": "key", "name": "me"}}
-    assert held.server.request(method, path.format(id=held.id), json=entry).status_code == 405
+    for method, path in product(
+        ("POST", "PUT", "PATCH", "DELETE"), ("/api/v1/audit", "/api/v1/conversation/{id}/audit")
+    ):
+        assert held.server.request(method, path.format(id=held.id), json=entry).status_code == 405
     assert held.lines == []
 
 

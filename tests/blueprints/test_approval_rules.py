@@ -10,6 +10,7 @@ from schemas.approval_rules import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, A
 from settings.config import Config
 from store.approvals import rules as rules_module
 from tests.conftest import action
+from tests.refusals import taken
 
 URL = "/api/v1/approval-rules"
 ADMIN = "an-admin-key-of-the-settings"
@@ -62,64 +63,63 @@ def test_a_rule_may_name_a_tool_alone(rules):
     assert [made[name] for name in names] == [None] * 6
 
 
-@pytest.mark.parametrize("value", [None, 1, 1.5, True, "git*", [], [{}], {"a": None}])
-def test_a_value_that_an_argument_must_equal_is_kept_as_it_came(rules, value):
-    wanted = {**RULE, "arguments": {"x": {"equals": value}, "y": {"any": True}}}
-    assert rules.post(URL, json=wanted).get_json()["arguments"] == wanted["arguments"]
+def test_a_value_that_an_argument_must_equal_is_kept_as_it_came(rules):
+    for value in (None, 1, 1.5, True, "git*", [], [{}], {"a": None}):
+        wanted = {**RULE, "arguments": {"x": {"equals": value}, "y": {"any": True}}}
+        assert rules.post(URL, json=wanted).get_json()["arguments"] == wanted["arguments"]
 
 
-@pytest.mark.parametrize(
-    ("members", "place"),
-    [
-        ({"decision": None}, "decision"),
-        ({"decision": "edit"}, "decision"),
-        ({"tool_name": None}, "tool_name"),
-        ({"tool_name": ""}, "tool_name"),
-        ({"tool_name": 1}, "tool_name"),
-        ({"tool_name": "x" * (MOST_NAME + 1)}, "tool_name"),
-        ({"arguments": []}, "arguments"),
-        ({"arguments": {"x": "git*"}}, "arguments"),
-        ({"arguments": {"x": {}}}, "arguments"),
-        ({"arguments": {"x": None}}, "arguments"),
-        ({"arguments": {"x": {"regex": ".*"}}}, "arguments"),
-        ({"arguments": {"x": {"any": False}}}, "arguments"),
-        ({"arguments": {"x": {"any": 1}}}, "arguments"),
-        ({"arguments": {"x": {"equals": 1, "any": True}}}, "arguments"),
-        ({"arguments": {"x": {"pattern": 1}}}, "arguments"),
-        ({"arguments": {"x": {"pattern": ""}}}, "arguments"),
-        ({"arguments": {"x": {"pattern": "\ud800"}}}, "arguments"),
-        ({"arguments": {"x": {"equals": "\ud800"}}}, "arguments"),
-        ({"arguments": {"x": {"pattern": "x" * (MOST_MATCHED + 1)}}}, "arguments"),
-        ({"arguments": {"x": {"pattern": "*" * (MOST_STARS + 1)}}}, "arguments"),
-        ({"arguments": {"x": {"pattern": "echo $*"}}}, "arguments"),
-        ({"arguments": {"x" * (MOST_NAME + 1): {"any": True}}}, "arguments"),
-        ({"max_risk": "UNKNOWN"}, "max_risk"),
-        ({"max_risk": "low"}, "max_risk"),
-        ({"conversation_ids": []}, "conversation_ids"),
-        ({"conversation_ids": ["x"]}, "conversation_ids"),
-        ({"conversation_ids": ["5f1c0000-0000-4000-8000-000000000000"] * (MOST_CONVERSATIONS + 1)}, "conversation_ids"),
-        ({"tags": {}}, "tags"),
-        ({"tags": {"Team": "web"}}, "tags"),
-        ({"tags": {"team\n": "web"}}, "tags"),
-        ({"tags": {"team": 1}}, "tags"),
-        ({"tags": {f"t{number}": None for number in range(MOST_TAGS + 1)}}, "tags"),
-        ({"expires_at": "soon"}, "expires_at"),
-        ({"expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
-        ({"max_uses": 0}, "max_uses"),
-        ({"max_uses": 1.5}, "max_uses"),
-        ({"max_uses": True}, "max_uses"),
-        ({"max_uses": 10**10}, "max_uses"),
-        ({"reason": "x" * (MOST_REASON + 1)}, "reason"),
-        ({"reason": None}, "reason"),
-        ({"id": "mine"}, "id"),
-        ({"uses": 0}, "uses"),
-    ],
-    ids=repr,
-)
-def test_a_rule_that_cannot_be_made_is_422_and_names_the_member(rules, members, place):
-    response = rules.post(URL, json={**RULE, **members})
-    assert response.status_code == 422
-    assert response.get_json()["detail"][0]["loc"][:2] == ["body", place]
+NO_RULES = [
+    ({"decision": None}, "decision"),
+    ({"decision": "edit"}, "decision"),
+    ({"tool_name": None}, "tool_name"),
+    ({"tool_name": ""}, "tool_name"),
+    ({"tool_name": 1}, "tool_name"),
+    ({"tool_name": "x" * (MOST_NAME + 1)}, "tool_name"),
+    ({"arguments": []}, "arguments"),
+    ({"arguments": {"x": "git*"}}, "arguments"),
+    ({"arguments": {"x": {}}}, "arguments"),
+    ({"arguments": {"x": None}}, "arguments"),
+    ({"arguments": {"x": {"regex": ".*"}}}, "arguments"),
+    ({"arguments": {"x": {"any": False}}}, "arguments"),
+    ({"arguments": {"x": {"any": 1}}}, "arguments"),
+    ({"arguments": {"x": {"equals": 1, "any": True}}}, "arguments"),
+    ({"arguments": {"x": {"pattern": 1}}}, "arguments"),
+    ({"arguments": {"x": {"pattern": ""}}}, "arguments"),
+    ({"arguments": {"x": {"pattern": "\ud800"}}}, "arguments"),
+    ({"arguments": {"x": {"equals": "\ud800"}}}, "arguments"),
+    ({"arguments": {"x": {"pattern": "x" * (MOST_MATCHED + 1)}}}, "arguments"),
+    ({"arguments": {"x": {"pattern": "*" * (MOST_STARS + 1)}}}, "arguments"),
+    ({"arguments": {"x": {"pattern": "echo $*"}}}, "arguments"),
+    ({"arguments": {"x" * (MOST_NAME + 1): {"any": True}}}, "arguments"),
+    ({"max_risk": "UNKNOWN"}, "max_risk"),
+    ({"max_risk": "low"}, "max_risk"),
+    ({"conversation_ids": []}, "conversation_ids"),
+    ({"conversation_ids": ["x"]}, "conversation_ids"),
+    ({"conversation_ids": ["5f1c0000-0000-4000-8000-000000000000"] * (MOST_CONVERSATIONS + 1)}, "conversation_ids"),
+    ({"tags": {}}, "tags"),
+    ({"tags": {"Team": "web"}}, "tags"),
+    ({"tags": {"team\n": "web"}}, "tags"),
+    ({"tags": {"team": 1}}, "tags"),
+    ({"tags": {f"t{number}": None for number in range(MOST_TAGS + 1)}}, "tags"),
+    ({"expires_at": "soon"}, "expires_at"),
+    ({"expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+    ({"max_uses": 0}, "max_uses"),
+    ({"max_uses": 1.5}, "max_uses"),
+    ({"max_uses": True}, "max_uses"),
+    ({"max_uses": 10**10}, "max_uses"),
+    ({"reason": "x" * (MOST_REASON + 1)}, "reason"),
+    ({"reason": None}, "reason"),
+    ({"id": "mine"}, "id"),
+    ({"uses": 0}, "uses"),
+]
+
+
+def test_a_rule_that_cannot_be_made_is_422_and_names_the_member(rules):
+    for members, place in NO_RULES:
+        response = rules.post(URL, json={**RULE, **members})
+        assert response.status_code == 422, members
+        assert response.get_json()["detail"][0]["loc"][:2] == ["body", place], members
     assert rules.get(URL).get_json() == []
 
 
@@ -196,7 +196,6 @@ def test_always_is_loaded_as_true_or_as_members_of_a_rule(conversation):
     assert always.deserialize({"conversation_ids": [conversation] * 2}) == {"conversation_ids": (conversation,)}
 
 
-@pytest.mark.parametrize("value", ["true", 1, [], {"decision": "approve"}, {"tool_name": "x"}, {"max_uses": 0}])
-def test_always_refuses_what_is_no_member_of_a_rule(value):
-    with pytest.raises(ValidationError):
-        Always().deserialize(value)
+def test_always_refuses_what_is_no_member_of_a_rule():
+    values = ["true", 1, [], {"decision": "approve"}, {"tool_name": "x"}, {"max_uses": 0}]
+    assert taken(values, Always().deserialize, ValidationError) == []

@@ -138,24 +138,24 @@ def test_no_other_member_shows_a_secret(client, conversation, request_):
     assert "hush" not in response.get_data(as_text=True)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {name: None for name in ("conversation_id", "title", "initial_message", "agent", "workspace", "secrets")},
-        {"title": "x"},
-        {"title": "😀" * 200},
-        {"tags": {"a1": "x" * 256, "0": ""}},
-        {"secrets": {}},
-        {"max_iterations": 1},
-        {"plugins": [1], "autotitle": "?", "no such member": {}},
-        {"confirmation_policy": {"kind": "AlwaysConfirm", "threshold": "LOW", "odd": 1}},
-    ],
-)
-def test_valid_members_are_accepted_and_unknown_members_are_ignored(client, body):
-    response = client.post(API, json=body)
+BODIES = [
+    {name: None for name in ("conversation_id", "title", "initial_message", "agent", "workspace", "secrets")},
+    {"title": "x"},
+    {"title": "😀" * 200},
+    {"tags": {"a1": "x" * 256, "0": ""}},
+    {"secrets": {}},
+    {"max_iterations": 1},
+    {"plugins": [1], "autotitle": "?", "no such member": {}},
+    {"confirmation_policy": {"kind": "AlwaysConfirm", "threshold": "LOW", "odd": 1}},
+]
 
-    assert response.status_code == 201
-    assert "odd" not in response.get_json()["confirmation_policy"]
+
+def test_valid_members_are_accepted_and_unknown_members_are_ignored(client):
+    for body in BODIES:
+        response = client.post(API, json=body)
+
+        assert response.status_code == 201, body
+        assert "odd" not in response.get_json()["confirmation_policy"]
 
 
 def test_an_id_in_capitals_is_the_same_id(client, conversation):
@@ -274,32 +274,32 @@ def test_a_policy_that_an_agent_reports_holds(client, url, conversation):
     assert client.get(f"/api/conversations/{conversation}").get_json()["confirmation_policy"] == policy
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("execution_status", "sleeping"),
-        ("execution_status", 1),
-        ("title", 5),
-        ("tags", "x"),
-        ("tags", {"a": 1}),
-        ("stats", []),
-        ("confirmation_policy", {"kind": "Sometimes"}),
-        ("confirmation_policy", {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}),
-        ("id", "x"),
-        ("seq", 7),
-        (None, None),
-        (["a"], {}),
-    ],
-)
-def test_a_malformed_update_is_kept_without_effect(client, url, conversation, key, value):
+NO_UPDATES = [
+    ("execution_status", "sleeping"),
+    ("execution_status", 1),
+    ("title", 5),
+    ("tags", "x"),
+    ("tags", {"a": 1}),
+    ("stats", []),
+    ("confirmation_policy", {"kind": "Sometimes"}),
+    ("confirmation_policy", {"kind": "ConfirmRisky", "threshold": "UNKNOWN"}),
+    ("id", "x"),
+    ("seq", 7),
+    (None, None),
+    (["a"], {}),
+]
+
+
+def test_a_malformed_update_is_kept_without_effect(client, url, conversation):
     client.post(url, json=[status("paused")])
     before = client.get(f"/api/conversations/{conversation}").get_json()
 
-    response = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
+    for seq, (key, value) in enumerate(NO_UPDATES, 2):
+        response = client.post(url, json=[event("ConversationStateUpdateEvent", key=key, value=value)])
 
-    assert response.get_json() == {"success": True, "appended": 1, "seq": 2}
-    after = client.get(f"/api/conversations/{conversation}").get_json()
-    assert {**after, "updated_at": 0} == {**before, "updated_at": 0}
+        assert response.get_json() == {"success": True, "appended": 1, "seq": seq}
+        after = client.get(f"/api/conversations/{conversation}").get_json()
+        assert {**after, "updated_at": 0} == {**before, "updated_at": 0}, (key, value)
 
 
 def test_a_full_state_updates_and_is_not_kept(client, url, events_url, conversation):

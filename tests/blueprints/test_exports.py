@@ -231,17 +231,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_line_is_named_and_nothing_is_left(client, store, lines, name):
-    change, loc, words = WRONG[name]
-    copy, others = as_another(lines)
+def test_a_wrong_line_is_named_and_nothing_is_left(client, store, lines):
+    for name, (change, loc, words) in WRONG.items():
+        copy, others = as_another(lines)
 
-    [fault] = imported(client, change(others), 422)["detail"]
+        [fault] = imported(client, change(others), 422)["detail"]
 
-    assert fault["loc"] == ["body", *loc]
-    assert words in fault["msg"]
-    assert client.get(copy).status_code == 404
-    assert keys_of(store, copy) == []
+        assert fault["loc"] == ["body", *loc], name
+        assert words in fault["msg"], name
+        assert client.get(copy).status_code == 404, name
+        assert keys_of(store, copy) == [], name
 
 
 def test_the_second_of_two_events_of_an_id_is_named_pages_after_the_first(client, store, lines):

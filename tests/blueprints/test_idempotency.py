@@ -55,16 +55,16 @@ def count(client, url) -> int:
     return client.get(f"{url}/events/count").get_json()
 
 
-@pytest.mark.parametrize("rule", POSTS, ids=lambda rule: rule.endpoint)
-def test_every_post_takes_the_header(client, rule, monkeypatch):
+def test_every_post_takes_the_header(client, monkeypatch):
     monkeypatch.setattr(Sandboxes, "of_hook_key", lambda *_: "some-sandbox")
-    name = rule.endpoint.rpartition(".")[2]
     headers = {"Idempotency-Key": "x" * 256, "Authorization": "Bearer some key"}
-
-    response = client.post(address(rule, str(uuid4())), json=BODIES.get(name), headers=headers)
-
-    assert_error(response, 400)
-    assert "Idempotency-Key" in response.get_json()["detail"]
+    others = []
+    for rule in POSTS:
+        body = BODIES.get(rule.endpoint.rpartition(".")[2])
+        response = client.post(address(rule, str(uuid4())), json=body, headers=headers)
+        if response.status_code != 400 or "Idempotency-Key" not in response.get_json()["detail"]:
+            others.append((rule.endpoint, response.status))
+    assert others == []
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there", "schlüssel"])

@@ -312,12 +312,12 @@ def test_a_repeated_start_is_counted_once(client, alone, conversation):
     assert (found(client), count(client)) == ([conversation], 1)
 
 
-@pytest.mark.parametrize("limit", ["0", "101", "-1", "x", "1.5", "", "1e1", "9" * 30])
-def test_a_limit_outside_1_to_100_is_refused(client, limit):
-    response = client.get(f"{API}/search", query_string={"limit": limit})
+def test_a_limit_outside_1_to_100_is_refused(client):
+    for limit in ("0", "101", "-1", "x", "1.5", "", "1e1", "9" * 30):
+        response = client.get(f"{API}/search", query_string={"limit": limit})
 
-    assert response.status_code == 422
-    assert response.get_json()["detail"][0]["loc"] == ["query", "limit"]
+        assert response.status_code == 422, limit
+        assert response.get_json()["detail"][0]["loc"] == ["query", "limit"]
 
 
 @pytest.mark.parametrize("limit", [1, 100])
@@ -327,24 +327,24 @@ def test_the_bounds_of_a_limit_are_valid_limits(client, alone, make, limit):
     assert len(found(client, limit=limit)) == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "value"),
-    [
-        ("search", "status", "sleeping"),
-        ("search", "status", "IDLE"),
-        ("search", "status", ""),
-        ("count", "status", "sleeping"),
-        ("search", "sort_order", "TIMESTAMP"),
-        ("search", "sort_order", "created_at"),
-    ],
-)
-def test_an_unknown_value_is_refused_with_a_list_of_the_known_values(client, path, name, value):
-    response = client.get(f"{API}/{path}", query_string={name: value})
+UNKNOWN = [
+    ("search", "status", "sleeping"),
+    ("search", "status", "IDLE"),
+    ("search", "status", ""),
+    ("count", "status", "sleeping"),
+    ("search", "sort_order", "TIMESTAMP"),
+    ("search", "sort_order", "created_at"),
+]
 
-    assert response.status_code == 422
-    [fault] = response.get_json()["detail"]
-    assert fault["loc"] == ["query", name]
-    assert ("idle" if name == "status" else "UPDATED_AT_DESC") in fault["msg"]
+
+def test_an_unknown_value_is_refused_with_a_list_of_the_known_values(client):
+    for path, name, value in UNKNOWN:
+        response = client.get(f"{API}/{path}", query_string={name: value})
+
+        assert response.status_code == 422, (path, name, value)
+        [fault] = response.get_json()["detail"]
+        assert fault["loc"] == ["query", name]
+        assert ("idle" if name == "status" else "UPDATED_AT_DESC") in fault["msg"]
 
 
 HEX = "0f" * 16

@@ -206,15 +206,15 @@ def test_the_path_of_a_proxy_may_end_in_a_slash_and_have_several_parts(prefix):
     assert (response.status_code, response.headers["Location"]) == (307, f"{prefix.rstrip('/')}/alive")
 
 
-@pytest.mark.parametrize("prefix", ["//evil.example", "agents", "https://evil.example", "/a//b", "/a\\b", "/a b"])
-def test_a_path_that_would_lead_elsewhere_is_refused_in_words(prefix):
-    client = WsgiClient(Proxy(away(**PROXY), prefix=prefix))
+def test_a_path_that_would_lead_elsewhere_is_refused_in_words():
+    for prefix in ("//evil.example", "agents", "https://evil.example", "/a//b", "/a\\b", "/a b"):
+        client = WsgiClient(Proxy(away(**PROXY), prefix=prefix))
 
-    for path in ("/", "/console", "/alive/", "/openapi.json", "/docs", "/nope"):
-        response = client.get(f"{PREFIX}{path}", headers=HTML)
-        assert response.status_code == 400, path
-        assert "X-Forwarded-Prefix" in response.get_json()["detail"], path
-        assert "Location" not in response.headers, path
+        for path in ("/", "/console", "/alive/", "/openapi.json", "/docs", "/nope"):
+            response = client.get(f"{PREFIX}{path}", headers=HTML)
+            assert response.status_code == 400, (prefix, path)
+            assert "X-Forwarded-Prefix" in response.get_json()["detail"], path
+            assert "Location" not in response.headers, path
 
 
 def test_the_last_path_counts_and_nobody_but_a_trusted_proxy_is_believed():

@@ -3,8 +3,6 @@
 import re
 from uuid import uuid4
 
-import pytest
-
 from tests.blueprints import API
 
 ID = str(uuid4())
@@ -51,19 +49,19 @@ def test_a_refusal_is_short_whatever_was_sent(client):
     assert client.get(f"{API}/search?%ff%00=1").status_code == 422
 
 
-@pytest.mark.parametrize(
-    ("path", "query"),
-    [
-        (API, {"ids": ID, "include_skills": "true"}),
-        (f"{API}/search", {"limit": 20, "sort_order": "UPDATED_AT_DESC", "include_skills": "false"}),
-        ("/api/v1/app-conversations/search", {"limit": 20, "sort_order": "UPDATED_AT_DESC"}),
-        ("/api/v1/app-conversations/count", {"sandbox_id__eq": "x"}),
-        ("/api/v1/app-conversations/start-tasks/search", {"conversation_id__eq": ID, "sort_order": "CREATED_AT"}),
-        ("/api/v1/users/me", {"expose_secrets": "false"}),
-    ],
-)
-def test_what_published_clients_send_is_taken(client, path, query):
-    assert client.get(path, query_string=query).status_code == 200
+SENT = [
+    (API, {"ids": ID, "include_skills": "true"}),
+    (f"{API}/search", {"limit": 20, "sort_order": "UPDATED_AT_DESC", "include_skills": "false"}),
+    ("/api/v1/app-conversations/search", {"limit": 20, "sort_order": "UPDATED_AT_DESC"}),
+    ("/api/v1/app-conversations/count", {"sandbox_id__eq": "x"}),
+    ("/api/v1/app-conversations/start-tasks/search", {"conversation_id__eq": ID, "sort_order": "CREATED_AT"}),
+    ("/api/v1/users/me", {"expose_secrets": "false"}),
+]
+
+
+def test_what_published_clients_send_is_taken(client):
+    found = [(path, query, client.get(path, query_string=query).status_code) for path, query in SENT]
+    assert [one for one in found if one[2] != 200] == []
 
 
 def test_a_socket_refuses_a_member_that_it_does_not_have_before_the_handshake(client, url):

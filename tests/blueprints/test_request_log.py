@@ -56,9 +56,9 @@ def test_a_clients_own_request_id_is_taken_over(client, own):
     assert client.get("/alive", headers={"X-Request-Id": own}).headers["X-Request-Id"] == own
 
 
-@pytest.mark.parametrize("own", ["", "x" * 65, "a b", "é", 'a"b', "<script>"])
-def test_a_request_id_of_another_form_is_replaced(client, own):
-    assert client.get("/alive", headers={"X-Request-Id": own}).headers["X-Request-Id"] not in ("", own)
+def test_a_request_id_of_another_form_is_replaced(client):
+    for own in ("", "x" * 65, "a b", "é", 'a"b', "<script>"):
+        assert client.get("/alive", headers={"X-Request-Id": own}).headers["X-Request-Id"] not in ("", own)
 
 
 def test_a_request_that_writes_is_one_line_of_json(client, conversation, lines, named):

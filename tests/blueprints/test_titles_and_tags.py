@@ -19,11 +19,11 @@ def test_a_title_is_stripped_and_changed_without_an_event(client, url):
     assert log(client, url) == []
 
 
-@pytest.mark.parametrize("title", ["x", "x" * 200, "😀" * 200, " " * 50 + "x" * 200, "null", "ÄÖ \u202e"])
-def test_a_title_has_from_1_to_200_characters(client, url, title):
-    assert client.patch(url, json={"title": title}).status_code == 200
+def test_a_title_has_from_1_to_200_characters(client, url):
+    for title in ("x", "x" * 200, "😀" * 200, " " * 50 + "x" * 200, "null", "ÄÖ \u202e"):
+        assert client.patch(url, json={"title": title}).status_code == 200
 
-    assert client.get(url).get_json()["title"] == title.strip()
+        assert client.get(url).get_json()["title"] == title.strip()
 
 
 def test_a_longer_title_is_refused_from_a_client_and_cut_with_a_mark_from_an_agent_or_a_start(client, store, url):
@@ -43,11 +43,11 @@ def test_a_longer_title_is_refused_from_a_client_and_cut_with_a_mark_from_an_age
     assert titles == ["x" * 200, "x" * 199 + "…"]
 
 
-@pytest.mark.parametrize("title", ["", " \n ", "x" * 201, 5, ["x"], True, "lone \ud800"])
-def test_a_malformed_title_is_refused_and_nothing_is_changed(client, url, title):
+def test_a_malformed_title_is_refused_and_nothing_is_changed(client, url):
     earlier = client.get(url).get_json()
 
-    assert refused(client.patch(url, json={"title": title, "tags": {"new": "2"}}), "title")
+    for title in ("", " \n ", "x" * 201, 5, ["x"], True, "lone \ud800"):
+        assert refused(client.patch(url, json={"title": title, "tags": {"new": "2"}}), "title")
 
     assert client.get(url).get_json() == earlier
     assert log(client, url) == []
@@ -66,25 +66,25 @@ def test_tags_are_replaced_as_a_whole_by_an_event_of_the_log(client, url):
     assert {one["source"] for one in log(client, url)} == {"environment"}
 
 
-@pytest.mark.parametrize(
-    ("tags", "loc"),
-    [
-        ([], ["tags"]),
-        ("x", ["tags"]),
-        ({"Upper": "x"}, ["tags"]),
-        ({"a-b": "x"}, ["tags"]),
-        ({"": "x"}, ["tags"]),
-        ({"²": "x"}, ["tags"]),
-        ({"a": 5}, ["tags", "a", "value"]),
-        ({"a": None}, ["tags", "a", "value"]),
-        ({"a": "x" * 257}, ["tags", "a", "value"]),
-        ({"a": "\udc00"}, ["tags", "a"]),
-    ],
-)
-def test_malformed_tags_are_refused_and_nothing_is_changed(client, url, tags, loc):
+NO_TAGS = [
+    ([], ["tags"]),
+    ("x", ["tags"]),
+    ({"Upper": "x"}, ["tags"]),
+    ({"a-b": "x"}, ["tags"]),
+    ({"": "x"}, ["tags"]),
+    ({"²": "x"}, ["tags"]),
+    ({"a": 5}, ["tags", "a", "value"]),
+    ({"a": None}, ["tags", "a", "value"]),
+    ({"a": "x" * 257}, ["tags", "a", "value"]),
+    ({"a": "\udc00"}, ["tags", "a"]),
+]
+
+
+def test_malformed_tags_are_refused_and_nothing_is_changed(client, url):
     earlier = client.get(url).get_json()
 
-    assert refused(client.patch(url, json={"title": "New", "tags": tags}), *loc)
+    for tags, loc in NO_TAGS:
+        assert refused(client.patch(url, json={"title": "New", "tags": tags}), *loc)
 
     assert client.get(url).get_json() == earlier
     assert log(client, url) == []

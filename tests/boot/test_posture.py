@@ -168,51 +168,50 @@ def test_servers_that_start_at_once_make_one_key(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["key"]
 
 
-@pytest.mark.parametrize(
-    ("auth", "address", "has_keys", "outcome", "is_made"),
-    [
-        ("auto", ("127.0.0.1", 1), False, "open", False),
-        ("auto", ("::1", 1), False, "open", False),
-        ("auto", "/run/server.sock", False, "open", False),
-        ("auto", ("127.0.0.1", 1), True, "keys", False),
-        ("auto", ("127.0.0.1", 1), None, "auto", False),
-        ("auto", ("0.0.0.0", 1), None, "keys", True),
-        ("keys", ("127.0.0.1", 1), None, "keys", True),
-        ("auto", ("0.0.0.0", 1), False, "keys", True),
-        ("auto", ("::", 1), False, "keys", True),
-        ("auto", ("10.0.0.1", 1), False, "keys", True),
-        ("auto", 3, False, "keys", True),
-        ("auto", ("0.0.0.0", 1), True, "keys", False),
-        ("keys", ("127.0.0.1", 1), False, "keys", True),
-        ("keys", ("127.0.0.1", 1), True, "keys", False),
-        ("open", ("0.0.0.0", 1), True, "open", False),
-    ],
-)
-def test_every_line_of_the_table_holds(tmp_path, auth, address, has_keys, outcome, is_made):
+OUTCOMES = [
+    ("auto", ("127.0.0.1", 1), False, "open", False),
+    ("auto", ("::1", 1), False, "open", False),
+    ("auto", "/run/server.sock", False, "open", False),
+    ("auto", ("127.0.0.1", 1), True, "keys", False),
+    ("auto", ("127.0.0.1", 1), None, "auto", False),
+    ("auto", ("0.0.0.0", 1), None, "keys", True),
+    ("keys", ("127.0.0.1", 1), None, "keys", True),
+    ("auto", ("0.0.0.0", 1), False, "keys", True),
+    ("auto", ("::", 1), False, "keys", True),
+    ("auto", ("10.0.0.1", 1), False, "keys", True),
+    ("auto", 3, False, "keys", True),
+    ("auto", ("0.0.0.0", 1), True, "keys", False),
+    ("keys", ("127.0.0.1", 1), False, "keys", True),
+    ("keys", ("127.0.0.1", 1), True, "keys", False),
+    ("open", ("0.0.0.0", 1), True, "open", False),
+]
+
+
+def test_every_line_of_the_table_holds(tmp_path):
     log = logging.getLogger("nowhere")
-    key_file = tmp_path / "key"
+    for number, (auth, address, has_keys, outcome, is_made) in enumerate(OUTCOMES):
+        key_file = tmp_path / str(number)
+        found = settle(auth, [("127.0.0.1", 1), address], key_file, has_keys=lambda known=has_keys: known, log=log)
+        assert (found, key_file.exists()) == (outcome, is_made), (auth, address, has_keys)
 
-    assert settle(auth, [("127.0.0.1", 1), address], key_file, has_keys=lambda: has_keys, log=log) == outcome
-    assert key_file.exists() is is_made
+
+ADDRESSES = [
+    ([("127.0.0.1", 8000)], "http://127.0.0.1:8000/"),
+    ([("0.0.0.0", 80)], "http://127.0.0.1:80/"),
+    ([("::", 8000)], "http://[::1]:8000/"),
+    ([("::1", 8000)], "http://[::1]:8000/"),
+    ([("10.0.0.1", 8000)], "http://10.0.0.1:8000/"),
+    (["/run/server.sock", ("localhost", 8000)], "http://localhost:8000/"),
+    (["/run/server.sock"], None),
+    ([3], None),
+]
 
 
-@pytest.mark.parametrize(
-    ("addresses", "url"),
-    [
-        ([("127.0.0.1", 8000)], "http://127.0.0.1:8000/"),
-        ([("0.0.0.0", 80)], "http://127.0.0.1:80/"),
-        ([("::", 8000)], "http://[::1]:8000/"),
-        ([("::1", 8000)], "http://[::1]:8000/"),
-        ([("10.0.0.1", 8000)], "http://10.0.0.1:8000/"),
-        (["/run/server.sock", ("localhost", 8000)], "http://localhost:8000/"),
-        (["/run/server.sock"], None),
-        ([3], None),
-    ],
-)
-def test_a_start_prints_the_address_that_a_browser_of_this_machine_opens(tmp_path, capsys, addresses, url):
-    settle("open", addresses, tmp_path / "key", has_keys=bool, log=logging.getLogger("nowhere"))
+def test_a_start_prints_the_address_that_a_browser_of_this_machine_opens(tmp_path, capsys):
+    for addresses, url in ADDRESSES:
+        settle("open", addresses, tmp_path / "key", has_keys=bool, log=logging.getLogger("nowhere"))
 
-    assert capsys.readouterr().err == (f"agent-server: open {url}\n" if url else "")
+        assert capsys.readouterr().err == (f"agent-server: open {url}\n" if url else "")
 
 
 @pytest.mark.parametrize("name", ["session_api_key", "session%5Fapi_key", "ticket", "%74icket"])

@@ -157,25 +157,25 @@ def test_a_path_that_is_no_utf_8_crosses_as_it_came():
     assert query_of(b"path=%FF%2Fa&path=", str) == "path=%FF%2Fa&path="
 
 
-@pytest.mark.parametrize(
-    ("path", "is_in"),
-    [
-        ("/tmp/ws", True),
-        ("/tmp/ws/a", True),
-        ("/work/project", True),
-        ("/work/project/a/../b/", True),
-        ("/tmp/ws/..", False),
-        ("/work/project/../other", False),
-        ("/work/projects", False),
-        ("/work", False),
-        ("/", False),
-        ("/etc", False),
-        ("project", False),
-        ("", False),
-    ],
-)
-def test_a_path_is_in_the_folder_that_was_asked_for_and_in_the_sandboxs(path, is_in):
-    assert Folder("/tmp/ws", "/work/project").has(path) == is_in
+INSIDE = [
+    ("/tmp/ws", True),
+    ("/tmp/ws/a", True),
+    ("/work/project", True),
+    ("/work/project/a/../b/", True),
+    ("/tmp/ws/..", False),
+    ("/work/project/../other", False),
+    ("/work/projects", False),
+    ("/work", False),
+    ("/", False),
+    ("/etc", False),
+    ("project", False),
+    ("", False),
+]
+
+
+def test_a_path_is_in_the_folder_that_was_asked_for_and_in_the_sandboxs():
+    folder = Folder("/tmp/ws", "/work/project")
+    assert [(path, folder.has(path)) for path, _ in INSIDE] == INSIDE
 
 
 def test_a_path_in_the_folder_that_was_asked_for_is_one_in_the_sandboxs_and_others_stay():

@@ -170,31 +170,32 @@ def test_actions_that_wait_no_longer_are_refused(agent, effects, waiting):
     assert agent.status(conversation) == "finished"
 
 
-@pytest.mark.parametrize(
-    "decisions",
-    [
-        [],
-        {},
-        "approve",
-        [5],
-        [{"action_id": 5, "decision": "approve"}],
-        [{"decision": "approve"}],
-        [{"action_id": "a"}],
-        [{"action_id": "a", "decision": "accept"}],
-        [{"action_id": "a", "decision": ["approve"]}],
-        [{"action_id": "a", "decision": "edit"}],
-        [{"action_id": "a", "decision": "edit", "arguments": ["ls"]}],
-        [{"action_id": "a", "decision": "reject", "reason": 5}],
-        [approve("a"), reject("a")],
-    ],
-)
-def test_malformed_decisions_are_refused_and_nothing_is_decided(agent, waiting, decisions):
+MALFORMED = [
+    [],
+    {},
+    "approve",
+    [5],
+    [{"action_id": 5, "decision": "approve"}],
+    [{"decision": "approve"}],
+    [{"action_id": "a"}],
+    [{"action_id": "a", "decision": "accept"}],
+    [{"action_id": "a", "decision": ["approve"]}],
+    [{"action_id": "a", "decision": "edit"}],
+    [{"action_id": "a", "decision": "edit", "arguments": ["ls"]}],
+    [{"action_id": "a", "decision": "reject", "reason": 5}],
+    [approve("a"), reject("a")],
+]
+
+
+def test_malformed_decisions_are_refused_and_nothing_is_decided(agent, waiting):
     conversation, _ = waiting
     before = unchanged(agent, conversation)
 
-    response = agent.post(f"{conversation}/events/respond_to_confirmation", {"accept": True, "decisions": decisions})
+    for decisions in MALFORMED:
+        body = {"accept": True, "decisions": decisions}
+        response = agent.post(f"{conversation}/events/respond_to_confirmation", body)
+        assert (response.status_code, isinstance(response.json()["detail"], str)) == (422, True), decisions
 
-    assert (response.status_code, isinstance(response.json()["detail"], str)) == (422, True)
     assert unchanged(agent, conversation) == before
 
 

@@ -45,50 +45,50 @@ def refused(url):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        refusal(429, "slow down", Retry_After="7"),
-        refusal(503, "overloaded"),
-        refusal(500, "broken"),
-        refusal(408, "late"),
-        Reply([b"data: {nonsense}\n\n"]),
-        Reply([b"<html>"], headers={"Content-Type": "text/html"}),
-        Reply([b"nonsense"], headers={"Content-Type": "application/json"}),
-        Reply([sse([1, 2])]),
-        Reply([sse({"choices": ["x"]})]),
-        Reply([sse({"choices": [{"delta": {"tool_calls": [1]}}]})]),
-        Reply([sse({"error": {"message": "overloaded", "code": 429}})]),
-        Reply([chunk({"content": "half"})], is_cut=True),
-        Reply([]),
-        Reply(ending("stop")),
-        Reply([sse(b"[" * 100_000)]),
-    ],
-)
-def test_a_try_that_fails_is_repeated(model, bad):
-    model.script += [bad, text("at last")]
-    assert ask(model.url).text == "at last"
-    assert len(model.asked) == 2
+FAILING = [
+    refusal(429, "slow down", Retry_After="7"),
+    refusal(503, "overloaded"),
+    refusal(500, "broken"),
+    refusal(408, "late"),
+    Reply([b"data: {nonsense}\n\n"]),
+    Reply([b"<html>"], headers={"Content-Type": "text/html"}),
+    Reply([b"nonsense"], headers={"Content-Type": "application/json"}),
+    Reply([sse([1, 2])]),
+    Reply([sse({"choices": ["x"]})]),
+    Reply([sse({"choices": [{"delta": {"tool_calls": [1]}}]})]),
+    Reply([sse({"error": {"message": "overloaded", "code": 429}})]),
+    Reply([chunk({"content": "half"})], is_cut=True),
+    Reply([]),
+    Reply(ending("stop")),
+    Reply([sse(b"[" * 100_000)]),
+]
 
 
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [
-        (refusal(401, f"Incorrect key: {KEY}"), "LLMAuthenticationError"),
-        (refusal(403, "not yours"), "LLMAuthenticationError"),
-        (refusal(400, "no such\nparameter"), "LLMBadRequestError"),
-        (refusal(404, "no such model"), "LLMBadRequestError"),
-        (refusal(429, "pay first", "insufficient_quota"), "LLMRateLimitError"),
-        (refusal(429, "tomorrow", Retry_After="86400"), "LLMRateLimitError"),
-        (refusal(400, "x", "context_length_exceeded"), "LLMContextWindowExceedError"),
-        (refusal(400, "This model's maximum context length is 8192 tokens."), "LLMContextWindowExceedError"),
-        (refusal(413, "prompt is too long: 210000 tokens > 200000 maximum"), "LLMContextWindowExceedError"),
-    ],
-)
-def test_an_error_that_stays_is_not_repeated(model, reply, code):
-    model.script += [reply]
-    assert refused(model.url).code == code
-    assert len(model.asked) == 1
+def test_a_try_that_fails_is_repeated(model):
+    for number, bad in enumerate(FAILING, 1):
+        model.script += [bad, text("at last")]
+        assert ask(model.url).text == "at last"
+        assert len(model.asked) == 2 * number, bad
+
+
+LASTING = [
+    (refusal(401, f"Incorrect key: {KEY}"), "LLMAuthenticationError"),
+    (refusal(403, "not yours"), "LLMAuthenticationError"),
+    (refusal(400, "no such\nparameter"), "LLMBadRequestError"),
+    (refusal(404, "no such model"), "LLMBadRequestError"),
+    (refusal(429, "pay first", "insufficient_quota"), "LLMRateLimitError"),
+    (refusal(429, "tomorrow", Retry_After="86400"), "LLMRateLimitError"),
+    (refusal(400, "x", "context_length_exceeded"), "LLMContextWindowExceedError"),
+    (refusal(400, "This model's maximum context length is 8192 tokens."), "LLMContextWindowExceedError"),
+    (refusal(413, "prompt is too long: 210000 tokens > 200000 maximum"), "LLMContextWindowExceedError"),
+]
+
+
+def test_an_error_that_stays_is_not_repeated(model):
+    for number, (reply, code) in enumerate(LASTING, 1):
+        model.script += [reply]
+        assert refused(model.url).code == code
+        assert len(model.asked) == number, code
 
 
 def test_a_quota_that_is_used_up_is_told_as_one(model):

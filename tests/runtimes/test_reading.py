@@ -35,24 +35,23 @@ def read(folder, path, most=100):
     return [content(folder, path, most), content_in(lambda: pack(folder), path, most, str(folder))]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        b"link",
-        b"out/secret",
-        b"sneaks",
-        b"src/inner/out/secret",
-        b"loop",
-        b"short",
-        b"src",
-        b"pipe",
-        b"none",
-        b"",
-        b"a.txt/x",
-    ],
-)
-def test_what_is_no_file_of_the_folder_has_no_content(folder, path):
-    assert read(folder, path) == [None, None]
+NO_FILES = [
+    b"link",
+    b"out/secret",
+    b"sneaks",
+    b"src/inner/out/secret",
+    b"loop",
+    b"short",
+    b"src",
+    b"pipe",
+    b"none",
+    b"",
+    b"a.txt/x",
+]
+
+
+def test_what_is_no_file_of_the_folder_has_no_content(folder):
+    assert [path for path in NO_FILES if read(folder, path) != [None, None]] == []
 
 
 @pytest.mark.parametrize(

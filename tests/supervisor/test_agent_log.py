@@ -166,24 +166,22 @@ def test_what_no_log_keeps_is_left_out(store, conversation, agent, known):
 # agent servers that are not as they should be
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "text",
-        {"id": "x"},
-        {**event(), "id": ""},
-        {**event(), "id": "i" * 129},
-        {**event(), "timestamp": "soon"},
-        {**event(), "source": "\ud800"},
-        {**event(), "kind": 5},
-        {**event(), "text": "x" * (1 << 20)},
-        action(tool_name="t" * 5000),
-    ],
-    ids=["text", "no time", "no id", "long id", "bad time", "surrogate", "kind", "long", "long name"],
-)
-def test_an_event_that_no_webhook_would_take_is_left_out(store, conversation, agent, known, wrong):
+UNFIT = [
+    "text",
+    {"id": "x"},
+    {**event(), "id": ""},
+    {**event(), "id": "i" * 129},
+    {**event(), "timestamp": "soon"},
+    {**event(), "source": "\ud800"},
+    {**event(), "kind": 5},
+    {**event(), "text": "x" * (1 << 20)},
+    action(tool_name="t" * 5000),
+]
+
+
+def test_events_that_no_webhook_would_take_are_left_out(store, conversation, agent, known):
     log = history(2)
-    agent.replies["/events/search"] = {"items": [log[0], wrong, log[1]], "next_page_id": None}
+    agent.replies["/events/search"] = {"items": [log[0], *UNFIT, log[1]], "next_page_id": None}
     known([*log, log[0]], [])()
     assert ids(store, conversation) == [one["id"] for one in log]
 

@@ -7,21 +7,20 @@ from telemetry.traces import hindrance, wants_traces
 ENDPOINT = "http://127.0.0.1:4318"
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, False),
-        ({"OTEL_SERVICE_NAME": "agents", "OTEL_TRACES_SAMPLER": "always_on"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{ENDPOINT}/v1/traces"}, True),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "True"}, False),
-    ],
-)
-def test_a_receiver_or_an_exporter_asks_for_traces_unless_they_are_switched_off(variables, wanted):
-    assert wants_traces(variables) is wanted
+ASKED = [
+    ({}, False),
+    ({"OTEL_SERVICE_NAME": "agents", "OTEL_TRACES_SAMPLER": "always_on"}, False),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, True),
+    ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{ENDPOINT}/v1/traces"}, True),
+    ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, False),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "True"}, False),
+]
+
+
+def test_a_receiver_or_an_exporter_asks_for_traces_unless_they_are_switched_off():
+    assert [(variables, wants_traces(variables)) for variables, _ in ASKED] == ASKED
 
 
 @pytest.mark.parametrize(
