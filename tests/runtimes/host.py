@@ -158,9 +158,9 @@ def internet() -> Iterator[None]:
         pytest.skip("only root, with the program ip, can make a network that stands for the internet")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from runtimes.isolation import syscalls; from tests.runtimes.host import greeting\n"
+        "from runtimes.isolation import kernel; from tests.runtimes.host import greeting\n"
         "import socket, subprocess, contextlib\n"
-        "syscalls.unshare(syscalls.CLONE_NEWNET); print('made', flush=True); sys.stdin.readline()\n"
+        "kernel.unshare(kernel.CLONE_NEWNET); print('made', flush=True); sys.stdin.readline()\n"
         f"for words in ('link set lo up', 'addr add {FAR}/24 dev far', 'link set far up'):\n"
         "    subprocess.run(['ip', *words.split()], check=True)\n"
         "with contextlib.ExitStack() as stack:\n"
