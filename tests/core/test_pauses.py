@@ -6,11 +6,15 @@ import socket
 from types import SimpleNamespace
 
 import gevent
+import httpcore
+import httpx
 import pytest
 from gevent.socket import socketpair
 
+from agents.client import AgentServer, Backend, Transport
 from boot.http import RequestBody
 from core import pauses
+from core.wire import ConversationId
 from schemas.events import read_batch
 from store.conversations.events import _words
 from store.log import text
@@ -97,12 +101,28 @@ def read_from_a_client() -> None:
         assert b"".join(body.recv(1) for _ in range(40)) == b"x" * 40
 
 
+def ask_an_agent(*pieces: bytes) -> None:
+    """Ask an agent server for a state; pieces: what each read of its response brings."""
+    backend = Backend()
+    backend._backend = httpcore.MockBackend(list(pieces))
+    with httpx.Client(transport=Transport(httpx.Limits(), backend)) as client:
+        state = AgentServer(client, "http://agent", "its key").state(ConversationId("some"))
+    assert state == {"said": "x" * 40}
+
+
+STATE = json.dumps({"said": "x" * 40}).encode()
+CHUNKS = b"".join(b"1\r\n%c\r\n" % byte for byte in STATE) + b"0\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(STATE)
+
 WORK = {
     "reading a batch": lambda: read_batch(json.dumps([event.fields for event in EVENTS]).encode()),
     "preparing a batch for the store": lambda: [_words(event, (), True, False) for event in EVENTS],
     "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
     "scanning text": scan,
     "a body that has arrived": read_from_a_client,
+    "small chunks of an agent server": lambda: ask_an_agent(CHUNKED + CHUNKS),
+    "a response of an agent server that has arrived": lambda: ask_an_agent(SIZED, *(bytes([one]) for one in STATE)),
 }
 
 
