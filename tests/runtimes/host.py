@@ -132,6 +132,17 @@ def api() -> Iterator[Api]:
 
 
 @contextlib.contextmanager
+def a_terminal() -> Iterator[str]:
+    """A terminal of the server's user; its path."""
+    master, side = os.openpty()
+    try:
+        yield os.ttyname(side)
+    finally:
+        os.close(master)
+        os.close(side)
+
+
+@contextlib.contextmanager
 def secret_process() -> Iterator[int]:
     """A process of the server's user whose environment has a secret, as the server's has; its id."""
     with subprocess.Popen(["/bin/sleep", "600"], env={"SECRET_KEY": PLANTED}) as process:
