@@ -10,9 +10,12 @@ import httpcore
 import httpx
 import pytest
 from gevent.socket import socketpair
+from gunicorn.config import Config
+from gunicorn.http import get_parser
 
 from agents.client import AgentServer, Backend, Transport
 from boot.http import RequestBody
+from boot.worker import Connection, Worker
 from core import pauses
 from core.wire import ConversationId
 from schemas.events import read_batch
@@ -101,6 +104,21 @@ def read_from_a_client() -> None:
         assert b"".join(body.recv(1) for _ in range(40)) == b"x" * 40
 
 
+def read_heads(*, size: int) -> None:
+    """Read the heads of requests that have all arrived; size: bytes that each read brings."""
+    ours, theirs = socket.socketpair()
+    connection = Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
+    worker = Worker.__new__(Worker)
+    worker._served, worker._waiting, worker.cfg = SimpleNamespace(client=connection, is_new=True), {}, Config()
+    with ours, connection:
+        ours.sendall(b"GET /alive HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+        requests = get_parser(worker.cfg, connection, ("127.0.0.1", 1))
+        requests.unreader.mxchunk = size
+        for _ in range(40):
+            with worker.timeout_ctx():
+                assert next(requests).path == "/alive"
+
+
 def ask_an_agent(*pieces: bytes) -> None:
     """Ask an agent server for a state; pieces: what each read of its response brings."""
     backend = Backend()
@@ -121,6 +139,8 @@ WORK = {
     "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
     "scanning text": scan,
     "a body that has arrived": read_from_a_client,
+    "requests of a client that waits for no response": lambda: read_heads(size=8192),
+    "a head in crumbs that have arrived": lambda: read_heads(size=1),
     "small chunks of an agent server": lambda: ask_an_agent(CHUNKED + CHUNKS),
     "a response of an agent server that has arrived": lambda: ask_an_agent(SIZED, *(bytes([one]) for one in STATE)),
 }
