@@ -27,6 +27,7 @@ from agents.client import AgentUnreachable, Transport, pulse
 from agents.inquiries import NO_ROUTE, RouteLacking, seen_folder
 from agents.waking import wake
 from core.cuts import beginning
+from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
 from store import Store
@@ -192,6 +193,7 @@ class Answer:
     def __next__(self) -> bytes:
         """A piece of the body. Raises AgentUnreachable: the response breaks off, so that its client notices."""
         self._beat.note_use()
+        take_turns()  # one read may bring thousands of small chunks
         try:
             with pulse(self._beat):
                 return next(self._pieces)

@@ -24,7 +24,8 @@ REDACTED = "**********"
 _CREDENTIAL = re.compile(
     r"(?:^|[_-])KEY$|(?:API|ACCESS)[_-]?KEY|TOKEN$|SECRET|PASSW|CREDENTIAL|^AUTHORIZATION$|COOKIE$|DSN$", re.IGNORECASE
 )
-_PASSWORD = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
+#: the password of a URL, after its first colon. Nothing is tried twice: the text may be a hostile one, and long
+_PASSWORD = re.compile(r"://[^/@\s:]*+:([^/@\s]++)@")
 
 #: fewest characters of a text that is looked for: a shorter one stands in any sentence
 _LEAST = 4
@@ -60,8 +61,7 @@ def credentials_in(settings: Any) -> Iterator[str]:
             if isinstance(inner, str):
                 if _CREDENTIAL.search(name):
                     yield inner
-                if match := _PASSWORD.search(inner):
-                    yield match[1]
+                yield from _PASSWORD.findall(inner)
             else:
                 yield from credentials_in(inner)
     elif isinstance(settings, list):
