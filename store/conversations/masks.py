@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from core.masking import Mask
+from core.masking import NOTHING, Mask
 from core.redaction import credentials_in
 from core.wire import ConversationId
 from store.errors import KeyUnreadable, SecretsRefused
@@ -27,9 +27,6 @@ _log = logging.getLogger("request_log")
 
 #: most characters of what one process looks for, in all conversations; and most masks. The least used go first
 _MOST_CHARACTERS, _MOST_MASKS = 16 * 1024 * 1024, 1000
-
-#: the mask of what has no secrets
-NOTHING = Mask()
 
 
 class Known(NamedTuple):
