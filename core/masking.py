@@ -204,19 +204,27 @@ class _JsonReader:
     def feed(self, piece: str, *, is_last: bool = False) -> Iterator[str]:
         text, end = self.rest + piece, 0
         while (begin := text.find('"', end)) >= 0:
+            yield self._between(text[end:begin])
+            end = begin
             match = _STRING.match(text, begin)
             if match is None or (not is_last and not (match[1] or _MORE.search(text, match.end()))):
                 break  # it goes on, or its colon is still to come
-            between, coded = text[end:begin], match[0][: match[0].rindex('"') + 1]
-            self._depth += sum(map(between.count, "{[")) - sum(map(between.count, "}]"))
+            coded = match[0][: match[0].rindex('"') + 1]
             end, is_name = match.end(), match[1] is not None
-            yield between
             if not is_name and (self._member == "kind" or (self._depth == 1 and self._member in _NAMES)):
                 yield match[0]
             else:
                 yield self._mask.coded(coded, is_name, self._is_output) + (match[1] or "")
             self._member = coded[1:-1] if is_name else ""
+        else:
+            yield self._between(text[end:])
+            end = len(text)
         self.rest = text[end:]
+
+    def _between(self, text: str) -> str:
+        """What stands between two texts, as it is."""
+        self._depth += sum(map(text.count, "{[")) - sum(map(text.count, "}]"))
+        return text
 
 
 class Masked:

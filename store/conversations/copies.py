@@ -124,7 +124,7 @@ class Forks:
             "info": json.dumps({name: value for name, value in info.items() if name != "capabilities"}),
             "created_at": stamp.utc_time,
             "updated_at": stamp.utc_time,
-            **_inherited(state, sandbox_id),
+            **_inherited(state, sandbox_id, fork),
         }
         if not copy.adopt(self._listing, fields, claims):
             raise IdInUse
@@ -149,13 +149,17 @@ class Forks:
             copy.append([read_event(raw) for raw in page])
 
 
-def _inherited(state: dict[str, Any], sandbox_id: str | None) -> dict[str, str]:
-    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox."""
+def _inherited(state: dict[str, Any], sandbox_id: str | None, fork: str) -> dict[str, str]:
+    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
+
+    There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
+    """
     fields = policy_fields(state)
     if sandbox_id is None:
         return fields
     app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}
-    return {**fields, "sandbox_id": sandbox_id, "groups": state["groups"], **app}
+    place = {"sandbox_id": sandbox_id, "groups": state["groups"], "secrets_version": fork}
+    return {**fields, **place, **app}
 
 
 #: pairs of kind and source beyond MAX_EVENT_KINDS that the server's own events may have brought

@@ -300,6 +300,7 @@ class Scripts:
     adopt_fork: DecidingScript
     drop_copy: Script
     put_secrets: DecidingScript
+    renew_mask: Script
     report_conversation: DecidingScript
     settle_labels: Script
     read_log: Script

@@ -185,5 +185,6 @@ def test_a_json_text_without_a_value_stays_byte_for_byte_and_one_that_is_too_lon
     raw = b'{ "a" : "\\u00e9 \\/",\n"b":[1.0e2 , "", {"c": "x"}]} '
 
     assert b"".join(Mask([TOKEN]).json([raw[:7], raw[7:]], 100)) == raw
+    assert b"".join(Mask([TOKEN]).json([b"[1", b",2" * 200, b"]"], 100)) == b"[1" + b",2" * 200 + b"]"
     with pytest.raises(TextTooLong):
         list(Mask([TOKEN]).json([b'{"a": "', b"x" * 200, b'"}'], 100))
