@@ -312,6 +312,13 @@ class IdInUse(StoreError):
     words = "A conversation with this id already exists"
 
 
+class CopyEnded(StoreError):
+    """A fork or an import was under way when its id was deleted."""
+
+    kind = Kind.CONFLICT
+    words = "A DELETE of the new conversation's id has ended this copy: nothing comes of it"
+
+
 class SecretsRefused(StoreError):
     """There is no key to seal secrets with."""
 

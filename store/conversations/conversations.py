@@ -339,7 +339,7 @@ class Conversations:
         """
         sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id and not revision:
-            self._bury(conversation_id, sandbox_id.decode())
+            self.bury(conversation_id, sandbox_id.decode())
         args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds, revision]
         reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], args)
         if reply is None:
@@ -348,7 +348,7 @@ class Conversations:
         if outcome == "changed":
             return False
         if sandbox_id and revision:  # only now: one that stays needs its place in the sandbox
-            self._bury(conversation_id, sandbox_id.decode())
+            self.bury(conversation_id, sandbox_id.decode())
         self._listing.forget(conversation_id, int(last))
         if is_audited:
             self._listing.approvals.settle(conversation_id)
@@ -356,7 +356,8 @@ class Conversations:
             raise ConversationNotFound
         return True
 
-    def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+    def bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        """Keep a tombstone of a conversation in a sandbox, and free its place. One round trip."""
         args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
         self._scripts.bury_conversation([SandboxKeys.root], args)
 
