@@ -251,13 +251,23 @@ class Blueprint(SmorestBlueprint):
         needed = declared(view_func, operation)
         _join_parameters(view_func)
         # Programs that show a mail add members of their own to its links; what is forwarded is the agent server's.
-        if needed.scope != "link" and not getattr(view_func, "is_forwarded", False):
+        is_checked = needed.scope != "link" and not getattr(view_func, "is_forwarded", False)
+        if is_checked and not getattr(view_func, "ignores_query", False):
             view_func = _strict(view_func, _query_of(view_func) | ({"ticket"} if needed.ticket else set()))
         security = [] if needed.scope == "open" else [{"bearer": []}] if needed.scope == "hook" else _KEYS
         view_func = self.doc(operationId=operation, security=security)(view_func)
         if needed.scope != "open":
             _document(view_func, 401, *(() if needed.scope == "hook" else (403,)))
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
+
+    @staticmethod
+    def ignores_query(view: View) -> View:
+        """Declare that an operation takes a query with any members, and reads none; goes next to the route.
+
+        For those that probes and scrapers call: balancers, caches and Prometheus (`params`) add members of their own.
+        """
+        view.ignores_query = True  # type: ignore[attr-defined]
+        return view
 
     def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
         """Declare how a repeat is answered where the first response is not kept; goes next to the route.

@@ -170,7 +170,7 @@ def update_conversation(changes: dict[str, Any], conversation_id: ConversationId
 @conversations.fails(404)
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Delete a conversation and all its events; a start of it that is under way ends, and nothing comes of it."""
+    """Delete a conversation and all its events; a start, fork or import of it that is under way comes to nothing."""
     delete(current_commands, conversation_id)
     return _DONE
 

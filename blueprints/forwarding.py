@@ -48,6 +48,9 @@ _SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
 #: the operations of git that a key needs no scope `approve` for: each has its path in the query, where it is checked
 _GIT = re.compile(r"(?:changes|diff|commits|commits/[0-9A-Za-z]+/changes|repositories/search)/?")
 
+#: the services whose answers tell what commands and files say: secrets are masked there. A file itself comes as it is
+_TOLD = frozenset({"bash", "git"})
+
 _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
 _CID = {
@@ -66,12 +69,12 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
         _require_acceptable(rest)
         sandbox_id = _forwarding().sandbox_of(conversation_id)
         folder = partial(_folder_of, conversation_id)
-        return _forward(sandbox_id, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
+        return _forward(sandbox_id, service, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
 
     def without_conversation(rest: str) -> Response:
         _require_acceptable(rest)
         sandbox_id, folder = _named_sandbox()
-        return _forward(sandbox_id, f"/api/{service}/{rest}", folder)
+        return _forward(sandbox_id, service, f"/api/{service}/{rest}", folder)
 
     view: Callable[..., Response] = without_conversation if alone else under_conversation
     view.__name__ = f"{method.lower()}_{service}" + ("_of_sandbox" if alone else "")
@@ -141,7 +144,7 @@ def _asked_paths() -> list[str]:
     return [value for name, value in pairs_of(request.query_string) if name in QUERY_PATHS]
 
 
-def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]) -> Response:
+def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callable[[], Folder]) -> Response:
     folder = cache(read_folder)
     if "/git/" in path:
         _require_within(folder, path.partition("/git/")[2])
@@ -156,7 +159,7 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
         request.method,
         path,
         request.query_string,
-        request.headers.get,
+        _whole_header if service in _TOLD else request.headers.get,
         content,
         None if is_json else request.content_length,
         lambda path: folder().mapped(path),
@@ -164,9 +167,16 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
     )
     answer = _forwarding().open(sandbox_id, call)
     answer.require_route(path)
+    if service in _TOLD:
+        answer.mask(current_store.masks.in_sandbox(sandbox_id))
     if request.method == "HEAD":
         answer.close()
     return _response(answer)
+
+
+def _whole_header(name: str) -> str | None:
+    """A header of the present request, without those that ask for a part: what is masked is read whole."""
+    return None if name in ("Range", "If-Range") else request.headers.get(name)
 
 
 def _require_within(folder: Callable[[], Folder], rest: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_dump, validates_schema
 
+from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.masking import LEAST
 from core.redaction import REDACTED as REDACTED
@@ -26,12 +27,8 @@ from schemas.fields import (
     refusal,
 )
 
-#: secrets in one request, characters of a name, and bytes of one of them
-MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
-
-#: most bytes of JSON of all secrets of a request: the commands of an agent have them in their environment, for which,
-#: with their arguments, Linux has 2 MiB
-MOST_SECRETS_BYTES = 1024 * 1024
+#: characters of a secret's name, and bytes of one secret
+MOST_SECRET_NAME, MOST_SECRET_BYTES = 128, 64 * 1024
 
 #: most tags, and characters of a tag's key and value: lists, events, exports and agents carry them whole
 MOST_TAGS, MOST_TAG_KEY, MOST_TAG = 50, 512, 256

@@ -27,6 +27,10 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | conv:{ID}:deleted               | string     | of a repeated deletion: its request, its     | a minute              |
 |                                 |            | revision                                     |                       |
 | conv:{ID}:ended:START           | string     | a start task that has ended makes it no more | a day                 |
+| conv:{ID}:ended:FORK            | string     | a copy that a deletion has ended, likewise   | a day                 |
+| conv:{ID}:copies                | hash       | fork → until when in µs, and a sandbox, of   | an hour each          |
+|                                 |            | each copy into this id that is made at       |                       |
+|                                 |            | present                                      |                       |
 | conv:{ID}:signal                | channel    | after new events the seq of the last one;    |                       |
 |                                 |            | `state` when a run ended without one; an     |                       |
 |                                 |            | event that is not kept; `0` when all is      |                       |

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from redis import Redis
 
 from core.bounds import Bounds
-from core.masking import Mask
+from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, event_time, user_message
 from store.approvals.audit import SERVER, Actor
@@ -29,7 +29,7 @@ from store.approvals.effects import (
 )
 from store.bounds import PAGE_BYTES, SEARCHED_EVENTS
 from store.conversations.conversations import Conversations
-from store.conversations.masks import NOTHING, Masks
+from store.conversations.masks import Masks
 from store.errors import (
     ConversationNotFound,
     EventNotFound,

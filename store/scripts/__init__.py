@@ -296,10 +296,14 @@ class Scripts:
     create_conversation: DecidingScript
     change_status: DecidingScript
     set_fields: DecidingScript
+    begin_copy: Script
     copy_events: Script
+    close_copy: Script
+    end_copies: Script
     adopt_fork: DecidingScript
     drop_copy: Script
     put_secrets: DecidingScript
+    renew_mask: Script
     report_conversation: DecidingScript
     settle_labels: Script
     read_log: Script

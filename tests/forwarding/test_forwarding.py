@@ -197,6 +197,25 @@ def test_a_response_keeps_its_type_and_gives_a_browser_nothing_to_run(client, up
     assert "Access-Control-Allow-Origin" not in response.headers
 
 
+@pytest.mark.parametrize("door", ["/api/conversations/{}/", "/api/"])
+def test_what_commands_and_git_tell_shows_no_secret_of_the_sandbox_and_a_file_comes_as_it_is(
+    client, store, upstream, sandbox, linked, door
+):
+    store.conversations.put_secrets(linked, {"TOKEN": "sesame-ghp_1"}, sandbox.id)
+    upstream.headers = [("Content-Type", "application/json"), ("ETag", '"1"'), ("Accept-Ranges", "bytes")]
+    said = {"detail": "sesame-ghp_1 c2VzYW1lLWdocF8x", "cid": linked}
+
+    for rest in ("bash/bash_events/says", "git/diff/says"):
+        response = client.get(door.format(linked) + rest, query_string=said, headers={"Range": "bytes=3-"})
+
+        assert response.get_json() == {"detail": "<secret-hidden> <secret-hidden>"}
+        assert not {"Content-Length", "ETag", "Accept-Ranges"} & {name for name, _ in response.headers}
+        assert "Range" not in upstream.requests[-1]["headers"]
+    response = client.get(f"{door.format(linked)}file/says", query_string=said)
+    assert response.get_json() == {"detail": said["detail"]}
+    assert response.headers["ETag"] == '"1"'
+
+
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
 def test_the_errors_of_an_agent_server_are_its_own(client, upstream, linked, status):
     upstream.status, upstream.headers = status, [("Content-Type", "application/json")]

@@ -313,3 +313,39 @@ def test_a_line_is_short_and_moves_no_cursor():
     assert "\x1b" not in line
     assert len(line) == MOST_TOLD
     assert line.endswith("…")
+
+
+def test_a_result_shows_no_secret_of_another_conversation_of_the_agent_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
+    given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
+    one, _ = server.start(uuid4(), given, {"A": "first-secret"})
+    other_id = uuid4()
+    server.start(other_id, given, {"B": "other-secret"})
+    action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "cat"}, "r")
+
+    def printed():
+        one.log.step(one.log.state, [events.observation(action, seen("cat", "first-secret, other-secret", 0))])
+        return events.text_of(one.log.events[-1]["observation"]["content"])
+
+    assert printed() == "<secret-hidden>, <secret-hidden>"
+    server.delete(other_id)
+    assert printed() == "<secret-hidden>, other-secret"  # nobody's any more
+
+
+@pytest.mark.process("starts a command")
+def test_what_a_client_s_command_prints_is_kept_without_secrets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
+    given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
+    server.start(uuid4(), given, {"A": "first-secret"})
+
+    command = server.commands.start(
+        "printf 'it is fir'; sleep 0.1; printf st-secret; echo first-secret >&2", tmp_path, 9
+    )
+    command.has_ended.wait()
+
+    told = {name: "".join(one[name] or "" for one in command.outputs) for name in ("stdout", "stderr")}
+    assert told == {"stdout": "it is <secret-hidden>", "stderr": "<secret-hidden>\n"}
