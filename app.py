@@ -84,9 +84,9 @@ BLUEPRINTS = (
     approval_rules,
     audit,
     notifications,
-    openai,
     operations,
     metrics,
+    openai,
 )
 
 #: names of the blueprints whose operations read data

@@ -225,7 +225,8 @@ class Turn:
         """Whether the agent has stopped, for good as far as this message goes. The store's own status decides."""
         now = time.monotonic()
         if self._stopped_at is not None:
-            if not self.has_spoken and now - self._stopped_at < _SETTLES:
+            is_good = self._status in ("idle", "finished")
+            if is_good and not self.has_spoken and now - self._stopped_at < _SETTLES:
                 return
         elif self._has_run or not is_quiet or now - self._since < _BEGINS:
             return

@@ -331,6 +331,10 @@ class Telling(ABC):
         self.said += text
         yield from self._delta(text)
 
+    def _own_id(self) -> str:
+        """32 digits of the conversation, and 16 of this answer."""
+        return f"{UUID(self._conversation_id).hex}{uuid4().hex[:16]}"
+
     def _tokens(self) -> dict[str, Any]:
         """The use of tokens of the conversation, as its agent has reported it."""
         use = combined(self._turn.stats())
@@ -383,7 +387,7 @@ class Chat(Telling):
 
     def __init__(self, model: str, turn: Turn, *, with_usage: bool) -> None:
         super().__init__(model, turn)
-        self.id = f"chatcmpl-{uuid4().hex}"
+        self.id = f"chatcmpl-{self._own_id()}"
         self._with_usage = with_usage
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
@@ -428,7 +432,7 @@ class Responses(Telling):
     def __init__(self, call: dict[str, Any], turn: Turn) -> None:
         super().__init__(call["model"], turn)
         self._call = call
-        self.id = f"{_RESPONSE}{UUID(self._conversation_id).hex}{uuid4().hex[:16]}"
+        self.id = f"{_RESPONSE}{self._own_id()}"
         self._message_id = f"msg_{uuid4().hex}"
         self._number = 0
 

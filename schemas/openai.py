@@ -54,12 +54,14 @@ _PART = {
 }
 
 
+_CONTENTS = [{"type": "string"}, {"type": "array", "items": _PART}, {"type": "null"}]
+
+
 class Content(fields.Raw):
     """Text, or parts that are texts and images; loaded as the parts of a message of the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
-        forms = [{"type": "string"}, {"type": "array", "items": _PART}, {"type": "null"}]
-        super().__init__(allow_none=True, load_default=list, metadata={"anyOf": forms}, **kwargs)
+        super().__init__(allow_none=True, load_default=list, metadata={"anyOf": _CONTENTS}, **kwargs)
 
     def deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         return [] if value is None else super().deserialize(value, *args, **kwargs)
@@ -136,11 +138,22 @@ class InputMessage(ChatMessage):
     type = Choice("message", load_default="message")
 
 
+_MESSAGE = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "type": {"type": "string", "enum": ["message"]},
+        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+        "content": {"anyOf": _CONTENTS},
+    },
+}
+
+
 class Input(fields.Raw):
     """A text, or messages; loaded as messages."""
 
     def __init__(self) -> None:
-        messages = {"type": "array", "items": {"$ref": "#/components/schemas/InputMessage"}, "minItems": 1}
+        messages = {"type": "array", "items": _MESSAGE, "minItems": 1, "maxItems": MOST_MESSAGES}
         super().__init__(required=True, metadata={"anyOf": [{"type": "string", "minLength": 1}, messages]})
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
@@ -151,7 +164,8 @@ class Input(fields.Raw):
         if not isinstance(value, list):
             raise refusal("Input should be text or an array of messages", "list_type")
         if not 1 <= len(value) <= MOST_MESSAGES:
-            raise refusal(f"Array should have from 1 to {MOST_MESSAGES} messages", "too_long")
+            fault = "too_long" if value else "too_short"
+            raise refusal(f"Array should have from 1 to {MOST_MESSAGES} messages", fault)
         loaded: list[dict[str, Any]] = InputMessage(many=True).load(value)
         return loaded
 
