@@ -13,6 +13,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -46,7 +47,7 @@ from schemas.openai import (
 )
 from settings.specs import Spec
 from store.approvals.effects import message_claim
-from store.errors import UNAVAILABLE, StoreError
+from store.errors import REDIS_FULL, UNAVAILABLE, StoreError, StoreFull
 from store.link.attempts import is_finished, is_later, minted
 from store.sandboxes.start_tasks import StartTask
 
@@ -139,10 +140,10 @@ def _is_start() -> bool:
 @openai.response(200, ChatCompletion, headers=_RETURNED)
 def create_chat_completion(call: dict[str, Any]) -> Any:
     """Send messages to an agent and get what it answers, with `stream` as it comes."""
-    spec = _spec_of(call["model"])
-    turn = _turn(spec, call["words"], _named())
+    spec, words = _spec_of(call["model"]), call["words"]
+    turn = _turn(spec, words, _named() or _of_chat(words))
     options = call.get("stream_options") or {}
-    telling = Chat(call["model"], turn, with_usage=options.get("include_usage", False))
+    telling = Chat(call["model"], turn, words, with_usage=options.get("include_usage", False))
     return _streamed(telling) if call["stream"] else telling.whole(_waited(turn))
 
 
@@ -183,6 +184,15 @@ def _named() -> ConversationId | None:
         return ConversationId(canonical_id(text)) if text else None
     except ValidationError as fault:
         raise InvalidInput("header", {CONVERSATION: fault.messages}) from None
+
+
+def _of_chat(words: Words) -> ConversationId | None:
+    """The conversation that gave the answer which the new words follow, as far as it is there and remembered."""
+    if not words.earlier:
+        return None
+    conversations = current_store.conversations
+    found = conversations.chats.take(g.principal.key_id, words.earlier, words.recent)
+    return found if found and conversations.get_many([found]) != [None] else None
 
 
 def _of_response(identity: str) -> ConversationId:
@@ -385,13 +395,22 @@ def _frame(data: Any, name: str = "") -> bytes:
 class Chat(Telling):
     """A chat completion."""
 
-    def __init__(self, model: str, turn: Turn, *, with_usage: bool) -> None:
+    def __init__(self, model: str, turn: Turn, words: Words, *, with_usage: bool) -> None:
         super().__init__(model, turn)
         self.id = f"chatcmpl-{self._own_id()}"
+        self._words = words
         self._with_usage = with_usage
+        self._remember = partial(current_store.conversations.chats.remember, g.principal.key_id)
+
+    def _note_answer(self, text: str) -> None:
+        """Remember the chat with its answer: without an id of a conversation, the client's next call goes on here."""
+        answer = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+        with suppress(*UNAVAILABLE, REDIS_FULL, StoreFull):
+            self._remember([*self._words.earlier, *self._words.recent, answer], self._conversation_id)
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         is_over = self._turn.is_over
+        self._note_answer(text_of(pieces, is_over=is_over))
         message = {"role": "assistant", "content": text_of(pieces, is_over=is_over)}
         return {
             "id": self.id,
@@ -417,6 +436,7 @@ class Chat(Telling):
         yield self._chunk({"reasoning_content": f"{text}\n"})
 
     def _end(self) -> Iterator[bytes]:
+        self._note_answer(self.said)
         yield self._chunk({}, reason="stop")
         if self._with_usage:
             yield self._chunk(None, usage=usage_of(self._tokens()))

@@ -5,7 +5,7 @@ Source: OpenAI's API reference, and the gateway of the published agent server. U
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from marshmallow import ValidationError, fields, post_load, pre_load, validate
 
@@ -204,11 +204,13 @@ class ResponseRequest(BaseSchema):
         return {**request, "words": words_of(messages, "input")}
 
 
-class Words:
+class Words(NamedTuple):
     """What a call says to an agent: all of it to one that begins, and the new part to one that knows the rest."""
 
-    def __init__(self, whole: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
-        self.whole, self.new = whole, new
+    whole: list[dict[str, Any]]
+    new: list[dict[str, Any]]
+    earlier: list[Mapping[str, Any]]  #: the messages before the new ones
+    recent: list[Mapping[str, Any]]  #: the messages that have the new part
 
 
 def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
@@ -235,7 +237,7 @@ def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
             "X-OpenHands-ServerConversation-ID of its conversation"
         )
         raise ValidationError({member: [Fault(text, "context_length_exceeded")]})
-    return Words(whole, new)
+    return Words(whole, new, said[:start] if ends_with_user else [], list(recent))
 
 
 def _marked(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -207,6 +207,9 @@ def of_openai(walk: Walk) -> None:
     chat = {"model": model["id"], "messages": [{"role": "user", "content": "asked"}]}
     completion = walk("POST", "/v1/chat/completions", json=chat, headers=repeat)
     assert completion["choices"][0]["message"]["content"] == "answered"
+    more = [*chat["messages"], {"role": "assistant", "content": "answered"}, {"role": "user", "content": "asked"}]
+    chats = walk("POST", "/v1/chat/completions", json={**chat, "messages": more}, headers=repeat)
+    assert chats["id"] != completion["id"]
     response = walk("POST", "/v1/responses", json={"model": model["id"], "input": "asked"}, headers=repeat)
     assert response["output"][0]["content"][0]["text"] == "answered"
 

@@ -184,6 +184,32 @@ def test_a_known_conversation_gets_the_users_new_messages_alone(client, answerin
     assert users(client, conversation) == ["second\npart\nthird"]
 
 
+def test_a_chat_goes_on_without_an_id_by_what_was_said_and_its_branches_do_not_meet(
+    client, hasty, answering, conversation
+):
+    first = client.post(CHAT, json=said(), headers={CONVERSATION: conversation}).get_json()
+    answer = first["choices"][0]["message"]
+    chat = [{"role": "system", "content": str(uuid4())}, *said()["messages"], {**answer, "content": "done \n"}]
+
+    def goes_on(*more: str, with_client=client) -> str:
+        messages = [*chat, *({"role": "user", "content": text} for text in more)]
+        return with_client.post(CHAT, json=said(messages=messages)).headers[CONVERSATION]
+
+    assert goes_on("more") == conversation
+    assert users(client, conversation) == ["hello", "more"]
+    assert goes_on("other", with_client=hasty) != conversation
+    assert users(client, conversation) == ["hello", "more"]
+
+
+def test_a_chat_whose_answer_was_streamed_goes_on_too(client, answering, conversation, stream):
+    answering.turn[1:1] = [message("on it", "agent")]
+    answer = deltas(stream(said()).rest())
+
+    chat = [*said()["messages"], {"role": "assistant", "content": answer}, {"role": "user", "content": "more"}]
+
+    assert client.post(CHAT, json=said(messages=chat)).headers[CONVERSATION] == conversation
+
+
 def test_a_response_goes_on_with_the_conversation_of_the_previous_one(client, answering, conversation):
     body = {"model": MODEL, "input": "hello", "instructions": "Be brief.", "metadata": {"a": "b"}}
     first = client.post(RESPONSES, json=body, headers={CONVERSATION: conversation}).get_json()
