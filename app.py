@@ -32,6 +32,7 @@ from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.notifications import notifications
 from blueprints.once import register_once
+from blueprints.openai import openai
 from blueprints.operations import operations
 from blueprints.paths import lead_browsers, lead_from_slashes
 from blueprints.posture import Posture, TrustedProxies, register_headers
@@ -85,6 +86,7 @@ BLUEPRINTS = (
     notifications,
     operations,
     metrics,
+    openai,
 )
 
 #: names of the blueprints whose operations read data
@@ -174,6 +176,8 @@ def _settings(config: Config) -> dict[str, Any]:
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
         WORKERS=worker_processes(config.web_concurrency),
+        COMPLETION_SECONDS=config.completion_seconds,
+        PUBLIC_URL=config.public_url,
         RATE_LIMIT_WRITES=config.rate_limit_writes,
         RATE_LIMIT_READS=config.rate_limit_reads,
         RATE_LIMIT_STARTS=config.rate_limit_starts,

@@ -25,6 +25,7 @@ from core.access import Scope
 from core.wire import as_unicode, lone_surrogate
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
+from schemas.openai import OpenAIError
 from store.conversations.lists import Form
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -407,12 +408,13 @@ class CommonParts(BasePlugin):
         for name, header in _HEADERS.items():
             spec.components.header(name, header)
         spec.components.parameter("Idempotency-Key", "header", _IDEMPOTENCY_KEY)
+        self._spec = spec
 
     def response_helper(self, response: Any, **_: Any) -> dict[str, Any]:  # noqa: ARG002
         """Called by apispec for a response that several operations share."""
         return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}
 
-    def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:  # noqa: ARG002
+    def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:
         """Called by apispec for the operations of a path."""
         for method, operation in (operations or {}).items():
             responses = operation.setdefault("responses", {})
@@ -436,6 +438,19 @@ class CommonParts(BasePlugin):
                     headers["X-Request-Id"] = _reference("X-Request-Id")
                     if method == "post" and str(status) in _REPLAYED_STATUSES:
                         headers["Idempotency-Replayed"] = _reference("Idempotency-Replayed")
+            if path and path.startswith("/v1/"):
+                self._shape_as_openai(responses)
+
+    def _shape_as_openai(self, responses: dict[Any, Any]) -> None:
+        """Below /v1/ every error has OpenAI's shape, also the one that the other operations share."""
+        if "OpenAIError" not in self._spec.components.schemas:
+            self._spec.components.schema("OpenAIError", schema=OpenAIError)
+        content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
+        for status, response in responses.items():
+            if int(status) >= 400:
+                told: dict[str, Any] = response if isinstance(response, dict) else {"description": REASONS[int(status)]}
+                headers = {**told.get("headers", {}), "X-Request-Id": _reference("X-Request-Id")}
+                responses[status] = {**told, "content": content, "headers": headers}
 
 
 def _reference(name: str) -> dict[str, str]:

@@ -133,6 +133,9 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                                 |            | KEY are digests; see `idempotency.py`        | fields                |
 | rate:{LIMIT}                    | string     | requests of a client in the window of a      | the window            |
 |                                 |            | limit                                        |                       |
+| chat:{SHA-256}                  | hash       | which conversation gave the last answer of a | a week                |
+|                                 |            | chat, and the digest of the words that       |                       |
+|                                 |            | followed it                                  |                       |
 | once:{CLIENT}:live              | sorted set | KEY, score when its record expires, µs       | MAX_IDEMPOTENCY_KEYS  |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a conversation lie in one
@@ -527,6 +530,11 @@ class ColdKeys:
 def rate_key(name: str) -> str:
     """The counter of a window, which Flask-Limiter names by limit and client."""
     return f"rate:{{{name}}}"
+
+
+def chat_root(digest: str) -> str:
+    """The conversation that gave the last answer of a chat, by the digest of the chat."""
+    return f"chat:{{{digest}}}"
 
 
 def followers_channel(process: str) -> str:

@@ -15,7 +15,7 @@ _ANY = "[^{}]+"
 _STANDS_FOR = {"LIST": ".+", "…": ".+", "{all}": r"\{[^{}]+\}"}
 
 #: a bound that is a time: the key has an expiry
-_TIME = re.compile(r"(a|an|ten|30|half an|the) (minute|hour|day|seconds|lease|window)")
+_TIME = re.compile(r"(a|an|ten|30|half an|the) (minute|hour|day|week|seconds|lease|window)")
 
 
 @cache

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tests.backends import BACKENDS
-from tests.conftest import action, event, message, oracle, recorded
+from tests.conftest import action, event, message, oracle, recorded, status
 from tests.servers import PROJECT, supervised_server, wait_until
 from tests.v1 import Api
 
@@ -196,6 +196,24 @@ def of_app_conversations(walk: Walk) -> None:
             walk(method, path, 404, query=query, json={"title": "x", "content": SAID})
 
 
+def of_openai(walk: Walk) -> None:
+    """A turn that another worker began: both calls follow it, and send nothing."""
+    [model, *_] = walk("GET", "/v1/models")["data"]
+    walk.names["model"] = model["id"]
+    assert walk("GET", "/v1/models/{model}") == model
+    turn = [message("asked"), status("running"), message("answered", "agent"), status("finished")]
+    walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=turn)
+    repeat = {"X-OpenHands-ServerConversation-ID": walk.names["conversation_id"], "X-Stainless-Retry-Count": "1"}
+    chat = {"model": model["id"], "messages": [{"role": "user", "content": "asked"}]}
+    completion = walk("POST", "/v1/chat/completions", json=chat, headers=repeat)
+    assert completion["choices"][0]["message"]["content"] == "answered"
+    more = [*chat["messages"], {"role": "assistant", "content": "answered"}, {"role": "user", "content": "asked"}]
+    chats = walk("POST", "/v1/chat/completions", json={**chat, "messages": more}, headers=repeat)
+    assert chats["id"] != completion["id"]
+    response = walk("POST", "/v1/responses", json={"model": model["id"], "input": "asked"}, headers=repeat)
+    assert response["output"][0]["content"][0]["text"] == "answered"
+
+
 def of_sandboxes(walk: Walk) -> None:
     """A sandbox that no supervisor takes, and its spec."""
     [spec, *_] = walk("GET", "/api/v1/sandbox-specs/search")["items"]
@@ -244,6 +262,7 @@ def test_every_operation_answers_the_same_on_every_backend(client, store):
     of_decisions(walk)
     of_forks(walk)
     of_agents(walk)
+    of_openai(walk)
     for part in (of_app_conversations, of_sandboxes):
         assert store.sandboxes.beat("walked", "supervisor")  # a host that takes nothing
         part(walk)

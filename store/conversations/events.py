@@ -259,6 +259,15 @@ class EventLog:
         seqs = (self._scripts.find_events(root, list(event_ids)) if event_ids else None) or []
         return set(event_ids) - {one for one, seq in zip(event_ids, seqs, strict=False) if seq is not None}
 
+    def seq(self, conversation_id: ConversationId, event_id: str) -> Seq:
+        """The seq of an event. One round trip. Raises ConversationNotFound, EventNotFound."""
+        found = self._scripts.find_events([ConversationKeys(conversation_id).root], [event_id])
+        if not found:
+            raise ConversationNotFound
+        if found[0] is None:
+            raise EventNotFound
+        return Seq(int(found[0]))
+
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
 

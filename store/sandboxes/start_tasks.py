@@ -155,6 +155,17 @@ class StartTasks:
                 self._places.leave(sandbox_id, conversation_id)
             raise
 
+    def create_beside_none(
+        self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = ""
+    ) -> tuple[StartTask, bool]:
+        """As `create`, of a request that names its conversation and no sandbox: where a start of that conversation is
+        under way, that one; and whether this call created it."""
+        self._sandboxes.require_host()
+        identity, once = minted("start").hex, f"once {minted('start').hex}"
+        conversation_id = ConversationId(request["conversation_id"])
+        start = self._create(identity, conversation_id, request, echo, owner, once=once)
+        return start, start.id == identity
+
     def create_once(
         self,
         conversation_id: ConversationId,

@@ -379,6 +379,8 @@ class Scripts:
     claim_idempotency_key: DecidingScript
     end_idempotency_claim: DecidingScript
     count_hit: Script
+    remember_chat: Script
+    take_chat: Script
     take_place: DecidingScript
     leave_place: Script
     note_approvals: DecidingScript
