@@ -1,8 +1,10 @@
 """The kinds of Redis that the store runs on, as real processes, and which tests run on which.
 
 They differ in what a script may do (fakeredis has a Lua of its own), in types of replies, in the clock, in the slots of
-a cluster and in who the primary is. All of that is the store's business: `ON_ALL` runs on every one of them, and every
-other test on Valkey, which the set-up installs.
+a cluster and in who the primary is. All of that is the store's business: its tests run on `SCRIPTED`, where a script
+may meet what it meets nowhere else. The servers behind a sentinel, and in a cluster of one, are no others; they are
+reached in another way. `ON_ALL` is about that way and runs on every kind; every other test runs on Valkey, which the
+set-up installs.
 
 A pair is a primary with a replica, which sentinels promote. A cluster has three primaries and three replicas.
 """
@@ -10,7 +12,7 @@ A pair is a primary with a replica, which sentinels promote. A cluster has three
 import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -266,8 +268,8 @@ def whole_cluster(folder: Path) -> Iterator[Node]:
         node.end()
 
 
-#: the tests that run on every backend, below the folder `tests`: the store's own, and one file that walks the wire
-ON_ALL = ("store", "test_whole_wire.py")
+#: the tests that run on every backend, below the folder `tests`: the way to the store, and one file that walks the wire
+ON_ALL = ("store/link", "test_whole_wire.py")
 
 #: tests of the store's folder that run on one, as they are about no script and no reply of Redis
 ON_ONE = ("store/test_over_http.py",)
@@ -321,18 +323,25 @@ BACKENDS = {
 PROGRAMS = {"valkey": valkey_program, "redis": redis_program}
 EVERY_PROGRAM = [DEFAULT, pytest.param("redis", marks=pytest.mark.stores("the same on redis-server"))]
 
-#: each backend as a parameter of a test; all but the default are slow
-EVERY_BACKEND = [
-    DEFAULT,
-    *(
-        pytest.param(name, marks=pytest.mark.stores("the same on another kind of Redis"))
-        for name in BACKENDS
-        if name != DEFAULT
-    ),
-]
+#: where scripts and replies may differ
+SCRIPTED = (DEFAULT, "redis", "fakeredis", "cluster")
+
+
+def each(names: Iterable[str]) -> list:
+    """Backends as parameters of a test; all but the default are slow."""
+    slow = pytest.mark.stores("the same on another kind of Redis")
+    return [name if name == DEFAULT else pytest.param(name, marks=slow) for name in names]
+
+
+EVERY_BACKEND = each(BACKENDS)
 
 
 def runs_on_all(path: Path) -> bool:
     """Whether the tests of a file run on every backend."""
     below = path.relative_to(Path(__file__).parent)
-    return below.parts[0] in ON_ALL and below.as_posix() not in ON_ONE
+    return any(below.is_relative_to(one) for one in ON_ALL)
+
+
+def runs_on_scripted(path: Path) -> bool:
+    """Whether the tests of a file of the store's folder run where scripts may differ."""
+    return not runs_on_all(path) and path.relative_to(Path(__file__).parent).as_posix() not in ON_ONE

@@ -1,9 +1,8 @@
 """What a client may ask of events and may send: which values are refused, where, and with which type."""
 
 import json
+from itertools import product
 from uuid import uuid4
-
-import pytest
 
 from core.wire import MOST_EVENT_BYTES, InvalidJson
 from schemas.events import (
@@ -17,6 +16,7 @@ from schemas.events import (
     read_ids,
 )
 from tests.conftest import event
+from tests.refusals import taken
 from tests.schemas import faults_of
 
 NO_TIMES = ["", "garbage", "1700000000", "-1", "-0001-01-01", "2026-02-30", "24:00", "2026-11-20T24:00:00"]
@@ -30,10 +30,10 @@ def refusals(load, value, place="query") -> list[tuple]:
 # queries
 
 
-@pytest.mark.parametrize("name", ["timestamp__gte", "timestamp__lt"])
-@pytest.mark.parametrize("schema", [EventFilter, EventSearch, HistogramQuery])
-def test_a_text_other_than_a_date_time_is_refused(schema, name):
-    for value in [*NO_TIMES, "２０２６-11-20"]:
+def test_a_text_other_than_a_date_time_is_refused():
+    for schema, name, value in product(
+        (EventFilter, EventSearch, HistogramQuery), ("timestamp__gte", "timestamp__lt"), [*NO_TIMES, "２０２６-11-20"]
+    ):
         [fault] = faults_of(schema().load, {name: value})
         assert (fault["loc"], fault["type"]) == (["query", name], "datetime_parsing"), value
         assert "date-time" in fault["msg"]
@@ -53,21 +53,21 @@ def test_a_search_has_two_sort_orders():
         assert "TIMESTAMP, TIMESTAMP_DESC" in fault["msg"]
 
 
-@pytest.mark.parametrize(
-    ("query", "member"),
-    [
-        ({"after_seq": "-1"}, "after_seq"),
-        ({"after_seq": "x"}, "after_seq"),
-        ({"after_seq": "0", "wait": "31"}, "wait"),
-        ({"after_seq": "0", "wait": "-1"}, "wait"),
-        ({"after_seq": "0", "wait": "soon"}, "wait"),
-        ({"wait": "1"}, "wait"),
-        ({"after_seq": "0", "page_id": "x"}, "after_seq"),
-        ({"after_seq": "0", "sort_order": "TIMESTAMP_DESC"}, "after_seq"),
-    ],
-)
-def test_an_invalid_poll_is_refused(query, member):
-    assert [fault["loc"] for fault in faults_of(EventSearch().load, query)] == [["query", member]]
+NO_POLLS = [
+    ({"after_seq": "-1"}, "after_seq"),
+    ({"after_seq": "x"}, "after_seq"),
+    ({"after_seq": "0", "wait": "31"}, "wait"),
+    ({"after_seq": "0", "wait": "-1"}, "wait"),
+    ({"after_seq": "0", "wait": "soon"}, "wait"),
+    ({"wait": "1"}, "wait"),
+    ({"after_seq": "0", "page_id": "x"}, "after_seq"),
+    ({"after_seq": "0", "sort_order": "TIMESTAMP_DESC"}, "after_seq"),
+]
+
+
+def test_an_invalid_poll_is_refused():
+    for query, member in NO_POLLS:
+        assert [fault["loc"] for fault in faults_of(EventSearch().load, query)] == [["query", member]], query
 
 
 def test_a_histogram_is_by_kind_or_source_in_1_to_200_buckets():
@@ -86,65 +86,64 @@ NOW = {"after": None, "since": None, "with_seq": False}
 SINCE_3 = 3_000_000
 
 
-@pytest.mark.parametrize(
-    ("query", "place"),
-    [
-        ({}, NOW),
-        ({"resend_mode": "all"}, NOW | {"after": 0}),
-        ({"resend_all": "true"}, NOW | {"after": 0}),
-        ({"resend_all": "1"}, NOW | {"after": 0}),
-        ({"resend_all": "false"}, NOW),
-        ({"resend_mode": "since"}, NOW),
-        ({"after_timestamp": "1970-01-01T00:00:03"}, NOW),
-        ({"resend_mode": "since", "after_timestamp": "1970-01-01T00:00:03"}, NOW | {"since": SINCE_3}),
-        ({"resend_mode": "since", "resend_all": "true"}, NOW),
-        ({"after_seq": "0"}, {"after": 0, "since": None, "with_seq": True}),
-        ({"after_seq": "7", "resend_mode": "all"}, {"after": 7, "since": None, "with_seq": True}),
-    ],
-)
-def test_a_socket_begins_now_or_where_its_query_says(query, place):
-    assert Follow().load(query) == place
+BEGINNINGS = [
+    ({}, NOW),
+    ({"resend_mode": "all"}, NOW | {"after": 0}),
+    ({"resend_all": "true"}, NOW | {"after": 0}),
+    ({"resend_all": "1"}, NOW | {"after": 0}),
+    ({"resend_all": "false"}, NOW),
+    ({"resend_mode": "since"}, NOW),
+    ({"after_timestamp": "1970-01-01T00:00:03"}, NOW),
+    ({"resend_mode": "since", "after_timestamp": "1970-01-01T00:00:03"}, NOW | {"since": SINCE_3}),
+    ({"resend_mode": "since", "resend_all": "true"}, NOW),
+    ({"after_seq": "0"}, {"after": 0, "since": None, "with_seq": True}),
+    ({"after_seq": "7", "resend_mode": "all"}, {"after": 7, "since": None, "with_seq": True}),
+]
 
 
-@pytest.mark.parametrize(
-    ("query", "member"),
-    [
-        ({"resend_mode": "some"}, "resend_mode"),
-        ({"resend_mode": "since", "after_timestamp": "soon"}, "after_timestamp"),
-        ({"after_seq": "-1"}, "after_seq"),
-        ({"after_seq": "x"}, "after_seq"),
-    ],
-)
-def test_an_invalid_place_of_a_socket_is_refused(query, member):
-    assert [fault["loc"] for fault in faults_of(Follow().load, query)] == [["query", member]]
+def test_a_socket_begins_now_or_where_its_query_says():
+    assert [(query, Follow().load(query)) for query, _ in BEGINNINGS] == BEGINNINGS
+
+
+NO_BEGINNINGS = [
+    ({"resend_mode": "some"}, "resend_mode"),
+    ({"resend_mode": "since", "after_timestamp": "soon"}, "after_timestamp"),
+    ({"after_seq": "-1"}, "after_seq"),
+    ({"after_seq": "x"}, "after_seq"),
+]
+
+
+def test_an_invalid_place_of_a_socket_is_refused():
+    for query, member in NO_BEGINNINGS:
+        assert [fault["loc"] for fault in faults_of(Follow().load, query)] == [["query", member]], query
 
 
 # what is sent
 
 
-@pytest.mark.parametrize(
-    ("body", "loc"),
-    [
-        ({"content": "hi"}, ["content"]),
-        ({"content": ["hi"]}, ["content", 0]),
-        ({"content": [{"type": "video"}]}, ["content", 0, "type"]),
-        ({"content": [{"type": "text"}]}, ["content", 0, "text"]),
-        ({"content": [{"type": "text", "text": 5}]}, ["content", 0, "text"]),
-        ({"content": [{"type": "text", "text": "a", "odd": 1}]}, ["content", 0, "odd"]),
-        ({"content": [{"type": "image", "image_urls": "u"}]}, ["content", 0, "image_urls"]),
-        ({"content": [{"type": "text", "text": "x" * (1024 * 1024)}]}, ["content"]),
-        ({"content": [{"type": "image", "image_urls": ["u"], "text": "a"}]}, ["content", 0, "text"]),
-        ({"content": [{"type": "text", "text": "a", "cache_prompt": 1}]}, ["content", 0, "cache_prompt"]),
-        ({"content": None}, ["content"]),
-        ({"run": None}, ["run"]),
-        *(({"role": role}, ["role"]) for role in ("assistant", "system", "tool", "", None, 5)),
-        ({"run": "yes"}, ["run"]),
-        ([], []),
-    ],
-    ids=lambda one: str(one)[:40],
-)
-def test_a_malformed_message_is_refused(body, loc):
-    assert faults_of(SendMessageRequest().load, body, "body")[0]["loc"] == ["body", *loc]
+NO_MESSAGES = [
+    ({"content": "hi"}, ["content"]),
+    ({"content": ["hi"]}, ["content", 0]),
+    ({"content": [{"type": "video"}]}, ["content", 0, "type"]),
+    ({"content": [{"type": "text"}]}, ["content", 0, "text"]),
+    ({"content": [{"type": "text", "text": 5}]}, ["content", 0, "text"]),
+    ({"content": [{"type": "text", "text": "a", "odd": 1}]}, ["content", 0, "odd"]),
+    ({"content": [{"type": "image", "image_urls": "u"}]}, ["content", 0, "image_urls"]),
+    ({"content": [{"type": "text", "text": "x" * (1024 * 1024)}]}, ["content"]),
+    ({"content": [{"type": "image", "image_urls": ["u"], "text": "a"}]}, ["content", 0, "text"]),
+    ({"content": [{"type": "text", "text": "a", "cache_prompt": 1}]}, ["content", 0, "cache_prompt"]),
+    ({"content": None}, ["content"]),
+    ({"run": None}, ["run"]),
+    *(({"role": role}, ["role"]) for role in ("assistant", "system", "tool", "", None, 5)),
+    ({"run": "yes"}, ["run"]),
+    ([], []),
+]
+
+
+def test_a_malformed_message_is_refused():
+    for body, loc in NO_MESSAGES:
+        faults = faults_of(SendMessageRequest().load, body, "body")
+        assert [fault["loc"] for fault in faults[:1]] == [["body", *loc]], str(body)[:80]
 
 
 def test_a_message_over_a_socket_may_be_text_and_always_runs():
@@ -170,9 +169,9 @@ def batch(*events) -> bytes:
     return json.dumps(events).encode()
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"{}", b'"text"', b"1", b"null", b'{"events": []}'])
-def test_a_batch_is_an_array_of_events(raw):
-    assert [loc for loc, _ in refusals(read_batch, raw, "body")] == [["body"]]
+def test_a_batch_is_an_array_of_events():
+    for raw in (b"[]", b"{}", b'"text"', b"1", b"null", b'{"events": []}'):
+        assert [loc for loc, _ in refusals(read_batch, raw, "body")] == [["body"]], raw
 
 
 def test_a_batch_has_at_most_500_events():
@@ -189,23 +188,21 @@ def test_a_missing_member_of_an_event_is_named():
         ]
 
 
-@pytest.mark.parametrize(
-    ("members", "values", "type"),
-    [
-        (("id", "kind", "source", "timestamp"), (None, 1, {}, []), "string_type"),
-        (("id", "kind", "source"), ("",), "string_too_short"),
-        (("id", "kind", "source"), ("x" * 129, "x" * 10_240), "string_too_long"),
-        (("id", "kind", "source"), ("lone \ud800",), "string_unicode"),
-        (("timestamp",), (*NO_TIMES, "yesterday", "2026-13-01", "2026-11-20T25:00", "10:00"), "datetime_parsing"),
-        (("kind",), ("module.",), "value_error"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else "",
-)
-def test_an_invalid_member_of_an_event_is_named(members, values, type):
-    for member in members:
-        for value in values:
-            raw = batch({**event(), member: value})
-            assert refusals(read_batch, raw, "body") == [(["body", 0, member], type)], value
+NO_MEMBERS = [
+    (("id", "kind", "source", "timestamp"), (None, 1, {}, []), "string_type"),
+    (("id", "kind", "source"), ("",), "string_too_short"),
+    (("id", "kind", "source"), ("x" * 129, "x" * 10_240), "string_too_long"),
+    (("id", "kind", "source"), ("lone \ud800",), "string_unicode"),
+    (("timestamp",), (*NO_TIMES, "yesterday", "2026-13-01", "2026-11-20T25:00", "10:00"), "datetime_parsing"),
+    (("kind",), ("module.",), "value_error"),
+]
+
+
+def test_an_invalid_member_of_an_event_is_named():
+    rows = [(member, value, type) for members, values, type in NO_MEMBERS for member in members for value in values]
+    for member, value, type in rows:
+        raw = batch({**event(), member: value})
+        assert refusals(read_batch, raw, "body") == [(["body", 0, member], type)], value
 
 
 def test_every_fault_of_a_batch_is_named():
@@ -247,18 +244,14 @@ NO_JSON = [
 ]
 
 
-@pytest.mark.parametrize("raw", NO_JSON, ids=lambda raw: repr(raw)[:20])
-def test_a_body_other_than_json_is_refused(raw):
-    with pytest.raises(InvalidJson):
-        read_batch(raw)
+def test_a_body_other_than_json_is_refused():
+    assert taken(NO_JSON, read_batch, InvalidJson) == []
 
 
-@pytest.mark.parametrize("levels", [63, 1000, 100_000])
-def test_json_has_at_most_64_levels(levels):
+def test_json_has_at_most_64_levels():
     def nested(levels: int) -> bytes:
         deep = b"[" * levels + b"]" * levels
         return b'[{"id":"a","kind":"X","source":"s","timestamp":"2026-11-20","deep":%b}]' % deep
 
     assert read_batch(nested(62))
-    with pytest.raises(InvalidJson, match="64 levels"):
-        read_batch(nested(levels))
+    assert taken([63, 1000, 100_000], lambda levels: read_batch(nested(levels)), InvalidJson, "64 levels") == []

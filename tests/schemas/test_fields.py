@@ -1,6 +1,5 @@
 """Types of the wire: tables of accepted values and of refused values, with the type of each refusal."""
 
-import pytest
 from marshmallow import ValidationError
 
 from schemas.errors import validation_errors
@@ -9,69 +8,69 @@ from schemas.fields import Choice, Id, Instant, Kind, Limit, StrictBoolean, Stri
 ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "loaded"),
-    [
-        (Id(), ID, ID),
-        (Id(), ID.upper(), ID),
-        (Id(), ID.replace("-", ""), ID),
-        (Id(), ID.replace("-", "").upper(), ID),
-        (Instant(), "1970-01-01T00:00:01", 1_000_000),
-        (Instant(), "1969-12-31 23:59:59 00:00", -1_000_000),
-        (Instant(), "9999-12-31", 253_402_214_400_000_000),
-        (Kind(), "a.b.MessageEvent", "MessageEvent"),
-        (Kind(), "a.", ""),
-        (Kind(), "", ""),
-        (Kind(), "a:b", "a:b"),
-        (Limit(100), "1", 1),
-        (Limit(100), "100", 100),
-        (Limit(100), "007", 7),
-        (StrictBoolean(), True, True),
-        (StrictBoolean(), False, False),
-        (StrictInteger(least=1), 1, 1),
-        (StrictInteger(least=1), 10**40, 10**40),
-        (Choice("a", "b"), "b", "b"),
-        (Text(most=2), "😀é", "😀é"),
-        (Text(), "\x00", "\x00"),
-    ],
-)
-def test_a_valid_value_is_accepted(field, value, loaded):
-    assert field.deserialize(value) == loaded
+VALID = [
+    (Id(), ID, ID),
+    (Id(), ID.upper(), ID),
+    (Id(), ID.replace("-", ""), ID),
+    (Id(), ID.replace("-", "").upper(), ID),
+    (Instant(), "1970-01-01T00:00:01", 1_000_000),
+    (Instant(), "1969-12-31 23:59:59 00:00", -1_000_000),
+    (Instant(), "9999-12-31", 253_402_214_400_000_000),
+    (Kind(), "a.b.MessageEvent", "MessageEvent"),
+    (Kind(), "a.", ""),
+    (Kind(), "", ""),
+    (Kind(), "a:b", "a:b"),
+    (Limit(100), "1", 1),
+    (Limit(100), "100", 100),
+    (Limit(100), "007", 7),
+    (StrictBoolean(), True, True),
+    (StrictBoolean(), False, False),
+    (StrictInteger(least=1), 1, 1),
+    (StrictInteger(least=1), 10**40, 10**40),
+    (Choice("a", "b"), "b", "b"),
+    (Text(most=2), "😀é", "😀é"),
+    (Text(), "\x00", "\x00"),
+]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "type"),
-    [
-        *(
-            (Id(), value, "uuid_parsing")
-            for value in ("", "x", ID[:-1], f"{{{ID}}}", f"urn:uuid:{ID}", ID[:35] + "g", 5)
-        ),
-        (Id(), ID.replace("-", "", 2), "uuid_parsing"),
-        *(
-            (Instant(), value, "datetime_parsing")
-            for value in ("", "soon", "1700000000", "-1", "24:00", 5, 1.5, True, [], {})
-        ),
-        *(
-            (Limit(100), value, "int_parsing")
-            for value in ("", "x", "-", "--1", "1.0", "1e2", "0x1", "+1", " 1", "٣", "1" * 21)
-        ),
-        *((Limit(100), value, "greater_than_equal") for value in ("0", "-0", "-1", "-999")),
-        (Limit(100), "101", "less_than_equal"),
-        *((StrictBoolean(), value, "bool_type") for value in ("true", "yes", 1, 0, 1.0, [], {})),
-        *((StrictInteger(least=1), value, "int_type") for value in ("1", 1.0, True)),
-        (StrictInteger(least=1), 0, "greater_than_equal"),
-        *((Choice("a", "b"), value, "enum") for value in ("c", "", 1, [], {})),
-        (Text(), 5, "string_type"),
-        (Text(), "\udc00", "string_unicode"),
-        (Text(least=1), "", "string_too_short"),
-        (Text(most=2), "abc", "string_too_long"),
-    ],
-)
-def test_an_invalid_value_is_refused(field, value, type):
-    with pytest.raises(ValidationError) as refusal:
+def test_a_valid_value_is_accepted():
+    assert [row for row in VALID if row[0].deserialize(row[1]) != row[2]] == []
+
+
+INVALID = [
+    *((Id(), value, "uuid_parsing") for value in ("", "x", ID[:-1], f"{{{ID}}}", f"urn:uuid:{ID}", ID[:35] + "g", 5)),
+    (Id(), ID.replace("-", "", 2), "uuid_parsing"),
+    *(
+        (Instant(), value, "datetime_parsing")
+        for value in ("", "soon", "1700000000", "-1", "24:00", 5, 1.5, True, [], {})
+    ),
+    *(
+        (Limit(100), value, "int_parsing")
+        for value in ("", "x", "-", "--1", "1.0", "1e2", "0x1", "+1", " 1", "٣", "1" * 21)
+    ),
+    *((Limit(100), value, "greater_than_equal") for value in ("0", "-0", "-1", "-999")),
+    (Limit(100), "101", "less_than_equal"),
+    *((StrictBoolean(), value, "bool_type") for value in ("true", "yes", 1, 0, 1.0, [], {})),
+    *((StrictInteger(least=1), value, "int_type") for value in ("1", 1.0, True)),
+    (StrictInteger(least=1), 0, "greater_than_equal"),
+    *((Choice("a", "b"), value, "enum") for value in ("c", "", 1, [], {})),
+    (Text(), 5, "string_type"),
+    (Text(), "\udc00", "string_unicode"),
+    (Text(least=1), "", "string_too_short"),
+    (Text(most=2), "abc", "string_too_long"),
+]
+
+
+def types_of(field, value) -> list[str]:
+    try:
         field.deserialize(value)
+    except ValidationError as refusal:
+        return [fault.type for fault in refusal.messages]
+    return []
 
-    assert [fault.type for fault in refusal.value.messages] == [type]
+
+def test_an_invalid_value_is_refused():
+    assert [row for row in INVALID if types_of(*row[:2]) != [row[2]]] == []
 
 
 def test_messages_become_a_list_with_the_location_of_each_fault():

@@ -13,6 +13,7 @@ from settings import ConfigError, keeping
 from settings.config import REDIS_SCHEMES, Config
 from settings.keeping import Place
 from store.link.connection import connect
+from tests.refusals import is_refused, taken
 from tests.servers import PROJECT
 
 
@@ -59,13 +60,12 @@ def test_keys_are_read_from_every_variable_and_from_the_file_each_once(monkeypat
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"short\n", b"a-key-and-another\na-key-and-another\n", b"\xff" * 20])
-def test_a_file_that_holds_no_key_is_refused_by_name(monkeypatch, tmp_path, content):
-    (tmp_path / "key").write_bytes(content)
+def test_a_file_that_holds_no_key_is_refused_by_name(monkeypatch, tmp_path):
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
-
-    with pytest.raises(ConfigError, match=f"^{tmp_path}/key "):
-        Config.from_env()
+    for content in (b"", b"\n", b"short\n", b"a-key-and-another\na-key-and-another\n", b"\xff" * 20):
+        (tmp_path / "key").write_bytes(content)
+        with pytest.raises(ConfigError, match=f"^{tmp_path}/key "):
+            Config.from_env()
 
 
 def test_no_refusal_of_a_key_shows_it(monkeypatch):
@@ -88,23 +88,22 @@ def test_lists_of_hosts_origins_and_proxies_are_read_with_commas(monkeypatch):
     assert len(config.allowed_origins) == len(config.trusted_proxies) == 3
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_open"),
-    [
-        ({}, True),
-        ({"host": "localhost"}, True),
-        ({"host": "::1"}, True),
-        ({"host": "0.0.0.0"}, False),
-        ({"host": "::"}, False),
-        ({"host": "192.168.0.1"}, False),
-        ({"host": "some-name"}, False),
-        ({"api_keys": ("a-key-for-tests-only",)}, False),
-        ({"auth": "keys"}, False),
-        ({"auth": "open", "host": "0.0.0.0", "api_keys": ("a-key-for-tests-only",)}, True),
-    ],
-)
-def test_an_app_that_no_master_has_settled_needs_keys_unless_it_is_on_loopback_without_any(settings, is_open):
-    assert Config(**settings).is_open is is_open
+OPEN = [
+    ({}, True),
+    ({"host": "localhost"}, True),
+    ({"host": "::1"}, True),
+    ({"host": "0.0.0.0"}, False),
+    ({"host": "::"}, False),
+    ({"host": "192.168.0.1"}, False),
+    ({"host": "some-name"}, False),
+    ({"api_keys": ("a-key-for-tests-only",)}, False),
+    ({"auth": "keys"}, False),
+    ({"auth": "open", "host": "0.0.0.0", "api_keys": ("a-key-for-tests-only",)}, True),
+]
+
+
+def test_an_app_that_no_master_has_settled_needs_keys_unless_it_is_on_loopback_without_any():
+    assert [(given, Config(**given).is_open) for given, _ in OPEN] == OPEN
 
 
 def test_the_repr_of_settings_shows_no_secret():
@@ -118,63 +117,64 @@ def test_the_repr_of_settings_shows_no_secret():
     assert "port=8000" in repr(config)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
-        ("PORT", "http", "a whole number"),
-        ("PORT", "0", "from 1 to 65535"),
-        ("PORT", "65536", "from 1 to 65535"),
-        ("WEB_CONCURRENCY", "-1", "from 0 to 1024"),
-        ("REDIS_TIMEOUT", "soon", "a number"),
-        ("REDIS_TIMEOUT", "nan", "a number"),
-        ("REDIS_TIMEOUT", "0", "from 0.05 to 60"),
-        ("REDIS_CONNECTIONS", "0", "from 1 to 10000"),
-        ("MAX_BODY_BYTES", "5", "at least 1024"),
-        ("TEXT_CACHE_BYTES", "-5", "at least 0"),
-        ("LOG_LEVEL", "loud", "debug, info, warning, error or critical"),
-        ("ORPHAN_SECONDS", "0", "from 1 to"),
-        ("SANDBOX_PORTS", "20000", "FIRST-LAST"),
-        ("SANDBOX_USERS", "100000", "FIRST-LAST"),
-        ("SANDBOX_USERS", "0-65535", "from 1000 to"),
-        ("SANDBOX_USERS", "200000-100000", "or none"),
-        ("SANDBOX_USERS", "1000-4294967295", "from 1000 to"),
-        ("SANDBOX_PORTS", "80-90", "from 1024 to 65535"),
-        ("SANDBOX_PORTS", "30000-20000", "FIRST-LAST"),
-        ("SANDBOX_PORTS", "20000-70000", "from 1024 to 65535"),
-        ("AUTH", "none", "auto, keys or open"),
-        ("SESSION_API_KEY", "x" * 15, "from 16 to 512 characters"),
-        ("SESSION_API_KEY", "x" * 513, "from 16 to 512 characters"),
-        ("SESSION_API_KEY", "sixteen characters and blanks", "none a blank"),
-        ("SESSION_API_KEY", " a-key-with-a-blank-before", "none a blank"),
-        ("SESSION_API_KEY", "schlüssel-schlüssel", "printable ASCII"),
-        ("SESSION_API_KEY", "a-key-with-a-bell\a", "printable ASCII"),
-        ("SESSION_API_KEYS", "a-key-that-is-long-enough,short", "from 16 to 512 characters"),
-        ("SESSION_API_KEYS", " , ", "from 16 to 512 characters"),
-        ("OH_SESSION_API_KEYS_0", "short", "from 16 to 512 characters"),
-        ("OH_SESSION_API_KEYS_1", "a-key-that-is-long-enough", "OH_SESSION_API_KEYS_0"),
-        ("OH_SESSION_API_KEYS", "a-key-that-is-long-enough", "OH_SESSION_API_KEYS_0"),
-        ("ALLOWED_HOSTS", "example.org,https://example.org", "host names without ports"),
-        ("ALLOWED_HOSTS", "example.org:8000", "host names without ports"),
-        ("ALLOWED_HOSTS", "example.*", "host names without ports"),
-        ("ALLOWED_HOSTS", "*.*.org", "host names without ports"),
-        ("ALLOWED_HOSTS", "\u2024.\u2024", "host names without ports"),
-        ("ALLOWED_ORIGINS", "*", "origins such as"),
-        ("ALLOWED_ORIGINS", "null", "origins such as"),
-        ("ALLOWED_ORIGINS", "https://*.example.org", "origins such as"),
-        ("ALLOWED_ORIGINS", "app.example.org", "origins such as"),
-        ("ALLOWED_ORIGINS", "https://app.example.org/", "origins such as"),
-        ("TRUSTED_PROXIES", "1", "addresses or networks"),
-        ("TRUSTED_PROXIES", "10.0.0.1/8", "addresses or networks"),
-        ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
-        ("REDIS_URL", "http://localhost", "redis://, rediss://, unix://"),
-        ("REDIS_URL", "localhost:6379", "redis://, rediss://, unix://"),
-    ],
-)
-def test_a_bad_value_is_refused_with_a_sentence_that_names_it(monkeypatch, name, value, allowed):
-    monkeypatch.setenv(name, value)
+BAD = [
+    ("PORT", "http", "a whole number"),
+    ("PORT", "0", "from 1 to 65535"),
+    ("PORT", "65536", "from 1 to 65535"),
+    ("WEB_CONCURRENCY", "-1", "from 0 to 1024"),
+    ("REDIS_TIMEOUT", "soon", "a number"),
+    ("REDIS_TIMEOUT", "nan", "a number"),
+    ("REDIS_TIMEOUT", "0", "from 0.05 to 60"),
+    ("REDIS_CONNECTIONS", "0", "from 1 to 10000"),
+    ("MAX_BODY_BYTES", "5", "at least 1024"),
+    ("TEXT_CACHE_BYTES", "-5", "at least 0"),
+    ("LOG_LEVEL", "loud", "debug, info, warning, error or critical"),
+    ("ORPHAN_SECONDS", "0", "from 1 to"),
+    ("SANDBOX_PORTS", "20000", "FIRST-LAST"),
+    ("SANDBOX_USERS", "100000", "FIRST-LAST"),
+    ("SANDBOX_USERS", "0-65535", "from 1000 to"),
+    ("SANDBOX_USERS", "200000-100000", "or none"),
+    ("SANDBOX_USERS", "1000-4294967295", "from 1000 to"),
+    ("SANDBOX_PORTS", "80-90", "from 1024 to 65535"),
+    ("SANDBOX_PORTS", "30000-20000", "FIRST-LAST"),
+    ("SANDBOX_PORTS", "20000-70000", "from 1024 to 65535"),
+    ("AUTH", "none", "auto, keys or open"),
+    ("SESSION_API_KEY", "x" * 15, "from 16 to 512 characters"),
+    ("SESSION_API_KEY", "x" * 513, "from 16 to 512 characters"),
+    ("SESSION_API_KEY", "sixteen characters and blanks", "none a blank"),
+    ("SESSION_API_KEY", " a-key-with-a-blank-before", "none a blank"),
+    ("SESSION_API_KEY", "schlüssel-schlüssel", "printable ASCII"),
+    ("SESSION_API_KEY", "a-key-with-a-bell\a", "printable ASCII"),
+    ("SESSION_API_KEYS", "a-key-that-is-long-enough,short", "from 16 to 512 characters"),
+    ("SESSION_API_KEYS", " , ", "from 16 to 512 characters"),
+    ("OH_SESSION_API_KEYS_0", "short", "from 16 to 512 characters"),
+    ("OH_SESSION_API_KEYS_1", "a-key-that-is-long-enough", "OH_SESSION_API_KEYS_0"),
+    ("OH_SESSION_API_KEYS", "a-key-that-is-long-enough", "OH_SESSION_API_KEYS_0"),
+    ("ALLOWED_HOSTS", "example.org,https://example.org", "host names without ports"),
+    ("ALLOWED_HOSTS", "example.org:8000", "host names without ports"),
+    ("ALLOWED_HOSTS", "example.*", "host names without ports"),
+    ("ALLOWED_HOSTS", "*.*.org", "host names without ports"),
+    ("ALLOWED_HOSTS", "\u2024.\u2024", "host names without ports"),
+    ("ALLOWED_ORIGINS", "*", "origins such as"),
+    ("ALLOWED_ORIGINS", "null", "origins such as"),
+    ("ALLOWED_ORIGINS", "https://*.example.org", "origins such as"),
+    ("ALLOWED_ORIGINS", "app.example.org", "origins such as"),
+    ("ALLOWED_ORIGINS", "https://app.example.org/", "origins such as"),
+    ("TRUSTED_PROXIES", "1", "addresses or networks"),
+    ("TRUSTED_PROXIES", "10.0.0.1/8", "addresses or networks"),
+    ("TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
+    ("REDIS_URL", "http://localhost", "redis://, rediss://, unix://"),
+    ("REDIS_URL", "localhost:6379", "redis://, rediss://, unix://"),
+]
 
-    with pytest.raises(ConfigError, match=f"^{name} must .*{allowed}"):
-        Config.from_env()
+
+def test_a_bad_value_is_refused_with_a_sentence_that_names_it(monkeypatch):
+    def is_named(name: str, value: str, allowed: str) -> bool:
+        with monkeypatch.context() as environment:
+            environment.setenv(name, value)
+            return is_refused(Config.from_env, error=ConfigError, words=f"^{name} must .*{allowed}")
+
+    assert [row for row in BAD if not is_named(*row)] == []
 
 
 @pytest.mark.process("starts a program")
@@ -197,9 +197,9 @@ def test_the_app_alone_wants_a_redis():
         create_app(Config())
 
 
-@pytest.mark.parametrize("scheme", [scheme for scheme in REDIS_SCHEMES if scheme != "redis+cluster"])
-def test_every_scheme_that_is_allowed_is_known(scheme):
-    connect(f"{scheme}://127.0.0.1:1/name", timeout=1, max_connections=1)
+def test_every_scheme_that_is_allowed_is_known():
+    for scheme in set(REDIS_SCHEMES) - {"redis+cluster"}:
+        connect(f"{scheme}://127.0.0.1:1/name", timeout=1, max_connections=1)
 
 
 def test_an_unknown_scheme_is_refused():
@@ -223,36 +223,34 @@ def settings(**given) -> Config:
     return Config(redis_url="redis://unused", **given)
 
 
-@pytest.mark.parametrize(
-    ("url", "place"),
-    [
-        ("", None),
-        ("file:///var/lib/cold", Place(None, "/var/lib/cold")),
-        ("file:///var/with%20blank/", Place(None, "/var/with blank/")),
-        ("s3://bucket", Place("bucket", "")),
-        ("s3://bucket/", Place("bucket", "")),
-        ("s3://my.bucket-1/agents/cold", Place("my.bucket-1", "agents/cold/")),
-        ("s3://bucket/agents/", Place("bucket", "agents/")),
-    ],
-)
-def test_a_url_names_a_folder_or_a_prefix_in_a_bucket(url, place):
-    assert settings(cold_url=url).cold_place == place
+PLACES = [
+    ("", None),
+    ("file:///var/lib/cold", Place(None, "/var/lib/cold")),
+    ("file:///var/with%20blank/", Place(None, "/var/with blank/")),
+    ("s3://bucket", Place("bucket", "")),
+    ("s3://bucket/", Place("bucket", "")),
+    ("s3://my.bucket-1/agents/cold", Place("my.bucket-1", "agents/cold/")),
+    ("s3://bucket/agents/", Place("bucket", "agents/")),
+]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("cold", "/var/lib/cold", "http://host/cold", "file:", "file:///", "file://host/cold"),
-        *("file:///a?b", "file:///a#b"),
-        *("file:///a/../b", "file:///%2e%2e/b", "file:///a%00", "file:///./a"),
-        *("s3:", "s3://", "s3:///cold", "s3://B", "s3://Bucket/x", "s3://bucket/../x", "s3://bucket//x"),
-        "s3://bucket/x?y",
-        *("s3://key:secret@bucket", "s3://bucket:9000/x", "s3://[bucket/x", "s3://bucket/a b"),
-    ],
-)
-def test_any_other_url_is_refused(url):
-    with pytest.raises(ConfigError, match=r"^COLD_URL must be file:///FOLDER or s3://BUCKET/PREFIX, not "):
-        settings(cold_url=url)
+def test_a_url_names_a_folder_or_a_prefix_in_a_bucket():
+    assert [(url, settings(cold_url=url).cold_place) for url, _ in PLACES] == PLACES
+
+
+NO_PLACES = [
+    *("cold", "/var/lib/cold", "http://host/cold", "file:", "file:///", "file://host/cold"),
+    *("file:///a?b", "file:///a#b"),
+    *("file:///a/../b", "file:///%2e%2e/b", "file:///a%00", "file:///./a"),
+    *("s3:", "s3://", "s3:///cold", "s3://B", "s3://Bucket/x", "s3://bucket/../x", "s3://bucket//x"),
+    "s3://bucket/x?y",
+    *("s3://key:secret@bucket", "s3://bucket:9000/x", "s3://[bucket/x", "s3://bucket/a b"),
+]
+
+
+def test_any_other_url_is_refused():
+    sentence = r"^COLD_URL must be file:///FOLDER or s3://BUCKET/PREFIX, not "
+    assert taken(NO_PLACES, lambda url: settings(cold_url=url), ConfigError, sentence) == []
 
 
 def test_days_without_a_place_are_refused():
@@ -260,19 +258,20 @@ def test_days_without_a_place_are_refused():
         settings(cold_days=30)
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"cold_days": -1}, "^COLD_DAYS must be from 0 to 36500"),
-        ({"cold_max_bytes": 10}, "^COLD_MAX_BYTES must be from 1024 to 17179869184"),
-        ({"cold_s3_endpoint": "minio:9000"}, "^COLD_S3_ENDPOINT must be a URL such as http://minio:9000"),
-        ({"cold_s3_endpoint": "ftp://minio"}, "^COLD_S3_ENDPOINT must be"),
-        ({"cold_s3_endpoint": "http://minio/path"}, "^COLD_S3_ENDPOINT must be"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_name(given, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        settings(cold_url="file:///var/lib/cold", **given)
+WRONG = [
+    ({"cold_days": -1}, "^COLD_DAYS must be from 0 to 36500"),
+    ({"cold_max_bytes": 10}, "^COLD_MAX_BYTES must be from 1024 to 17179869184"),
+    ({"cold_s3_endpoint": "minio:9000"}, "^COLD_S3_ENDPOINT must be a URL such as http://minio:9000"),
+    ({"cold_s3_endpoint": "ftp://minio"}, "^COLD_S3_ENDPOINT must be"),
+    ({"cold_s3_endpoint": "http://minio/path"}, "^COLD_S3_ENDPOINT must be"),
+]
+
+
+def test_a_wrong_value_is_refused_by_name():
+    def is_named(given: dict, sentence: str) -> bool:
+        return is_refused(lambda: settings(cold_url="file:///var/lib/cold", **given), error=ConfigError, words=sentence)
+
+    assert [row for row in WRONG if not is_named(*row)] == []
 
 
 def test_a_bucket_without_boto3_refuses_the_start_and_says_what_to_install(monkeypatch):

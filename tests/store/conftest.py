@@ -13,11 +13,16 @@ from core.bounds import Limits
 from store.approvals.inbox import Filter
 from store.keys import ListingKeys
 from store.link.signals import MAYBE_MISSED
-from tests.backends import DEFAULT
+from tests.backends import DEFAULT, SCRIPTED, each, runs_on_scripted
 from tests.conftest import as_events, store_of
 
 ALWAYS = {"kind": "AlwaysConfirm"}
 WAITING = "waiting_for_confirmation"
+
+
+def pytest_generate_tests(metafunc):
+    if "redis_url" in metafunc.fixturenames and runs_on_scripted(metafunc.definition.path):
+        metafunc.parametrize("redis_url", each(SCRIPTED), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
