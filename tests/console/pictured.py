@@ -90,6 +90,7 @@ class Story:
     """A conversation that is written event by event, each some seconds after the one before."""
 
     def __init__(self, began: datetime) -> None:
+        self.began = began
         self.events: list[dict[str, Any]] = []
         self._at = began
         self._tokens = 0
@@ -106,6 +107,18 @@ class Story:
         content = [{"type": "text", "text": text}]
         role = "user" if source == "user" else "assistant"
         self.add("MessageEvent", source, seconds, llm_message={"role": role, "content": content})
+
+    def repeat(self, other: "Story") -> None:
+        """What another one tells, once more from here on."""
+        ids = {event["id"]: str(uuid4()) for event in other.events}
+        shift = self._at - other.began + timedelta(seconds=30)
+        for event in other.events:
+            at = datetime.fromisoformat(event["timestamp"]) + shift
+            again = {**event, "id": ids[event["id"]], "timestamp": at.isoformat()}
+            if "action_id" in event:
+                again["action_id"] = ids[event["action_id"]]
+            self.events.append(again)
+            self._at = at
 
     def becomes(self, status: str, seconds: float = 0.1) -> None:
         self.add("ConversationStateUpdateEvent", "environment", seconds, key="execution_status", value=status)
@@ -149,7 +162,9 @@ def nightly(ago: float = 400) -> Story:
     return story
 
 
-def begin(client: httpx.Client, title: str, team: str, events: list[dict[str, Any]], policy: str = "NeverConfirm") -> str:
+def begin(
+    client: httpx.Client, title: str, team: str, events: list[dict[str, Any]], policy: str = "NeverConfirm"
+) -> str:
     """A conversation of an agent that posts its events itself; its id."""
     body = {"title": title, "tags": {"team": team}, "confirmation_policy": {"kind": policy}}
     identity = str(client.post("/api/conversations", json=body).raise_for_status().json()["id"])

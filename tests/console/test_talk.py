@@ -97,8 +97,10 @@ def test_markdown_that_means_harm_runs_nothing_loads_nothing_and_leads_nowhere_u
         assert "https://good.test/ (evil.test)" in row.text
         assert "#/keys" in row.text
         assert "a\\u{202e}b\\u{200b}c" in row.text
-        assert '<script>window.ran = 1</script>' in row.text
-        assert row.find_elements("css selector", ".markdown :is(img, script, iframe, svg, [onclick], [style], [id])") == []
+        assert "<script>window.ran = 1</script>" in row.text
+        assert (
+            row.find_elements("css selector", ".markdown :is(img, script, iframe, svg, [onclick], [style], [id])") == []
+        )
     assert browser.script("return [window.ran, window.hostile].some((one) => one !== undefined)") is False
     assert [url for url in browser.requested() if ".test" in url] == []
 
@@ -172,7 +174,10 @@ def test_what_is_between_the_steps_of_a_turn_is_one_line_that_opens(browser, ser
     browser.open(f"conversations/{conversation(server, *events)}")
     browser.find("event-end")
 
-    assert [one.text for one in browser.all("turn")] == ["Worked 12 s, 2 actions, 1,000 tokens", "Worked 3 s, 1,000 tokens"]
+    assert [one.text for one in browser.all("turn")] == [
+        "Worked 12 s, 2 actions, 1,000 tokens",
+        "Worked 3 s, 1,000 tokens",
+    ]
     assert not browser.all("event-run")
     browser.all("turn")[0].click()
     browser.says("Working", "event-run")
