@@ -1,6 +1,6 @@
 // The page: its views, and what all of them share.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
 import { html } from "./lib/html.js";
 import { followPending, pending } from "./lib/pending.js";
@@ -57,9 +57,11 @@ function Badge() {
 
 /** The views that are offered. It has its room before they are known, so that nothing below it moves. */
 function Navigation({ view, who }) {
+  const strip = useRef(null);
+  useEffect(() => strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [view, who]); // of a narrow window
   if (!who) return html`<nav aria-label="Views"></nav>`;
   const offered = Object.entries(VIEWS).filter(([, { scope }]) => !scope || may(scope));
-  return html`<nav aria-label="Views">
+  return html`<nav aria-label="Views" ref=${strip}>
     <ul>
       ${offered.map(
         ([name, { label }]) => html`<li key=${name}>
@@ -79,8 +81,8 @@ function Skips({ place }) {
     found?.scrollIntoView({ block: "nearest" });
   };
   return html`<p class="skips">
-    <a href="#main" data-testid="skip" onClick=${to("#main")}>Skip to the content</a>
-    ${viewOf(place) === CONVERSATION && html`<a href="#main" data-testid="skip-to-decision" onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the decision or the message</a>`}
+    <a href="#main" data-testid="skip" onClick=${to("#main")}>Skip to content</a>
+    ${viewOf(place) === CONVERSATION && html`<a href="#main" data-testid="skip-to-decision" onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the message box</a>`}
   </p>`;
 }
 

@@ -32,18 +32,18 @@ function verbs(status) {
 }
 
 const TITLES = {
-  pause: "The agent stops after its present step",
-  interrupt: "The agent stops at once",
-  run: "The agent works",
-  resume: "The agent continues",
+  pause: "Stop the agent after its current step",
+  interrupt: "Stop the agent now",
+  run: "Let the agent work",
+  resume: "Let the agent continue",
 };
 
 /** Says what a message would do to what waits. isAsked: Enter was pressed, which sends nothing then. */
 function Warning({ number, isAsked }) {
-  const what = number === 1 ? "the action that waits" : `the ${number} actions that wait`;
-  if (!may("approve")) return html`<p class="warning medium" role="note">A message would reject ${what}, which your key may not decide.</p>`;
+  const what = number === 1 ? "the pending action" : `the ${number} pending actions`;
+  if (!may("approve")) return html`<p class="warning medium" role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
   if (isAsked) return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject, send and run” if you mean that.</p>`;
-  return html`<p class="warning medium" role="note">A message rejects ${what}.</p>`;
+  return html`<p class="warning medium" role="note">Sending a message rejects ${what}.</p>`;
 }
 
 /** Says how an agent goes on whose action was rejected. */
@@ -51,7 +51,7 @@ function Rejected({ log }) {
   const { events, newer } = useStore(log.state);
   const last = newer ? null : events.findLast(({ kind }) => !kind.endsWith("ConversationStateUpdateEvent"));
   if (!last?.kind.startsWith("UserReject")) return null;
-  return html`<p class="warning" role="note" data-testid="after-rejection">The agent has stopped after the rejection. Run lets it read why, and go on.</p>`;
+  return html`<p class="warning" role="note" data-testid="after-rejection">The agent stopped after the rejection. Press Run to let it read your reason and continue.</p>`;
 }
 
 function Verbs({ id, status, onDone }) {
@@ -122,12 +122,12 @@ export function Composer({ id, status, log, waiting, onDone }) {
   return html`<form class=${`composer${waiting ? " rejects" : ""}`} data-testid="composer" onSubmit=${(event) => event.preventDefault()}>
     ${waiting > 0 && html`<${Warning} number=${waiting} isAsked=${isAsked} />`}
     ${status === "idle" && html`<${Rejected} log=${log} />`}
-    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Write what to do instead." : "Write to the agent. Enter sends, Shift+Enter begins a new line."}
+    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Tell the agent what to do instead." : "Message the agent. Enter to send, Shift+Enter for a new line."}
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${type}></textarea>
     <div class="buttons" ref=${buttons} onKeyDown=${onceHeld}>
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
       ${isAllowed && html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${submit(false)}
-        title="The message waits in the conversation until the agent runs">${waiting ? "Reject, send only" : "Send only"}</button>
+        title="The agent reads the message the next time it runs">${waiting ? "Reject and send" : "Send, don’t run"}</button>
       <button type="button" ref=${button} class=${waiting ? "secondary" : ""} data-testid="send" disabled=${!text.trim() || isSending} onClick=${submit(true)}
         aria-busy=${isSending}>${waiting ? "Reject, send and run" : "Send and run"}</button>`}
     </div>

@@ -11,9 +11,9 @@ import { Content, Images, Json, More, Output, partsOf, Prose } from "./content.j
 import { kindOf } from "./rows.js";
 
 const POLICIES = {
-  NeverConfirm: "every action runs without a decision",
-  AlwaysConfirm: "every action waits for a decision",
-  ConfirmRisky: "risky actions wait for a decision",
+  NeverConfirm: "every action runs without approval",
+  AlwaysConfirm: "every action needs approval",
+  ConfirmRisky: "risky actions need approval",
 };
 
 function Message({ event, isTalk }) {
@@ -67,12 +67,12 @@ function Observation({ event }) {
   if (!observation || typeof observation !== "object") return html`<${Json} value=${observation ?? event} />`;
   const { text, images } = partsOf(observation.content);
   const printed = text || [observation.output, observation.stdout, observation.stderr].filter((one) => typeof one === "string").join("\n");
-  if (!printed && !images.length) return Object.keys(observation).length > 2 ? html`<${Json} value=${observation} />` : html`<p class="muted">It said nothing.</p>`;
+  if (!printed && !images.length) return Object.keys(observation).length > 2 ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
   return html`<${Output} text=${printed} /><${Images} addresses=${images} />`;
 }
 
 function Rejection({ event }) {
-  return html`<${Prose} text=${event.rejection_reason || event.reason || "No reason was given."} />`;
+  return html`<${Prose} text=${event.rejection_reason || event.reason || "No reason given."} />`;
 }
 
 function Fault({ event }) {
@@ -119,8 +119,8 @@ const KINDS = {
   ConversationErrorEvent: { label: "Error", show: Fault, look: "bad" },
   SystemPromptEvent: { show: Prompt, look: "change" },
   ConversationStateUpdateEvent: { show: Change, look: "change" },
-  PauseEvent: { show: () => "Paused by a person", look: "change" },
-  InterruptEvent: { show: () => "Interrupted by a person", look: "change" },
+  PauseEvent: { show: () => "Paused", look: "change" },
+  InterruptEvent: { show: () => "Interrupted", look: "change" },
   Condensation: { label: "Memory", show: Condensed, look: "observation" },
   CondensationRequest: { show: () => "The agent is asked to shorten what it remembers", look: "change" },
   CondensationSummaryEvent: { label: "Memory", show: Condensed, look: "observation" },

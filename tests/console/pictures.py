@@ -81,7 +81,7 @@ def empty(_client: httpx.Client) -> list[Place]:
 def typical(client: httpx.Client) -> list[Place]:
     """A server on an ordinary day; its views."""
     fill(client, len(TITLES))
-    rule = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"prefix": "pytest "}}}
+    rule = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"pattern": "pytest *"}}}
     client.post("/api/v1/approval-rules", json=rule).raise_for_status()
     short = waiting(client, TITLES[6][0], "data", "Migrate staging", script_of(1))
     long = waiting(client, TITLES[5][0], "ops", "Migrate all shards of staging", script_of(15), "HIGH")

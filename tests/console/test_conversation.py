@@ -88,16 +88,16 @@ def test_what_waits_stands_above_the_composer_where_enter_alone_rejects_nothing(
     prompt = browser.find("pending-act")
     composer = browser.find("composer")
     assert prompt.location["y"] < composer.location["y"]
-    assert "A message rejects the action that waits." in composer.text
+    assert "Sending a message rejects the pending action." in composer.text
     browser.says("Waits for a decision", "event-act")
     composer.find_element("tag name", "textarea").send_keys("do something else", Keys.ENTER)
-    browser.says("Not sent: your message rejects the action that waits", "rejects")
+    browser.says("Not sent: your message rejects the pending action", "rejects")
     assert said(server, identity) == []
     wait_until(lambda: composer.find_elements("css selector", "[data-steady]"), "buttons that are still")
     browser.press(Keys.ENTER)  # on the button, which has the focus
 
     browser.says("Superseded by a new user message", "timeline")
-    wait_until(lambda: "A message rejects" not in browser.text("composer"), "no warning")
+    wait_until(lambda: "rejects the pending action" not in browser.text("composer"), "no warning")
     assert "Waits for a decision" not in browser.text("event-act")
 
 
@@ -146,7 +146,7 @@ def test_of_an_agent_that_asks_nobody_no_policy_is_offered(browser, server):
     browser.open(f"conversations/{identity}")
     browser.opens("details")
 
-    browser.says("No action of this agent waits, because it asks nobody")
+    browser.says("This agent never asks")
     assert browser.all("policy") == []
 
 
@@ -252,7 +252,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
     browser.find("export")
 
     browser.open(f"conversations/{identity}", key=keyed(locked, "write"))
-    browser.says("which your key may not decide", "composer")
+    browser.says("your key cannot decide that", "composer")
     assert not browser.all("send")
     locked.post(f"/api/conversations/{identity}/events/respond_to_confirmation", json={"accept": False})
     browser.find("send")
@@ -319,7 +319,7 @@ def test_details_leave_the_timeline_and_the_composer_in_sight_on_a_narrow_window
 
     browser.find("details").click()
 
-    browser.says("Began")
+    browser.says("Started")
     height, end = browser.script(
         """
         const timeline = document.querySelector(".timeline").getBoundingClientRect();
@@ -339,6 +339,6 @@ def test_after_a_rejection_the_page_says_how_the_agent_goes_on(browser, server):
     post(server, identity, message("m"), action("a", 1), {"id": "r", **rejected})
     browser.open(f"conversations/{identity}")
 
-    browser.says("Run lets it read why", "after-rejection")
+    browser.says("Press Run to let it read your reason", "after-rejection")
     post(server, identity, message("n", 3))
     browser.gone("after-rejection")

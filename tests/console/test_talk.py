@@ -247,7 +247,7 @@ def test_a_keyboard_is_at_the_decision_after_a_few_stops(browser, server):
     browser.find("pending-act")
 
     browser.press(Keys.TAB)
-    assert browser.script("return document.activeElement.textContent") == "Skip to the content"
+    assert browser.script("return document.activeElement.textContent") == "Skip to content"
     browser.press(Keys.TAB, Keys.ENTER)
     assert browser.script("return document.activeElement.dataset.testid") == "pending-act"
     stops = 0
