@@ -93,6 +93,6 @@ function Shown({ made, onClose }) {
       <button type="button" autofocus data-testid="copy" onClick=${copy}>Copy</button>
     </div>
     <p class="hint" role="status">${isCopied && "Copied."}</p>
-    <footer><button type="button" class="secondary" data-testid="done" onClick=${onClose}>I have it</button></footer>
+    <footer><button type="button" class="secondary" data-testid="done" onClick=${onClose}>Done</button></footer>
   <//>`;
 }

@@ -30,7 +30,7 @@ function actorOf({ actor }) {
 export function Outcome({ fate, end }) {
   const isLost = fate?.state === "lost", isMine = fate?.state === "taken";
   if (!end?.decision) {
-    return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "It waits no longer."}</strong>`;
+    return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "No longer pending."}</strong>`;
   }
   const done = DONE[end.decision] ?? end.decision, actor = actorOf(end), own = actor === me.get()?.name;
   const words = end.reason && html`<${Text} text=${beginning(end.reason, 500)} prose />`;

@@ -48,7 +48,7 @@ function SeveralButtons({ items, onReject, onClear }) {
   return html`<div ref=${element} onKeyDown=${onceHeld}>
     <button type="button" data-testid="approve-all" onClick=${approve}>Approve ${items.length}</button>
     <button type="button" class="secondary" data-testid="reject-chosen" onClick=${onReject}>Reject…</button>
-    <button type="button" class="quiet" onClick=${onClear}>Choose none</button>
+    <button type="button" class="quiet" onClick=${onClear}>Clear the selection</button>
   </div>`;
 }
 

@@ -24,7 +24,7 @@ function Key({ one, onRevoke }) {
       ${isOver && html`<span class="tag high">Expired</span>`}
     </span>
     <dl class="facts">
-      <div><dt>Made</dt><dd><${Time} at=${one.created_at} /></dd></div>
+      <div><dt>Created</dt><dd><${Time} at=${one.created_at} /></dd></div>
       <div><dt>Last used</dt><dd>${one.used_at ? html`<${Time} at=${one.used_at} />` : "Never"}</dd></div>
       <div><dt>Expires</dt><dd>${one.expires_at ? html`<${Time} at=${one.expires_at} />` : "Never"}</dd></div>
     </dl>

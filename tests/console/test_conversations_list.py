@@ -75,7 +75,7 @@ def test_a_list_without_conversations_leads_to_the_start_and_then_shows_states_a
     browser = browsers(base_url=str(fresh.base_url).rstrip("/"))
     browser.open("conversations")
     browser.says("No conversations yet")
-    assert browser.driver.find_element("link text", "Start one").get_attribute("href").endswith("#/start")
+    assert browser.driver.find_element("link text", "New conversation").get_attribute("href").endswith("#/start")
 
     one = _create(fresh, "One", tags={"team": "build"})
     browser.says("Idle", f"conversation-{one}")

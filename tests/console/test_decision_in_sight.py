@@ -188,10 +188,8 @@ def test_a_long_summary_is_folded_until_it_is_opened(browser, waits):
     one = action("ls", summary=SUMMARY, thought=said("😀" * 1000))
     wait_here(browser, waits, one)
     summary = pending(browser, one).find_element("class name", "summary")
-    shown = browser.find(f"event-{one['id']}").find_element("class name", "summary")
 
     assert len(summary.text) < 300
-    assert len(shown.text) < 300
     assert "\\u{d83d}" not in pending(browser, one).text
     [more] = summary.find_elements("tag name", "button")
     assert more.text == "Show more (3,600 characters)"
