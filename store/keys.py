@@ -65,8 +65,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                                 |            | deleted in it, score when in µs              | with the sandbox      |
 | {sandboxes}:ended:ID            | string     | a start task that has ended, or a removed    | a day                 |
 |                                 |            | sandbox that is not started again            |                       |
-| {sandboxes}:places:ID           | sorted set | ids of the conversations in a sandbox, and   | MAX_CONVERSATIONS_PER_SANDBOX |
-|                                 |            | of those that start there: score when, µs    |                       |
+| {sandboxes}:places:ID           | sorted set | ids of the conversations in a sandbox, and   | MAX_CONVERSATIONS_    |
+|                                 |            | of those that start there: score when, µs    | PER_SANDBOX           |
 | {sandboxes}:host:HOST           | set        | the sandboxes of a host                      | one per sandbox       |
 | {sandboxes}:owned:KEY           | set        | the sandboxes that a key has started         | one per sandbox       |
 | {sandboxes}:removals:HOST       | set        | "RUNTIME ID" of those deleted while it was   | one per such          |
