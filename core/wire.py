@@ -111,6 +111,13 @@ class InvalidJson(ValueError):
     """The bytes are not one JSON text that we accept; the message says where and why."""
 
 
+class TooManyValues(InvalidJson):
+    """The text has more values than are read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MOST_VALUES} values")
+
+
 def micros(text: str) -> Micros:
     """Read an instant: `…Z`, with an offset, naive (UTC), a date alone, a space for the `T`.
 
@@ -358,7 +365,7 @@ def _check_large(text: str, elements: int | None = None) -> bool:
                 if elements < 0:
                     return True
             if values > MOST_VALUES:
-                raise InvalidJson(f"more than {MOST_VALUES} values")
+                raise TooManyValues
     return True
 
 
