@@ -32,9 +32,11 @@ from core.wire import (
     MOST_CALL_BYTES,
     MOST_EVENT_BYTES,
     MOST_NAME,
+    MOST_VALUES,
     ConversationId,
     Event,
     InvalidJson,
+    TooManyValues,
     one_line,
     parse_json,
     read_event,
@@ -61,10 +63,10 @@ class AgentUnreachable(Refused):
 
 
 class ResponseTooLong(AgentUnreachable):
-    """The agent server's response has more than MOST_BYTES."""
+    """The agent server's response has more than MOST_BYTES, or more than MOST_VALUES: half of a page may do."""
 
-    def __init__(self) -> None:
-        super().__init__(f"The agent server's response is longer than {MOST_BYTES} bytes")
+    def __init__(self, bound: str = "") -> None:
+        super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}")
 
 
 class AgentRefused(Exception):
@@ -245,9 +247,11 @@ def _reason(error: Exception, seconds: float) -> str:
 
 
 def _json(body: bytes) -> Any:
-    """The JSON of a response. Raises AgentUnreachable."""
+    """The JSON of a response. Raises AgentUnreachable, ResponseTooLong of too many values."""
     try:
         return parse_json(body)
+    except TooManyValues as error:
+        raise ResponseTooLong(f"{MOST_VALUES} values") from error
     except InvalidJson as error:
         raise AgentUnreachable(f"The agent server's response is not a JSON object: {one_line(str(error))}") from error
 

@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from agents import client as client_module
-from agents.client import AgentRefused, AgentServer, AgentUnreachable, Transport, pulse
+from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong, Transport, pulse
+from core import wire
 from core.wire import ConversationId
 from tests.agents import agent_client
 
@@ -275,6 +276,12 @@ def test_a_flood_of_headers_is_refused(header):
 )
 def test_a_response_other_than_a_json_object_is_an_error_and_never_a_state(body):
     with hostile(replying(body)) as (agent, _), pytest.raises(AgentUnreachable, match="JSON object"):
+        agent.state(SOME)
+
+
+def test_a_response_of_too_many_values_is_too_long():
+    many = b"[" + b"[]," * wire.MOST_VALUES + b"[]]"
+    with hostile(replying(many)) as (agent, _), pytest.raises(ResponseTooLong, match=f"{wire.MOST_VALUES} values"):
         agent.state(SOME)
 
 
