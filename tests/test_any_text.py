@@ -166,6 +166,16 @@ def test_a_start_or_a_queued_message_with_a_lone_surrogate_is_refused_at_the_doo
     assert response.get_json()["detail"][0]["loc"][:2] == ["body", place]
 
 
+@pytest.mark.parametrize("path", ["x" * (1 << 20), "a/" * 2048, f"a/{'x' * 256}/b", "é" * 128])
+def test_a_working_folder_that_no_system_can_make_is_refused_at_the_door(client, path):
+    body = {"agent": {"kind": "Agent"}, "workspace": {"kind": "LocalWorkspace", "working_dir": path}}
+
+    response = client.post("/api/conversations", json=body)
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"] == ["body", "workspace", "working_dir"]
+
+
 @pytest.mark.parametrize("raw", ["body=\xff", "body=%FF", "body=%ED%A0%BD", "body=\xed\xa0\xbd", "kind=x&body=%C3"])
 @pytest.mark.parametrize("path", ["api/conversations/{}/events/count", "api/v1/messages/search"])
 def test_a_query_that_is_no_unicode_is_refused_with_the_name_of_its_member(client, path, raw):
