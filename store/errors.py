@@ -4,6 +4,7 @@ Each has its kind, its status and its words where it stands (`core/refused.py`);
 that raise them.
 
 REDIS_FULL, FULL       the error of redis-py where Redis takes nothing more, and what a client is told of it
+UNREADABLE             errors of Python where a record of a queue is not what its writers write
 UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
@@ -13,6 +14,9 @@ from redis.connection import DefaultParser
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.refused import Kind, Refused
 from core.wire import UNASKED
+
+#: what reading a record raises that is not as this release writes it; who claims it from a queue gives it up
+UNREADABLE = (ValueError, KeyError, TypeError)
 
 
 class StoreError(Refused):

@@ -17,6 +17,7 @@ no conversation reaches its own alone), `strays` (JSON: conversations of its age
 """
 
 import json
+import logging
 import math
 import secrets
 import string
@@ -33,6 +34,7 @@ from core.bounds import Limits
 from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
 from store.errors import (
+    UNREADABLE,
     KeyUnreadable,
     NoSupervisor,
     NotDoneYet,
@@ -50,6 +52,8 @@ from store.link.secrets import Sealer
 from store.link.signals import ask_supervisors
 from store.scripts import Scripts
 from telemetry import traces
+
+_log = logging.getLogger(__name__)
 
 SandboxId = NewType("SandboxId", str)
 
@@ -420,7 +424,18 @@ class Sandboxes:
     def seen_on(self, host: str) -> tuple[Micros, list[Sandbox]]:
         """The time by Redis' clock, and every sandbox that a host holds then. One round trip."""
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
-        return Micros(int(now)), [self._read(fields, now) for fields in found if b"status" in fields[::2]]
+        return Micros(int(now)), [one for fields in found if (one := self._read_of_host(fields, now, host))]
+
+    def _read_of_host(self, fields: list[bytes], now: bytes, host: str) -> Sandbox | None:
+        """A sandbox; None of an unknown one, and of one whose record cannot be read: the others do not wait for it."""
+        if b"status" not in fields[::2]:
+            return None
+        try:
+            return self._read(fields, now)
+        except UNREADABLE as error:
+            identity = dict(zip(fields[::2], fields[1::2], strict=True)).get(b"id", b"")
+            _log.error("a sandbox of host %s cannot be read, and is left alone: %r: %r", host, identity, error)
+            return None
 
     def report(
         self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
@@ -476,12 +491,13 @@ class Sandboxes:
     def removals(self, host: str) -> list[tuple[str, SandboxId]]:
         """Sandboxes that were deleted while their host was lost, each after the name of its runtime."""
         found: Any = self._redis.smembers(SandboxKeys.removals(host))
-        pairs = [member.decode().split(" ", 1) for member in found]
-        return [(runtime, SandboxId(identity)) for runtime, identity in pairs]
+        pairs = [member.decode(errors="surrogateescape").partition(" ") for member in found]
+        return [(runtime, SandboxId(identity)) for runtime, _, identity in pairs]
 
     def removed(self, host: str, runtime: str, sandbox_id: SandboxId) -> None:
-        """Note that a host has removed one of its `removals`."""
-        self._redis.srem(SandboxKeys.removals(host), f"{runtime} {sandbox_id}")
+        """Note that a host has removed one of its `removals`, or gives it up."""
+        member = f"{runtime} {sandbox_id}" if sandbox_id else runtime
+        self._redis.srem(SandboxKeys.removals(host), member.encode(errors="surrogateescape"))
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""

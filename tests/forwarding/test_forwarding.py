@@ -338,3 +338,24 @@ def test_the_session_key_of_a_sandbox_says_which_is_meant_also_where_no_key_is_n
     response = client.get("/api/git/changes", headers={"X-Session-API-Key": sandbox.session_api_key})
     assert response.status_code == 200
     assert upstream.requests[0]["path"] == "/api/git/changes"
+
+
+@pytest.mark.parametrize("text", ["a\ud83d", "a\0b", "\u2028\u202e\u2066", "", "😀", "../..", "x" * (1 << 20), "%ff"])
+def test_a_forwarded_call_of_any_text_is_forwarded_or_refused_and_the_next_one_goes_on(client, upstream, linked, text):
+    query = {"path": text[:99].encode("utf-8", "surrogatepass")}
+    for at in (scoped(linked, ""), "/api/"):
+        for method, rest, body in (
+            ("POST", "bash/start_bash_command", {"command": text, "cwd": text}),
+            ("POST", "bash/execute_bash_command", {text: [text]}),
+            ("POST", "file/upload", {"path": text}),
+            ("GET", "git/diff", None),
+            ("GET", "file/download", None),
+        ):
+            content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+            asked = {**query, "size": "1", "cid": linked}
+            response = client.open(at + rest, method=method, query_string=asked, **content)
+            assert response.status_code < 500, (rest, response.data[:200])
+            if body and response.status_code == 200 and len(text) < 65_536:  # of which the upstream keeps the beginning
+                crossed = json.loads(upstream.requests[-1]["body"])
+                assert text in [*crossed, *crossed.values()]
+        assert client.get(f"{at}bash/echo", query_string={"cid": linked}).status_code == 200
