@@ -29,6 +29,7 @@ from schemas.agent_verbs import (
 )
 from schemas.confirmations import Success
 from schemas.conversations import ConversationInfo, SkillsChoice, with_skills
+from store.sandboxes.sandboxes import SandboxId
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 
@@ -164,7 +165,11 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
 @agent_verbs.response(200, RuntimeInfo)
 def get_conversation_runtime(conversation_id: ConversationId) -> dict[str, Any]:
     """Say whether the conversation's sandbox runs; this wakes nothing."""
-    sandbox_id = current_verbs().forwarding.sandbox_of(conversation_id)
+    return runtime_of(current_verbs().forwarding.sandbox_of(conversation_id))
+
+
+def runtime_of(sandbox_id: SandboxId) -> dict[str, Any]:
+    """Whether a sandbox runs, as its conversations show it. One round trip."""
     [sandbox] = current_store.sandboxes.get_many([sandbox_id])
     status, can_resume = _RUNTIMES[sandbox.status] if sandbox else ("missing", False)
     error = None

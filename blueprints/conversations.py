@@ -10,7 +10,7 @@ from agents.deletions import delete
 from agents.starts import started
 from agents.verbs import fork
 from blueprints import current_commands, current_specs, current_store
-from blueprints.agent_verbs import current_verbs
+from blueprints.agent_verbs import current_verbs, runtime_of
 from blueprints.api import (
     Blueprint,
     array_with_holes,
@@ -43,6 +43,7 @@ from schemas.conversations import (
 from schemas.cursors import page_id
 from store.link.attempts import minted
 from store.listing import Filter
+from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import StartTask
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
@@ -149,8 +150,10 @@ def batch_get_conversations(query: dict[str, bool]) -> Response:
 @conversations.arguments(SkillsChoice(), location="query")
 @conversations.response(200, ConversationInfo)
 def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
-    """Get a conversation's state."""
-    return with_skills(current_store.conversations.get(conversation_id), **query)
+    """Get a conversation's state, with that of its sandbox as `runtime_info`, which no list has."""
+    state = with_skills(current_store.conversations.get(conversation_id), **query)
+    sandbox_id = state.get("sandbox_id")
+    return {**state, "runtime_info": runtime_of(SandboxId(sandbox_id))} if sandbox_id else state
 
 
 @conversations.patch("/<conversation_id:conversation_id>")

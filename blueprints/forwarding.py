@@ -29,8 +29,8 @@ forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
 #: bytes that are read of a body at once: few enough that they come at the least rate before an agent server gives up
 _PIECE = 16 * 1024
 
-#: service → its methods, with what a call may do; the scope that it needs; whether it is served without a conversation
-_SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
+#: service → its methods, with what a call may do, and the scope that it needs
+_SERVICES: dict[str, tuple[dict[str, str], str]] = {
     "bash": (
         {
             "GET": "Read what commands printed",
@@ -38,11 +38,10 @@ _SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
             "DELETE": "Forget what commands printed",
         },
         "approve",
-        True,
     ),
-    "file": ({"GET": "Download from a sandbox", "POST": "Upload to a sandbox, or create a folder"}, "approve", True),
-    "git": ({"GET": "Read changes, differences and commits of a repository"}, "read", True),
-    "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve", False),
+    "file": ({"GET": "Download from a sandbox", "POST": "Upload to a sandbox, or create a folder"}, "approve"),
+    "git": ({"GET": "Read changes, differences and commits of a repository"}, "read"),
+    "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve"),
 }
 
 #: the operations of git that a key needs no scope `approve` for: each has its path in the query, where it is checked
@@ -95,11 +94,10 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
     forwarding.route(place, methods=[method])(view)
 
 
-for _service, (_methods, _scope, _alone) in _SERVICES.items():
+for _service, (_methods, _scope) in _SERVICES.items():
     for _method, _what in _methods.items():
-        _serve(_service, _method, _what, _scope, alone=False)
-        if _alone:
-            _serve(_service, _method, _what, _scope, alone=True)
+        for _alone in (False, True):
+            _serve(_service, _method, _what, _scope, alone=_alone)
 
 
 def _forwarding() -> Forwarding:

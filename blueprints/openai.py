@@ -28,6 +28,7 @@ from blueprints import current_commands, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs
 from blueprints.errors import code_of
 from blueprints.following import client_required, event_lines, streamed
+from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import ConversationId, Seq
 from schemas.app_conversations import AppConversationStartRequest, combined, echo
@@ -84,7 +85,8 @@ class ModelNotFound(Refused):
     kind = Kind.MISSING
 
     def __init__(self, model: str) -> None:
-        super().__init__(f"The model {json.dumps(model)} does not exist: GET /v1/models lists those that do")
+        name = json.dumps(beginning(model, 200))
+        super().__init__(f"The model {name} does not exist: GET /v1/models lists those that do")
 
 
 class PreviousResponseNotFound(Refused):
@@ -214,10 +216,11 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
     """The turn of a call: of a conversation that begins, of one that gets another message, or of one under way."""
     conversation_id = named or ConversationId(str(minted("conversation")))
     g.conversation_of_call = conversation_id
-    g.call_can_be_repeated = named is not None or "Idempotency-Key" in request.headers
+    g.call_can_be_repeated = True
     [state] = current_store.conversations.get_many([conversation_id])
     is_new, content = False, words.new
     if state is None or _is_starting(state):
+        g.call_can_be_repeated = named is not None or "Idempotency-Key" in request.headers
         state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
         content = words.whole if is_new else content
     store = current_store._get_current_object()  # type: ignore[attr-defined]

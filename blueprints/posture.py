@@ -122,7 +122,9 @@ EXPOSED = {
     "X-Archive-Head-Commit": "what an archive was made of",
     "X-Archive-Repo-Remote": "what an archive was made of",
     "X-Last-Seq": "the seq from which a long poll goes on",
+    "X-OpenHands-ServerConversation-ID": "the conversation of a call of OpenAI's API",
     "X-Request-Id": "finds the log lines of the request",
+    "X-Should-Retry": "that a call is not to be repeated",
 }
 
 #: headers of responses that no page reads, and who does. A test finds each header that the code names in one of the two

@@ -97,14 +97,14 @@ def _part(part: Any) -> list[dict[str, Any]]:
         url = url.get("url") if isinstance(url, dict) else url
         if not isinstance(url, str) or not url:
             raise ValidationError({"image_url": [Fault("Input should be a URL, or an object with a url", "missing")]})
-        return [{"type": "image", "image_urls": [url]}]
+        return [{"cache_prompt": False, "type": "image", "image_urls": [url]}]
     raise ValidationError(
         {"type": [Fault(f"Input should be one of {', '.join((*_TEXTS, *_IMAGES))}: an agent reads no other", "enum")]}
     )
 
 
 def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+    return {"cache_prompt": False, "type": "text", "text": text}
 
 
 class ChatMessage(BaseSchema):
@@ -184,7 +184,7 @@ class ResponseRequest(BaseSchema):
     store = StrictBoolean(
         allow_none=True,
         load_default=False,
-        metadata={"const": False, "description": "True is refused: no response can be fetched by its id."},
+        metadata={"enum": [False, None], "description": "True is refused: no response can be fetched by its id."},
     )
     stream = StrictBoolean(allow_none=True, load_default=False)
     metadata = fields.Dict(keys=fields.String(), values=fields.String(), allow_none=True, load_default=None)

@@ -1,4 +1,5 @@
-"""One shape of an error over every route: 422 is HTTPValidationError, every other one `{"detail": "text"}`."""
+"""One shape of an error over every route: 422 is HTTPValidationError, every other one `{"detail": "text"}`; OpenAI's
+below `/v1/`."""
 
 import json
 import re
@@ -49,6 +50,8 @@ BODIES = {
     "decide_pending_actions": {"decisions": [{"action_id": "a", "decision": "approve"}]},
     "make_approval_rule": {"decision": "reject", "tool_name": "x"},
     "make_ticket": {"conversation_id": str(uuid4())},
+    "create_chat_completion": {"model": "openhands_reference-agent", "messages": [{"role": "user", "content": "x"}]},
+    "create_response": {"model": "openhands_reference-agent", "input": "x"},
 }
 #: a query that each operation which needs one accepts
 QUERIES = {
@@ -111,6 +114,8 @@ STORELESS = {
     "get_current_user": 200,
     "search_sandbox_specs": 200,
     "batch_get_sandbox_specs": 200,
+    "list_models": 200,
+    "get_model": 200,
 }
 
 
@@ -122,7 +127,7 @@ def client():
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
     path = path.replace("<path:rest>", "some-path").replace("<receiver_id>", conversation_id)
-    path = path.replace("<start_task_id>", conversation_id)
+    path = path.replace("<start_task_id>", conversation_id).replace("<path:model>", "openhands_reference-agent")
     return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 
@@ -133,6 +138,12 @@ def name_of(rule) -> str:
 def assert_error(response, status: int) -> None:
     assert response.status_code == status
     assert response.mimetype == "application/json"
+    if response.request.path.startswith("/v1/"):
+        error = response.get_json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+        assert "<" not in error["message"]
+        return
     detail = response.get_json()["detail"]
     if status == 422:
         assert detail
@@ -209,7 +220,8 @@ def test_bodies_other_than_json_are_refused(client):
         path = address(rule, str(uuid4()))
         cut = client.post(path, data="{", content_type="application/json")
         assert_error(cut, 422)
-        assert cut.get_json()["detail"][0]["type"] == "json_invalid"
+        found = cut.get_json()
+        assert (found["error"]["code"] if "error" in found else found["detail"][0]["type"]) == "json_invalid"
         assert_error(client.post(path, data="{}", content_type="text/plain"), 415)
         assert_error(client.post(path, data="a=b", content_type="application/x-www-form-urlencoded"), 415)
 

@@ -212,6 +212,7 @@ def test_the_runtime_of_a_conversation_is_its_sandbox_and_reading_it_wakes_nothi
 ):
     def told():
         found = client.get(url(linked, "runtime")).get_json()
+        assert client.get(f"/api/conversations/{linked}").get_json()["runtime_info"] == found
         return found["runtime_status"], found["can_resume"], found["runtime_error"] and found["runtime_error"]["code"]
 
     assert told() == ("available", True, None)

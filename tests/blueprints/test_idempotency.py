@@ -64,7 +64,7 @@ def test_every_post_takes_the_header(client, rule, monkeypatch):
     response = client.post(address(rule, str(uuid4())), json=BODIES.get(name), headers=headers)
 
     assert_error(response, 400)
-    assert "Idempotency-Key" in response.get_json()["detail"]
+    assert "Idempotency-Key" in response.get_data(as_text=True)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there", "schlüssel"])

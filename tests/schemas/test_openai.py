@@ -57,9 +57,9 @@ def test_texts_and_images_are_parts_of_this_servers_own_wire():
     ]
 
     assert chat(("user", content)).new == [
-        {"type": "text", "text": "see"},
-        {"type": "image", "image_urls": ["data:image/png;base64,AA=="]},
-        {"type": "image", "image_urls": ["https://example.org/a.png"]},
+        {"cache_prompt": False, "type": "text", "text": "see"},
+        {"cache_prompt": False, "type": "image", "image_urls": ["data:image/png;base64,AA=="]},
+        {"cache_prompt": False, "type": "image", "image_urls": ["https://example.org/a.png"]},
     ]
 
 

@@ -211,7 +211,7 @@ def test_a_report_keeps_what_it_does_not_name_and_leaves_out_what_is_too_long(ap
 
     state = api.call("GET", f"/conversations/{conversation}")
     assert state["max_iterations"] == 9
-    for name in ("invoked_skills", "persistence_dir", "runtime_info", "client_tools"):
+    for name in ("invoked_skills", "persistence_dir", "client_tools"):
         assert state[name] == TOLD[name]
     post(api, "/conversations", {"id": conversation, "max_iterations": "many"}, sandbox.hook, status=422)
 
