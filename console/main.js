@@ -58,7 +58,12 @@ function Badge() {
 /** The views that are offered. It has its room before they are known, so that nothing below it moves. */
 function Navigation({ view, who }) {
   const strip = useRef(null);
-  useEffect(() => strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [view, who]); // of a narrow window
+  useEffect(() => {
+    const show = () => strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // of a narrow window
+    show();
+    addEventListener("resize", show);
+    return () => removeEventListener("resize", show);
+  }, [view, who]);
   if (!who) return html`<nav aria-label="Views"></nav>`;
   const offered = Object.entries(VIEWS).filter(([, { scope }]) => !scope || may(scope));
   return html`<nav aria-label="Views" ref=${strip}>

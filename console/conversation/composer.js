@@ -28,7 +28,7 @@ function verbs(status) {
   const run = ["Run", "run", "POST /api/conversations/{conversation_id}/run"];
   if (status === "running") return [pause, interrupt];
   if (status === "paused") return [["Resume", "resume", run[2]]];
-  return ["idle", "error", "stuck"].includes(status) ? [run, pause] : [];
+  return ["idle", "error", "stuck"].includes(status) ? [run] : [];
 }
 
 const TITLES = {

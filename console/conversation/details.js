@@ -98,7 +98,7 @@ export function Details({ record, total, onDone, onClose }) {
       ${source && html`<div><dt>Fork of</dt><dd><${Other} id=${source} event=${record.forked_from_event_id} /></dd></div>`}
       ${parent && html`<div><dt>Child of</dt><dd><${Other} id=${parent} /></dd></div>`}
       ${record.sub_conversation_ids?.length > 0 && html`<div><dt>Children</dt><dd>${record.sub_conversation_ids.map((id) => html`<${Other} key=${id} id=${id} /> `)}</dd></div>`}
-      ${record.unapproved_resumes > 0 && html`<div><dt>Went on unasked</dt><dd class="high">${record.unapproved_resumes} times</dd></div>`}
+      ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${record.unapproved_resumes} times</dd></div>`}
       <div><dt>ID</dt><dd><code>${record.id}</code></dd></div>
     </dl>
     <${Sandbox} conversationId=${record.id} />

@@ -51,7 +51,7 @@ function Deletion({ record, onClose }) {
     if (done !== undefined) go("conversations");
   };
   return html`<${Question} title="Delete the conversation?" yes="Delete" onYes=${remove} onClose=${onClose}>
-    All its events go for good, and its sandbox with its files if no other conversation is in it. An export keeps the events.
+    This deletes all its events for good, and its sandbox and files unless another conversation uses them. Export it first to keep the events.
   <//>`;
 }
 

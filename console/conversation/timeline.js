@@ -91,8 +91,8 @@ function End({ state, log }) {
 }
 
 function Nothing({ isFiltered, onReset }) {
-  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">Write a message below: the agent begins with it.<//>`;
-  return html`<${Empty} title="No event passes the filters"><button type="button" onClick=${onReset}>Show all events</button><//>`;
+  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">Send a message below to start the agent.<//>`;
+  return html`<${Empty} title="No matching events"><button type="button" onClick=${onReset}>Show all events</button><//>`;
 }
 
 /** What the agent is writing now. */

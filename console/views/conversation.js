@@ -52,8 +52,8 @@ async function open(log, id, eventId) {
 const same = (one, other) => one.replaceAll("-", "").toLowerCase() === other.replaceAll("-", "").toLowerCase();
 
 function Gone() {
-  return html`<${Empty} isPage title="This conversation is not here">
-    It was deleted, or its address is wrong. <a href=${href("conversations")}>Show all conversations</a>
+  return html`<${Empty} isPage title="Conversation not found">
+    It was deleted, or the address is wrong. <a href=${href("conversations")}>Show all conversations</a>
   <//>`;
 }
 

@@ -177,7 +177,8 @@ def waiting(client: httpx.Client, title: str, team: str, summary: str, command: 
     story = nightly(500)
     story.says("Good. Now do it in staging too.", seconds=20)
     story.becomes("running")
-    story.acts(summary, {"command": command}, thought=f"The next step of “{title}”.")
+    thought = "The index is created while others write, and a downgrade drops it again."
+    story.acts(summary, {"command": command}, thought=thought)
     story.events[-1]["security_risk"] = risk
     story.becomes("waiting_for_confirmation")
     return begin(client, title, team, story.events, "AlwaysConfirm")
@@ -187,7 +188,7 @@ def script_of(lines: int) -> str:
     """A command of so many lines."""
     if lines == 1:
         return "alembic -x env=staging upgrade head"
-    steps = (f"  step {number} migrate --shard {number} --wait" for number in range(1, lines - 1))
+    steps = (f'  bin/migrate --region "$region" --shard {number} --wait' for number in range(1, lines - 1))
     return "\n".join(["for region in eu us; do", *steps, "done"])
 
 

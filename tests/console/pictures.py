@@ -83,8 +83,8 @@ def typical(client: httpx.Client) -> list[Place]:
     fill(client, len(TITLES))
     rule = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"pattern": "pytest *"}}}
     client.post("/api/v1/approval-rules", json=rule).raise_for_status()
-    short = waiting(client, TITLES[6][0], "data", "Migrate staging", script_of(1))
-    long = waiting(client, TITLES[5][0], "ops", "Migrate all shards of staging", script_of(15), "HIGH")
+    short = waiting(client, "Mend the nightly job", "data", "Migrate staging", script_of(1))
+    long = waiting(client, "Migrate the shards", "ops", "Migrate every shard of staging", script_of(15), "HIGH")
     conversations = {
         "empty": begin(client, "Fresh", "web", []),
         "talk": begin(client, *TITLES[0], nightly().events),

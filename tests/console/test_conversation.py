@@ -203,11 +203,11 @@ def test_a_conversation_that_goes_or_never_was_is_told_with_a_way_on(browser, se
     browser.find("event-m")
 
     server.delete(f"/api/conversations/{identity}")
-    browser.says("This conversation is not here")
+    browser.says("Conversation not found")
     browser.driver.find_element("link text", "Show all conversations").click()
     browser.find("conversation-list")
     browser.open(f"conversations/{identity}")
-    browser.says("This conversation is not here")
+    browser.says("Conversation not found")
     browser.errors()  # of the requests that failed
 
 

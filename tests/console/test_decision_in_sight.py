@@ -210,7 +210,7 @@ def test_a_key_decides_nothing_that_is_scrolled_out_of_sight(browser, waits):
 
     browser.press("a")
 
-    browser.says("the prompt was out of sight")
+    browser.says("the action was out of sight")
     assert len(waiting.pending) == 4
 
 

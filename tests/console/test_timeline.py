@@ -161,7 +161,7 @@ def test_the_text_of_a_command_is_found_however_far_back_it_is(browser, server):
     shows(browser, ["ran"])
     browser.says("1", "match-count")
     browser.find("filter-text").send_keys(" nowhere")
-    browser.says("No event passes the filters")
+    browser.says("No matching events")
     browser.says("0", "match-count")
 
 
