@@ -18,6 +18,8 @@ from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approval_rules import approval_rules
 from blueprints.audit import audit
+from blueprints.catalogs import catalogs
+from blueprints.client_settings import client_settings
 from blueprints.console import Files, console, docs_page
 from blueprints.conversation_list import conversation_list, list_stream
 from blueprints.conversations import conversations
@@ -35,6 +37,7 @@ from blueprints.once import register_once
 from blueprints.operations import operations
 from blueprints.paths import lead_browsers, lead_from_slashes
 from blueprints.posture import Posture, TrustedProxies, register_headers
+from blueprints.profiles import agent_profiles, profiles
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs
@@ -80,6 +83,10 @@ BLUEPRINTS = (
     specs,
     webhooks,
     keys,
+    client_settings,
+    profiles,
+    agent_profiles,
+    catalogs,
     approval_rules,
     audit,
     notifications,

@@ -85,6 +85,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 | {access}:created         | sorted set | id, score time in µs                              | one per key          |
 | {access}:revoked:ID      | string     | the request that revoked it: a repeat finds it    | a minute             |
 | {access}:ticket:SHA-256  | hash       | what a ticket stands for, and who has taken it    | 30 seconds           |
+| client:{KEY}             | hash       | `of:NAME` → what a key keeps, sealed, see         | MOST_ENTRIES of      |
+|                          |            | `client_settings.py`; `revision`, `request`       | MOST_BYTES, its key  |
 | once:{CLIENT}:key:KEY    | hash       | the record of an Idempotency-Key; CLIENT and KEY  | a day; 8 KiB and     |
 |                          |            | are digests; see `idempotency.py`                 | 9 fields             |
 | rate:{LIMIT}             | string     | requests of a client in the window of a limit     | the window           |
@@ -354,6 +356,14 @@ class AccessRoot:
     """The name that all keys of access and all tickets are below, in one slot."""
 
     root = "{access}"
+
+
+class ClientKeys:
+    """The name of what a key keeps for its clients."""
+
+    @staticmethod
+    def root(owner: str) -> str:
+        return f"client:{{{quote(owner, safe='')}}}"
 
 
 class IdempotencyKeys:
