@@ -16,13 +16,13 @@ from blueprints.operations import USABLE_TOOLS
 from schemas.catalogs import (
     AddWorkspaceParents,
     AddWorkspaces,
-    Hooks,
     ModelQuery,
     Models,
     ModelsByProvider,
+    OwnHooks,
+    OwnSkills,
     ProjectQuery,
     Providers,
-    Skills,
     ToolCatalog,
     WorkspaceDeleted,
     WorkspaceQuery,
@@ -102,7 +102,7 @@ def get_tool_catalog() -> dict[str, Any]:
 @needs("read")
 @catalogs.fails(413, 415)
 @catalogs.arguments(ProjectQuery(), required=False)
-@catalogs.response(200, Skills)
+@catalogs.response(200, OwnSkills)
 def list_skills(_: dict[str, Any]) -> dict[str, Any]:
     """List this server's own skills, of which there are none: agent servers load those of their workspaces."""
     return {}
@@ -112,7 +112,7 @@ def list_skills(_: dict[str, Any]) -> dict[str, Any]:
 @needs("read")
 @catalogs.fails(413, 415)
 @catalogs.arguments(ProjectQuery(), required=False)
-@catalogs.response(200, Hooks)
+@catalogs.response(200, OwnHooks)
 def get_hooks(_: dict[str, Any]) -> dict[str, Any]:
     """Get this server's own hooks, of which there are none: agent servers load those of their workspaces."""
     return {}

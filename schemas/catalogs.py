@@ -51,14 +51,14 @@ class ProjectQuery(BaseSchema):
     project_dir = Text(most=_MOST_PATH, allow_none=True, load_default=None)
 
 
-class Skills(BaseSchema):
+class OwnSkills(BaseSchema):
     """No skills: this server has none of its own, and an agent server loads those of its workspace by itself."""
 
     skills = fields.Constant(_NOTHING)
     sources = fields.Constant(_NO_SOURCES)
 
 
-class Hooks(BaseSchema):
+class OwnHooks(BaseSchema):
     """No hooks: an agent server loads those of its workspace by itself."""
 
     hook_config = fields.Constant(None)

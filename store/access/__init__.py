@@ -2,7 +2,7 @@
 
 from redis import Redis
 
-from store.access.access_keys import AccessKeys, Tickets
+from store.access.access_keys import AccessKeys, Tickets, WorkspaceSessions
 from store.access.client_settings import ClientSettings
 from store.access.idempotency import Idempotency
 from store.access.quotas import Counters
@@ -16,6 +16,7 @@ class AccessWing:
     def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer, *, most_idempotency_keys: int) -> None:
         self.keys = AccessKeys(scripts)
         self.settings = ClientSettings(redis, scripts, sealer)
+        self.sessions = WorkspaceSessions(sealer)
         self.tickets = Tickets(scripts)
         self.idempotency = Idempotency(scripts, most=most_idempotency_keys)
         self.counters = Counters(redis, scripts)

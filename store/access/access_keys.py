@@ -16,6 +16,7 @@ from core.refused import Kind
 from core.wire import ConversationId, Micros
 from store.errors import StoreError
 from store.keys import AccessRoot
+from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import random_text
 from store.scripts import Scripts
 
@@ -27,6 +28,9 @@ REMEMBERED, _MOST_REMEMBERED = 0.5, 10_000
 
 #: seconds that a ticket is good for
 TICKET_SECONDS = 30
+
+#: the cookie by which a browser shows files of workspaces, and the seconds for which it is good
+WORKSPACE_COOKIE, SESSION_SECONDS = "workspace_session", 8 * 3600
 
 #: letters and digits of a key, of 256 random bits, and what a key and a ticket begin with
 _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
@@ -151,6 +155,28 @@ class Tickets:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)
         return Principal(name, key_id, frozenset(scopes), conversation_id=conversation_id)
+
+
+class WorkspaceSessions:
+    """What the cookie of a browser says: whose it is, sealed. It opens files of workspaces, while its key is good.
+
+    Limitation: one of a key of the settings is good to its end, also if the settings have another key by then.
+    """
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def make(self, principal: Principal) -> str:
+        """The cookie of a principal. Raises SecretsRefused where the server has no SECRET_KEY."""
+        return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]))
+
+    def find(self, cookie: str) -> Principal | None:
+        """The one whose cookie this is, who may only read files; None for what is none, or too old."""
+        opened = self._sealer.open_session(cookie, SESSION_SECONDS)
+        if opened is None:
+            return None
+        name, key_id = json.loads(opened)
+        return Principal(name, key_id, frozenset({"approve"})) if key_id else None
 
 
 def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:

@@ -104,6 +104,17 @@ class Sealer:
         except (InvalidToken, SecretsRefused):
             return None
 
+    def seal_session(self, text: str) -> str:
+        """What a cookie says, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher("session", "").encrypt(text.encode()).decode()
+
+    def open_session(self, cookie: str, seconds: int) -> str | None:
+        """The same, unsealed; None for what is no cookie of this server, or is older than so many seconds."""
+        try:
+            return self._cipher("session", "").decrypt(cookie.encode(), ttl=seconds).decode()
+        except (InvalidToken, SecretsRefused):
+            return None
+
     @property
     def has_key(self) -> bool:
         return bool(self._secret_keys)
