@@ -26,7 +26,7 @@ from blueprints.conversation_list import conversation_list, list_stream
 from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import app_events, events, stream
-from blueprints.exports import downloads, exports
+from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.inbox import decisions, inbox_stream, pending_actions
@@ -74,6 +74,7 @@ BLUEPRINTS = (
     app_events,
     app_folders,
     downloads,
+    trajectories,
     pending_messages,
     pending_actions,
     inbox_stream,
