@@ -109,6 +109,7 @@ def _forwarded(view: View) -> View:
 @needs("read", session=True)
 def get_home() -> Response:
     """Get the folder below which clients put their folders; of a sandbox that is named, as its agent server answers."""
+    _require_acceptable("home")
     if g.principal.user_of is None and "cid" not in request.args:
         return jsonify(Home().dump({"home": HOME}))
     if g.principal.user_of is None and not g.principal.may("approve"):

@@ -14,7 +14,7 @@ from uuid import uuid4
 from core.access import Principal
 from core.refused import Kind
 from core.wire import ConversationId, Micros
-from store.errors import StoreError
+from store.errors import SecretsRefused, StoreError
 from store.keys import AccessRoot
 from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import random_text
@@ -58,6 +58,13 @@ class TooManyKeys(StoreError):
 
     def __init__(self, most: int) -> None:
         super().__init__(f"Limit of {most} keys reached: revoke one first")
+
+
+class CookieUnsealed(StoreError):
+    """There is no key to seal a browser's cookie with."""
+
+    kind = Kind.UNSERVED
+    words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +174,11 @@ class WorkspaceSessions:
         self._sealer = sealer
 
     def make(self, principal: Principal) -> str:
-        """The cookie of a principal. Raises SecretsRefused where the server has no SECRET_KEY."""
-        return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]))
+        """The cookie of a principal. Raises CookieUnsealed."""
+        try:
+            return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]))
+        except SecretsRefused:
+            raise CookieUnsealed from None
 
     def find(self, cookie: str) -> Principal | None:
         """The one whose cookie this is, who may only read files; None for what is none, or too old."""
