@@ -124,16 +124,18 @@ class Forwarding:
     def own_sandbox(self, owner: str, paths: Callable[[], Iterable[str]]) -> SandboxId:
         """The sandbox of a call that names none: one that its key has started, and never another's.
 
-        owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run.
-        Raises SandboxNotNamed, and what the paths raise.
+        owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run,
+        and whether a paused one is meant. Raises SandboxNotNamed, and what the paths raise.
         """
         own = self._store.sandboxes.owned_by(owner)
-        if len(own) > 1:
+        found = own.running
+        if len(found) > 1 or own.paused:
             asked = list(paths())
-            own = [one for one in own if asked and Folder.any_has(self._store, one, asked)] or own
-        if len(own) != 1:
-            raise SandboxNotNamed(several=bool(own))
-        return own[0]
+            named = [one for one in [*own.running, *own.paused] if asked and Folder.any_has(self._store, one, asked)]
+            found = named or found
+        if len(found) != 1:
+            raise SandboxNotNamed(several=bool(found))
+        return found[0]
 
     def awake(self, sandbox_id: SandboxId) -> tuple[str, str]:
         """URL and key of the agent server of a sandbox, which is woken if it is paused.

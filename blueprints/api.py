@@ -49,15 +49,21 @@ class Needs(NamedTuple):
     hook: bool = False  #: whether a sandbox may call it with its hook key
     ticket: bool = False  #: whether a ticket may stand for a key
     session: bool = False  #: whether the session key of a sandbox opens it, for that sandbox
+    cookie: bool = False  #: whether a browser's cookie for files of workspaces may stand for a key
 
 
 def needs(
-    scope: Scope | Literal["open", "hook", "link"], *, hook: bool = False, ticket: bool = False, session: bool = False
+    scope: Scope | Literal["open", "hook", "link"],
+    *,
+    hook: bool = False,
+    ticket: bool = False,
+    session: bool = False,
+    cookie: bool = False,
 ) -> Callable[[View], View]:
     """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` enforces it."""
 
     def declare(view: View) -> View:
-        view.needs = Needs(scope, hook or scope == "hook", ticket, session)  # type: ignore[attr-defined]
+        view.needs = Needs(scope, hook or scope == "hook", ticket, session, cookie)  # type: ignore[attr-defined]
         return view
 
     return declare

@@ -22,6 +22,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
+from blueprints.client_settings import own_settings
 from core.wire import ConversationId, parse_json
 from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
@@ -91,6 +92,7 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
 
 
 def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
+    body = own_settings().completed(parse_json(json_body()), request.host)
     kept = {name: value for name, value in wanted.items() if name not in ("secrets", *AGENT_SOURCES[1:])}
     parent_id = kept.pop("parent_conversation_id", None)
     message = {"role": "user", "content": kept["initial_message"]} if "initial_message" in kept else None
@@ -99,10 +101,10 @@ def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tupl
         "kept": kept,
         "parent_conversation_id": parent_id,
         "sandbox_spec_id": current_specs.of_own_agents.id,
-        "secrets": wanted.get("secrets"),
+        "secrets": body.get("secrets") or None,
     }
     headers = {name: value for name in OBSERVABILITY_HEADERS if (value := request.headers.get(name))}
-    given = {"body": parse_json(json_body()), "headers": headers}
+    given = {"body": body, "headers": headers}
     seen, owner = echo({**wanted, **shown}), g.principal.owner
     return current_store.start_tasks.create_once(conversation_id, task, given, echo=seen, owner=owner)
 

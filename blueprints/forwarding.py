@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
-from flask import Response, current_app, g, request
+from flask import Response, current_app, g, jsonify, request
 from marshmallow import ValidationError
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding, pairs_of
 from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.api import Blueprint, InvalidInput, View, needs
 from blueprints.following import client_required
 from boot.http import body_of
 from core.wire import ConversationId
+from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
 from store.sandboxes.sandboxes import SandboxId
 
@@ -49,6 +50,9 @@ _GIT = re.compile(r"(?:changes|diff|commits|commits/[0-9A-Za-z]+/changes|reposit
 
 #: the services whose answers tell what commands and files say: secrets are masked there. A file itself comes as it is
 _TOLD = frozenset({"bash", "git"})
+
+#: the home of clients that have no sandbox yet. A start maps what lies below it to the working folder of its sandbox
+HOME = "/workspace"
 
 _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
@@ -82,8 +86,7 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
     document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": {"*/*": _ANY}}}}
     document |= {"requestBody": _BODY} if method == "POST" else {}
     document |= {"parameters": [_CID]} if alone else {}
-    view = needs(scope, session=alone)(view)
-    view.is_forwarded = True  # type: ignore[attr-defined]
+    view = _forwarded(needs(scope, session=alone)(view))
     view = forwarding.doc(**document)(view)
     view = forwarding.fails(400, 404, 405, 408, 409, 410, 413, 415, 429, 500, 502)(view)
     place = (
@@ -92,6 +95,29 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
         else f"/conversations/<conversation_id:conversation_id>/{service}/<path:rest>"
     )
     forwarding.route(place, methods=[method])(view)
+
+
+def _forwarded(view: View) -> View:
+    """Mark a view whose query is the agent server's own."""
+    view.is_forwarded = True  # type: ignore[attr-defined]
+    return view
+
+
+@forwarding.get("/file/home")
+@forwarding.fails(404, 409, 410, 429, 500, 502)
+@forwarding.doc(parameters=[_CID])
+@forwarding.response(200, Home)
+@_forwarded
+@needs("read", session=True)
+def get_home() -> Response:
+    """Get the folder below which clients put their folders; of a sandbox that is named, as its agent server answers."""
+    _require_acceptable("home")
+    if g.principal.user_of is None and "cid" not in request.args:
+        return jsonify(Home().dump({"home": HOME}))
+    if g.principal.user_of is None and not g.principal.may("approve"):
+        raise Forbidden("Of a sandbox this needs a key with the scope approve")
+    sandbox_id, folder = _named_sandbox()
+    return _forward(sandbox_id, "file", "/api/file/home", folder)
 
 
 for _service, (_methods, _scope) in _SERVICES.items():

@@ -131,6 +131,8 @@ then approvals and notifications, the changes of lists, warm sandboxes, and cold
 |                                 |            | it                                           |                       |
 | once:{CLIENT}:key:KEY           | hash       | the record of an Idempotency-Key; CLIENT and | a day; 8 KiB and 9    |
 |                                 |            | KEY are digests; see `idempotency.py`        | fields                |
+| client:{KEY}                    | hash       | `of:NAME` → what a key keeps, sealed, see    | MOST_ENTRIES of       |
+|                                 |            | `client_settings.py`; `revision`, `request`  | MOST_BYTES, its key   |
 | rate:{LIMIT}                    | string     | requests of a client in the window of a      | the window            |
 |                                 |            | limit                                        |                       |
 | chat:{SHA-256}                  | hash       | which conversation gave the last answer of a | a week                |
@@ -525,6 +527,14 @@ class ColdKeys:
     def turn(task: str) -> str:
         """The claim of a task that one supervisor of all does at a time."""
         return f"{ColdKeys.root}:turn:{task}"
+
+
+class ClientKeys:
+    """The name of what a key keeps for its clients."""
+
+    @staticmethod
+    def root(owner: str) -> str:
+        return f"client:{{{quote(owner, safe='')}}}"
 
 
 def rate_key(name: str) -> str:

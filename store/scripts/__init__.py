@@ -367,6 +367,7 @@ class Scripts:
     live_access_keys: Script
     list_access_keys: Script
     revoke_access_key: Script
+    change_settings: DecidingScript
     make_rule: DecidingScript
     revoke_rule: Script
     list_rules: Script
