@@ -14,6 +14,7 @@ from gunicorn.config import Config
 from gunicorn.http import get_parser
 
 from agents.client import AgentServer, Backend, Transport
+from blueprints.approval_links import _marked
 from boot.http import RequestBody
 from boot.worker import Connection, Worker
 from core import pauses
@@ -139,6 +140,7 @@ WORK = {
     "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
     "scanning text": scan,
     "a body that has arrived": read_from_a_client,
+    "an action on the page of a link": lambda: _marked("a\u202e" * 40),
     "requests of a client that waits for no response": lambda: read_heads(size=8192),
     "a head in crumbs that have arrived": lambda: read_heads(size=1),
     "small chunks of an agent server": lambda: ask_an_agent(CHUNKED + CHUNKS),
