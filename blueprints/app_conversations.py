@@ -20,7 +20,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
-from agents.inquiries import PathOutside, folder_of, seen_folder, within
+from agents.inquiries import PathOutside, folder_of, linked_folder, seen_folder, within
 from agents.starts import DELETED
 from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
@@ -346,7 +346,7 @@ def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
 def _within(state: dict[str, Any], path: str, member: str) -> str:
     """The path relative to the conversation's folder. Raises InvalidInput."""
     try:
-        return within(seen_folder(state), path)
+        return within(seen_folder(state), path, linked=linked_folder(state))
     except PathOutside as error:
         raise InvalidInput("query", {member: [Fault(str(error), "value_error")]}) from None
 

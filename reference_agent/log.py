@@ -217,6 +217,7 @@ class Log:
             "max_iterations": self.most_responses,
             "capabilities": CAPABILITIES,
             "last_user_message_id": self._last_user_message,
+            "leaf_event_id": self.events[-1]["id"] if self.events else None,  # the head of a log without branches
             "stats": usage(self.state.stats),
             "created_at": f"{self.start['created_at']}Z",
             "updated_at": f"{updated_at}Z",

@@ -276,7 +276,7 @@ class Reconciler:
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        seen = {"working_dir": handle.get("working_dir", "")}
+        seen = {name: handle.get(name, "") for name in ("working_dir", "linked_dir")}
         if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **seen):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")

@@ -89,7 +89,8 @@ class Sandbox:
     active_at: Micros
     runtime: str  #: name of the runtime that has its files; empty before its first start
     folder: str  #: id of the host's folder that has them; empty: they are in none, or an older release started it
-    working_dir: str  #: the folder of its agent, absolute, as the sandbox saw it last; empty before its first start
+    working_dir: str  #: the folder of its agent, absolute, as its `pwd` printed it last; empty before its first start
+    linked_dir: str  #: another path of that folder, where a symlink is in the way; empty: there is none
     handle: dict[str, Any] | None
     agent_url: str
     urls: list[dict[str, Any]]
@@ -176,6 +177,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "runtime": words.get("runtime", ""),
         "folder": words.get("folder", ""),
         "working_dir": words.get("working_dir") or (values["handle"] or {}).get("working_dir", ""),
+        "linked_dir": words.get("linked_dir", ""),
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
         "warm": words.get("warm", ""),

@@ -8,7 +8,7 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, told
+from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, moved, told
 from reference_agent.tools import seen
 from reference_agent.webhooks import Webhooks
 from tests.servers import wait_until
@@ -73,6 +73,23 @@ def test_each_message_of_a_user_is_reported_as_the_last_one_also_after_a_restart
     log.step(log.state, [events.message("agent", events.parts("three"))])
     assert bodies[-1][0] != "/conversations"
     assert begin()[0].info()["last_user_message_id"] == said[1]["id"]
+
+
+def test_the_newest_event_is_reported_as_the_head_of_the_log_also_after_a_restart(folder):
+    Journal(folder).create({**START, "agent": {}, "workspace": None, "title": None, "tags": {}, "created_at": "x"})
+    journal, posted = Journal(folder), Posted()
+    log = Log(journal.load(), journal, posted)
+    assert log.info()["leaf_event_id"] is None
+
+    step = [events.message("user", events.parts("one"))]
+    log.step(moved(log.state, "running", step), step)
+    assert posted.bodies[-1][1]["leaf_event_id"] == step[-1]["id"]
+    answer = events.message("agent", events.parts("two"))
+    log.step(log.state, [answer])
+    assert log.info()["leaf_event_id"] == answer["id"]
+
+    again = Journal(folder)
+    assert Log(again.load(), again, Posted()).info()["leaf_event_id"] == answer["id"]
 
 
 def test_a_folder_without_a_start_request_holds_no_conversation(folder):
