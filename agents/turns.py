@@ -22,6 +22,7 @@ from store.approvals.effects import finish_message, message_claim
 from store.errors import ConversationNotFound
 from store.log.feed import Entry, Follower
 from store.log.text import texts
+from store.sandboxes.sandboxes import SandboxId
 
 #: the statuses in which an agent does nothing until somebody asks it to
 STOPPED = ("idle", "paused", "finished", "error", "stuck")
@@ -31,6 +32,9 @@ _SETTLES = 1.0
 
 #: seconds in which an agent must begin to work on a message
 _BEGINS = 15.0
+
+#: seconds of silence after which it is looked whether the agent still has a sandbox
+_LOOKS = 5.0
 
 #: most characters of the arguments that are told of a pending action, of a reason, and of what an agent does
 _MOST_ARGUMENTS, _MOST_REASON, _MOST_STEP = 4000, 1000, 500
@@ -105,7 +109,7 @@ class Turn:
         self._is_rejected = False
         self._error = ""
         self._pieces = list[Piece]()
-        self._since = time.monotonic()
+        self._since = self._looked_at = time.monotonic()
         self.has_spoken = False
         self.waits = False
         self.is_over = False
@@ -224,6 +228,13 @@ class Turn:
     def _end(self, *, is_quiet: bool) -> None:
         """Whether the agent has stopped, for good as far as this message goes. The store's own status decides."""
         now = time.monotonic()
+        if not is_quiet:
+            self._looked_at = now
+        elif now - self._looked_at > _LOOKS:
+            self._looked_at = now
+            if self._is_left():
+                self.is_over, self.failure = True, AgentFailed("The sandbox of the agent was deleted")
+                return
         if self._stopped_at is not None:
             is_good = self._status in ("idle", "finished")
             if is_good and not self.has_spoken and now - self._stopped_at < _SETTLES:
@@ -243,6 +254,14 @@ class Turn:
             self.failure = AgentFailed(f"The agent {words}" + (f": {self._error}" if self._error else ""))
         elif status == "paused":
             self.failure = AgentStopped(f"{AgentStopped.words} ({self._error})" if self._error else "")
+
+    def _is_left(self) -> bool:
+        """Whether the sandbox of the conversation is gone: no state of the conversation says so. Two round trips."""
+        sandbox_id = self._store.conversations.sandbox_of(self._id)
+        if sandbox_id is None:
+            return False
+        [sandbox] = self._store.sandboxes.get_many([SandboxId(sandbox_id)])
+        return sandbox is None or sandbox.wanted == "deleted"
 
 
 def says(message: Mapping[str, Any], claim: str) -> bool:

@@ -120,19 +120,20 @@ def _respond(error: Refused) -> Response:
 
 def _not_reachable(error: NotReachable) -> Response:
     if error.is_passing or (error.status in WAKING and request.endpoint not in _CONFLICTS_IF_PAUSED):
-        return _retry_later(str(error))
-    return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
+        return _retry_later(str(error), code_of(error))
+    return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409), code=code_of(error))
 
 
 def _agent_refused(error: AgentRefused) -> Response:
     if error.shown is not None:
-        return _detail(error.shown, error.status)
-    return _detail(str(error), 409 if error.status == 409 else 502)
+        return _detail(error.shown, error.status, code=code_of(error))
+    return _detail(str(error), 409 if error.status == 409 else 502, code=code_of(error))
 
 
 def _start_failed(error: StartFailed) -> Response:
     status, detail = error.failure
-    return _retry_later(detail) if status == 503 else _detail(detail, status)
+    code = code_of(error)
+    return _retry_later(detail, code) if status == 503 else _detail(detail, status, code=code)
 
 
 def _unavailable(error: Exception) -> Response:
@@ -147,8 +148,8 @@ def _full(error: Exception) -> Response:
     return _detail(FULL, 507)
 
 
-def _retry_later(text: str) -> Response:
-    return _later(text, 503, RETRY_AFTER)
+def _retry_later(text: str, code: str = "") -> Response:
+    return _later(text, 503, RETRY_AFTER, code)
 
 
 def _later(text: str, status: int, seconds: int, code: str = "") -> Response:

@@ -223,24 +223,34 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
         g.call_can_be_repeated = named is not None or "Idempotency-Key" in request.headers
         state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
         content = words.whole if is_new else content
-    store = current_store._get_current_object()  # type: ignore[attr-defined]
-    base = current_app.config["PUBLIC_URL"] or request.root_url
-    place = f"{base.rstrip('/')}/console/#/conversations/{conversation_id}"
     has_run = state["execution_status"] in ("running", "waiting_for_confirmation")
-    follow = current_store.streams.events.follow
-    if is_new:
-        return Turn(store, conversation_id, follow(conversation_id, Seq(0)), content, has_run=False, place=place)
-    under_way = _under_way(conversation_id, (words.new, words.whole), has_run)
-    if under_way:
-        seq, content = under_way
-        return Turn(store, conversation_id, follow(conversation_id, seq), content, has_run=False, place=place)
-    turn = Turn(store, conversation_id, follow(conversation_id, None), content, has_run=has_run, place=place)
+    after: Seq | None = Seq(0)
+    if not is_new and (under_way := _under_way(conversation_id, (words.new, words.whole), has_run)):
+        after, content = under_way
+    elif not is_new:
+        after = None
+    turn = Turn(
+        current_store._get_current_object(),  # type: ignore[attr-defined]
+        conversation_id,
+        current_store.streams.events.follow(conversation_id, after),
+        content,
+        has_run=has_run and after is None,
+        place=_place_of(conversation_id),
+    )
+    if after is not None:
+        return turn
     try:
         current_commands.send(conversation_id, content=content, run=True)
     except BaseException:
         turn.close()
         raise
     return turn
+
+
+def _place_of(conversation_id: ConversationId) -> str:
+    """Where a person decides what waits in a conversation."""
+    base: str = current_app.config["PUBLIC_URL"] or request.root_url
+    return f"{base.rstrip('/')}/console/#/conversations/{conversation_id}"
 
 
 def _is_starting(state: dict[str, Any]) -> bool:

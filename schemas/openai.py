@@ -295,7 +295,6 @@ class ResponseObject(BaseSchema):
     incomplete_details = fields.Dict(
         allow_none=True,
         metadata={
-            "type": ["object", "null"],
             "description": "Of the status `incomplete`: an action still waits for a decision, and the text says which.",
         },
     )

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from agents import turns
 from app import create_app
 from settings.config import Config
 from tests.agents import running_sandbox, scripted_agent
@@ -82,7 +83,7 @@ class Answering:
     def __init__(self, store, agent, sandbox, conversation: str) -> None:
         self.turn = [status("running"), message("done", "agent"), status("finished")]
         self.conversation = conversation
-        self._store, self._agent, self._sandbox = store, agent, sandbox
+        self._store, self._agent, self.sandbox = store, agent, sandbox
         store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
         agent.on_request = self._take
 
@@ -91,13 +92,20 @@ class Answering:
             said = {"role": "user", "content": self._agent.requests[-1][1]["content"]}
             turn = [event("MessageEvent", "user", llm_message=said), *self.turn]
             fresh = as_events([{**one, "id": str(uuid4())} for one in turn])
-            self._store.events.append(self.conversation, fresh, sandbox_id=self._sandbox.id)
+            self._store.events.append(self.conversation, fresh, sandbox_id=self.sandbox.id)
 
 
 @pytest.fixture
 def answering(store, conversation):
     with scripted_agent() as agent, running_sandbox(store, agent.url) as sandbox:
         yield Answering(store, agent, sandbox, conversation)
+
+
+@pytest.fixture
+def sandbox_of_answering(answering):
+    """The sandbox of an agent that begins to work and says nothing."""
+    answering.turn = [status("running")]
+    return answering.sandbox
 
 
 @pytest.fixture(scope="module")
@@ -430,6 +438,15 @@ def test_a_stream_of_an_agent_that_fails_ends_with_an_error(answering, stream):
     answering.turn[1:] = [status("stuck")]
 
     assert data_of(stream(said()).rest())[-1]["error"]["code"] == "agent_failed"
+
+
+def test_an_agent_whose_sandbox_is_deleted_ends_the_stream(store, sandbox_of_answering, stream, monkeypatch):
+    monkeypatch.setattr(turns, "_LOOKS", 0.0)
+    turn = stream(said()).until("assistant")
+
+    store.sandboxes.report(sandbox_of_answering.id, "scripted", "supervisor", "GONE")
+
+    assert data_of(turn.rest())[-1]["error"]["message"] == "The sandbox of the agent was deleted"
 
 
 # requests that are refused
