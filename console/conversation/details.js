@@ -8,6 +8,7 @@ import { attempt } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { Sandbox } from "./sandbox.js";
+import { usageOf } from "./usage.js";
 
 /** The policies that are offered: [value, words, the policy]. */
 const POLICIES = [
@@ -72,10 +73,8 @@ function Tags({ record, onDone }) {
 }
 
 function cost(stats) {
-  const all = Object.values(stats?.usage_to_metrics ?? {});
-  const dollars = all.reduce((sum, { accumulated_cost: one }) => sum + (one || 0), 0);
-  const tokens = all.reduce((sum, { accumulated_token_usage: use }) => sum + (use?.prompt_tokens || 0) + (use?.completion_tokens || 0), 0);
-  return all.length ? `$${dollars.toFixed(dollars < 1 ? 4 : 2)}, ${tokens.toLocaleString("en")} tokens` : "–";
+  const usage = usageOf(stats);
+  return usage ? `$${usage.dollars.toFixed(usage.dollars < 1 ? 4 : 2)}, ${usage.tokens.toLocaleString("en")} tokens` : "–";
 }
 
 function Other({ id, event }) {

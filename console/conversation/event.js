@@ -129,8 +129,13 @@ const KINDS = {
 
 const OTHER = { show: ({ event }) => html`<${Json} value=${event} />`, look: "observation" };
 
+/** What is known of a kind, which an agent may call as it likes. */
+function known(kind) {
+  return Object.hasOwn(KINDS, kind) ? KINDS[kind] : OTHER;
+}
+
 export function lookOf(event) {
-  return (KINDS[kindOf(event)] ?? OTHER).look;
+  return known(kindOf(event)).look;
 }
 
 /** How an event is called. */
@@ -140,7 +145,7 @@ export function Label({ event }) {
   if (kind === "ActionEvent") return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;
   if (kind === "ConversationErrorEvent" && event.code) return html`<span title=${visible(beginning(String(event.code), 200))}>Error</span>`;
   if (kind === "UserRejectObservation" && event.rejection_source === "hook") return "Rejected by a hook";
-  return KINDS[kind]?.label ?? html`<${Text} text=${beginning(kind, 200)} />`;
+  return known(kind).label ?? html`<${Text} text=${beginning(kind, 200)} />`;
 }
 
 /** How a result ended: its exit code, or that it failed. isBrief: nothing where it went well. */
@@ -163,7 +168,7 @@ export function Head({ event, onFork }) {
 
 /** What an event says. isTalk: messages as Markdown. */
 export function Body({ event, results = [], isTalk = false }) {
-  const { show: Show } = KINDS[kindOf(event)] ?? OTHER;
+  const { show: Show } = known(kindOf(event));
   return html`<div class="body"><${Show} event=${event} results=${results} isTalk=${isTalk} /></div>`;
 }
 

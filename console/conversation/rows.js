@@ -1,5 +1,6 @@
 // Rows of the timeline: an event, and for an action its result.
 import { millis } from "../lib/words.js";
+import { usageOf } from "./usage.js";
 
 /** The bare name of an event's kind, which releases qualify. */
 export function kindOf(event) {
@@ -49,12 +50,6 @@ export function answerOf({ action }) {
   return typeof text === "string" ? text : null;
 }
 
-/** The tokens that a conversation has used, by an event that tells its costs; null for another one. */
-function tokensOf({ key, value }) {
-  if (key !== "stats" || !value?.usage_to_metrics) return null;
-  return Object.values(value.usage_to_metrics).reduce((sum, { accumulated_token_usage: use } = {}) => sum + (use?.prompt_tokens || 0) + (use?.completion_tokens || 0), 0);
-}
-
 /** A turn: from a message of a person until the next one. known: the tokens before it; null where nobody knows. */
 function turn(known) {
   return { rows: [], between: [], actions: 0, milliseconds: 0, since: null, known, tokens: known, hasMessage: false };
@@ -62,8 +57,8 @@ function turn(known) {
 
 /** Counts an event into a turn. */
 function count(one, event) {
-  const at = millis(event.timestamp), tokens = tokensOf(event);
-  if (tokens !== null) one.tokens = tokens;
+  const at = millis(event.timestamp), usage = event.key === "stats" ? usageOf(event.value) : null;
+  if (usage) one.tokens = usage.tokens;
   if (kindOf(event) === "ActionEvent" && answerOf(event) === null) one.actions += 1;
   if (event.key !== "execution_status") return;
   if (event.value === "running") one.since ??= at;

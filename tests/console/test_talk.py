@@ -184,6 +184,21 @@ def test_what_is_between_the_steps_of_a_turn_is_one_line_that_opens(browser, ser
     browser.find("event-prompt")
 
 
+def test_odd_costs_and_odd_kinds_leave_the_talk_as_it_is(browser, server):
+    odd = [None, "text", 7, {"usage_to_metrics": {"a": None, "b": {"accumulated_token_usage": {"prompt_tokens": "9"}}}}]
+    events = [
+        event("ConversationStateUpdateEvent", f"odd-{number}", number, key="stats", value=value)
+        for number, value in enumerate(odd)
+    ]
+    events += [event("constructor", "kind", 5), event("toString", "other", 6), message("end", 7, source="agent")]
+    browser.open(f"conversations/{conversation(server, message('asked'), *events)}")
+
+    browser.find("event-kind")
+    browser.find("event-end")
+    browser.opens("details", "all-events")
+    browser.find("event-odd-3")
+
+
 def test_the_switch_shows_every_event_of_a_real_log_and_stays(browser, server):
     identity = conversation(server, *recorded("never_confirm"))
     browser.open(f"conversations/{identity}")
