@@ -326,7 +326,7 @@ def test_a_cid_that_is_no_id_is_422_and_an_unknown_one_404(client):
 
 def test_a_call_that_names_none_of_several_sandboxes_is_409_and_says_what_to_give(client, store, sandbox, upstream):
     with running_sandbox(store, upstream.url, owner="anyone"):
-        response = client.get("/api/file/home")
+        response = client.get("/api/file/search_subdirs")
 
     assert response.status_code == 409
     assert "Several sandboxes" in response.get_json()["detail"]
