@@ -8,12 +8,16 @@ import { beginning, visible } from "../lib/visible.js";
 import { Copy } from "./copy.js";
 import { Text } from "./text.js";
 
-/** Characters of a text, and parts of it, up to which it is shown as Markdown; beyond, as the text that it is. */
-const MOST = 30_000, MOST_PARTS = 8_000;
+/** Characters of a text, parts of it and parts within parts up to which it is shown as Markdown; beyond, as the text that it is. */
+const MOST = 30_000, MOST_PARTS = 8_000, MOST_DEEP = 60;
+
+/** Cells that a table of the text could have: markdown-it fills up the rows, before its parts can be counted. */
+const MOST_CELLS = 40_000;
 
 /** Characters of an address that are shown. */
 const ADDRESS = 200;
 
+// markdown-it leaves out what lies deeper than 100 parts: such a text is too deep here, so that nothing of it is left out.
 // A line's end in a message is one that was meant. Only whole addresses become links: main.py is a file, and no host.
 const reader = new MarkdownIt({ html: false, linkify: true, breaks: true });
 reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
@@ -109,12 +113,24 @@ function elements(tokens, state = { level: 1 }) {
   return stack[0].children;
 }
 
-/** The parts of a text, or null where it has too many: what an agent writes must not hold up the page. */
+/** How deep parts lie in one another. */
+function depthOf(tokens) {
+  let depth = 0, deepest = 0;
+  for (const { nesting, children } of tokens) {
+    depth += nesting;
+    deepest = Math.max(deepest, depth + (children ? depthOf(children) : 0));
+  }
+  return deepest;
+}
+
+/** The parts of a text, or null where they are too many or too deep: what an agent writes must not hold up the page. */
 function partsOf(text) {
   if (text.length > MOST) return null;
+  const lines = text.split("\n"), widest = lines.reduce((most, line) => Math.max(most, line.split("|").length), 0);
+  if (widest > 2 && widest * lines.length > MOST_CELLS) return null;
   const tokens = reader.parse(text, {});
   const number = tokens.reduce((sum, { children }) => sum + 1 + (children?.length ?? 0), 0);
-  return number > MOST_PARTS ? null : tokens;
+  return number > MOST_PARTS || depthOf(tokens) > MOST_DEEP ? null : tokens;
 }
 
 /** A text as Markdown. */
