@@ -92,6 +92,8 @@ def keep_report(sandbox_id: SandboxId, conversation_id: ConversationId, info: di
 def _keep(sandbox_id: SandboxId, conversation_id: ConversationId, told: dict[str, Any]) -> None:
     """Keep a report, without the secrets of its sandbox: an agent makes titles and tags of what it has read."""
     shown = current_store.masks.in_sandbox(sandbox_id).value(told)
+    if shown != told:  # what stands for a value may be longer than it
+        shown = ConversationReport().load({**shown, "id": conversation_id})
     current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, shown)
 
 

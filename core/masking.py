@@ -41,8 +41,8 @@ _PART, _LEAST_PART = 8, 5
 #: places of a value in which a part is looked for
 _MOST_PLACES = 16
 
-#: first characters of a form that are looked for at the end of a piece before the whole of it is compared
-_HEAD = 16
+#: forms that are looked for one after the other; of more, each place of a text is looked up by its first characters
+_MOST_SEARCHED = 500
 
 #: kinds of the events whose texts are cut, or come in pieces
 _OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent")
@@ -120,7 +120,15 @@ class Mask:
 
     def begin_at_end(self, text: str) -> int:
         """Where the first form begins that a text may end in the middle of; the text's length where none does."""
-        return min((_begin_at_end(form, text) for form in self._forms), default=len(text))
+        longest = len(self._forms[0]) if self._forms else 0
+        for at in range(max(len(text) - longest + 1, 0), len(text)):
+            rest = text[at:] if len(text) - at < LEAST else ""
+            if rest in self._begins:
+                return at
+            for form in self._heads.get(text[at : at + LEAST], ()):
+                if len(form) > len(text) - at and form.startswith(text[at:]):
+                    return at
+        return len(text)
 
     def value(self, value: Any, *, is_output: bool = False) -> Any:
         """A JSON value with every text in it masked, the names of its members not."""
@@ -131,8 +139,24 @@ class Mask:
         return self.text(value, is_output=is_output) if isinstance(value, str) else value
 
     @cached_property
+    def _heads(self) -> dict[str, list[str]]:
+        """The forms by their first LEAST characters, the longest first."""
+        heads = dict[str, list[str]]()
+        for form in self._forms:
+            heads.setdefault(form[:LEAST], []).append(form)
+        return heads
+
+    @cached_property
+    def _begins(self) -> frozenset[str]:
+        """What a form may begin with that has fewer characters than a head."""
+        return frozenset(head[:number] for head in self._heads for number in range(1, LEAST))
+
+    @cached_property
     def _anchors(self) -> list[bytes] | None:
-        """An event that has a value has one of these parts in its bytes; None: there are values without such a part."""
+        """An event that has a value has one of these parts in its bytes; None: there are values without such a part, or
+        so many that it takes less to look for their heads."""
+        if len(self._forms) > _MOST_SEARCHED:
+            return None
         found = {max(_AS_IT_IS.findall(form), key=len, default="") for form in self._forms}
         if any(len(anchor) < 3 for anchor in found):
             return None
@@ -163,6 +187,13 @@ class Mask:
         return coded if masked == text else json.dumps(masked)
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        if len(self._forms) > _MOST_SEARCHED:
+            for at in range(len(text) - LEAST + 1):
+                for form in self._heads.get(text[at : at + LEAST], ()):
+                    if text.startswith(form, at):
+                        yield at, at + len(form)
+                        break
+            return
         for form in self._forms:
             at = text.find(form)
             while at >= 0:
@@ -257,17 +288,6 @@ class Masked:
             end, self._hidden = min(last, most), max(last - most, 0)
         self._held = text[most:]
         return "".join((*shown, text[end:most]))
-
-
-def _begin_at_end(form: str, text: str) -> int:
-    head, at = form[:_HEAD], max(len(text) - len(form) + 1, 0)
-    last = at
-    while (at := text.find(head, at)) >= 0:
-        if form.startswith(text[at:]):
-            return at
-        at += 1
-    places = range(max(len(text) - len(head) + 1, last), len(text))
-    return next((place for place in places if form.startswith(text[place:])), len(text))
 
 
 def _places(value: str, part: str) -> Iterator[int]:

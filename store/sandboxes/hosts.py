@@ -1,4 +1,4 @@
-"""Hosts of sandboxes: which have a living supervisor, and what isolates the sandboxes there."""
+"""The hosts whose supervisors live, and what each says of itself: its version, and what isolates its sandboxes."""
 
 import json
 from dataclasses import dataclass

@@ -222,6 +222,33 @@ def test_a_conversation_has_no_more_secrets_than_one_request_may_bring(keeper, c
     assert keeper.post(f"{url}/secrets", json={"secrets": dict.fromkeys(names, "y")}).status_code == 200
 
 
+def test_the_largest_event_that_is_nothing_but_secrets_is_carried_with_what_stands_for_them(keeper, conversation):
+    url = f"{API}/{conversation}"
+    assert keeper.post(API, json={"conversation_id": conversation, "secrets": {"A": "sesame"}}).status_code == 201
+    text = "sesame " * ((MOST_EVENT_BYTES - 2048) // 7)
+
+    posted(keeper, conversation, event("ObservationEvent", "environment", note=text))
+
+    [kept] = log(keeper, url)
+    assert kept["note"].replace("<secret-hidden> ", "") == ""
+    assert len(json.dumps(kept)) > 2 * MOST_EVENT_BYTES
+    carried(keeper, url)
+
+
+@pytest.mark.parametrize("character", CHARACTERS)
+def test_the_largest_body_that_starts_an_agent_is_kept_and_starts_it_again(keeper, conversation, character):
+    store = keeper.application.extensions["store"]
+    body = {"agent": {"kind": "Agent"}, "workspace": None, "title": None}
+    body["note"] = largest(character, CONFIG.max_body_bytes - 1024)
+    assert len(json.dumps(body)) < CONFIG.max_body_bytes
+
+    sealed = store.start_tasks.bodies.sealed(conversation, body)
+    store.conversations.create(conversation, sandbox_id=None, start_body=sealed)
+
+    assert store.start_tasks.bodies.of(conversation) == body
+    posted(keeper, conversation, event(note="its masks are read"))
+
+
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_the_largest_command_that_runs_and_the_largest_output_fit_into_events(client, conversation, url, character):
     echo = wire.message("user", content(f"run: {largest(character, MOST_COMMAND)}"))

@@ -7,6 +7,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from core import masking
 from core.masking import HIDDEN, LEAST, Mask, Masked, TextTooLong
 from core.wire import read_event
 from tests.conftest import event
@@ -188,3 +189,27 @@ def test_a_json_text_without_a_value_stays_byte_for_byte_and_one_that_is_too_lon
     assert b"".join(Mask([TOKEN]).json([b"[1", b",2" * 200, b"]"], 100)) == b"[1" + b",2" * 200 + b"]"
     with pytest.raises(TextTooLong):
         list(Mask([TOKEN]).json([b'{"a": "', b"x" * 200, b'"}'], 100))
+
+
+def test_many_values_are_found_as_few_are(monkeypatch):
+    few = Mask([TOKEN, ODD])
+    monkeypatch.setattr(masking, "_MOST_SEARCHED", 0)
+    many, chance = Mask([TOKEN, ODD]), random.Random(1)
+    for _ in range(50):
+        text = printed_by(chance)
+        raw = observed(text, "nothing of it é")
+
+        assert many.text(text) == few.text(text)
+        assert many.event(read_event(raw)).raw == few.event(read_event(raw)).raw
+        assert [many.begin_at_end(text[:end]) for end in range(len(text))] == [
+            few.begin_at_end(text[:end]) for end in range(len(text))
+        ]
+
+
+def test_the_most_secrets_of_a_conversation_are_masked_without_a_search_for_each():
+    lines = ["\n".join(f"{one}-{line}-of-a-key-of-many-lines" for line in range(250)) for one in range(100)]
+    mask = Mask(lines)
+
+    assert mask._anchors is None
+    assert mask.text("it is 77-123-of-a-key-of-many-lines, no") == f"it is {HIDDEN}, no"
+    assert mask.text("nothing of it\n" * 1000) == "nothing of it\n" * 1000
