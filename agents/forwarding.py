@@ -127,12 +127,12 @@ class Forwarding:
         owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run,
         and whether a paused one is meant. Raises SandboxNotNamed, and what the paths raise.
         """
-        own = self._store.sandboxes.owned_by(owner)
-        found = own.running
-        if len(found) > 1 or own.paused:
+        running, paused = self._store.sandboxes.owned_by(owner)
+        found = running
+        if len(running) > 1 or paused:
             asked = list(paths())
-            named = [one for one in [*own.running, *own.paused] if asked and Folder.any_has(self._store, one, asked)]
-            found = named or found
+            named = [one for one in (*running, *paused) if asked and Folder.any_has(self._store, one, asked)]
+            found = named or running
         if len(found) != 1:
             raise SandboxNotNamed(several=bool(found))
         return found[0]

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple, NewType
+from typing import Any, NewType
 from uuid import uuid4
 
 from redis import Redis
@@ -149,13 +149,6 @@ class Sandbox:
     def isolated_by(self) -> dict[str, Any] | None:
         """What isolates its processes, as its runtime says; None while it has none."""
         return (self.handle or {}).get("isolation")
-
-
-class Owned(NamedTuple):
-    """The sandboxes of a key: those that run, and those that a use would wake."""
-
-    running: list[SandboxId]
-    paused: list[SandboxId]
 
 
 def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
@@ -378,10 +371,10 @@ class Sandboxes:
         """As `get_many`, but None also for those that lists have no longer, as they are being deleted."""
         return [None if sandbox is None or sandbox.leaving else sandbox for sandbox in self.get_many(sandbox_ids)]
 
-    def owned_by(self, owner: str) -> Owned:
-        """The sandboxes that are bound and were started by a key of that id. One round trip."""
+    def owned_by(self, owner: str) -> tuple[list[SandboxId], list[SandboxId]]:
+        """The bound sandboxes that a key of that id has started: the running and the paused ones. One round trip."""
         running, paused = self._scripts.own_sandboxes([SandboxKeys.root], [owner])
-        return Owned([SandboxId(one.decode()) for one in running], [SandboxId(one.decode()) for one in paused])
+        return [SandboxId(one.decode()) for one in running], [SandboxId(one.decode()) for one in paused]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None

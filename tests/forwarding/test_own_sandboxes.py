@@ -103,6 +103,18 @@ def test_a_folder_that_two_own_sandboxes_have_says_nothing(caller, upstream, own
     assert upstream.requests == []
 
 
+def test_a_folder_of_a_paused_sandbox_means_that_one_also_while_another_runs(caller, store, upstream, own):
+    first, _ = own("settings-1", "/work/a"), own("settings-1", "/work/b")
+    store.sandboxes.ask(first, "pause")
+    store.sandboxes.report(first, "scripted", "supervisor", "PAUSED")
+    forwarding = caller.application.extensions["forwarding"]
+
+    assert forwarding.own_sandbox("settings-1", lambda: ["/work/a/x"]) == first
+    assert forwarding.own_sandbox("settings-1", lambda: ["/work/b"]) != first
+    assert forwarding.own_sandbox("settings-1", lambda: []) != first  # nothing wakes a sandbox that nobody names
+    assert upstream.requests == []
+
+
 def test_all_callers_are_one_where_no_key_is_needed(client, store, upstream, own):
     own("settings-1")
     first = own("anyone", "/work/a", "/tmp/first")
