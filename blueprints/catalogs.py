@@ -44,7 +44,7 @@ _DEFAULT_TOOLS = ("terminal", "file_editor", "task_tracker")
 @catalogs.fails()
 @catalogs.arguments(ModelQuery(), location="query")
 @catalogs.response(200, Models)
-def list_models(query: dict[str, str]) -> dict[str, list[str]]:
+def list_model_names(query: dict[str, str]) -> dict[str, list[str]]:
     """List the models that the sandbox specs and the caller's profiles name; any other can be named as well."""
     found = _models()
     wanted = [query["provider"]] if "provider" in query else found
