@@ -458,11 +458,10 @@ class OwnSettings:
 
         host: by which the client reaches this server. Raises ProfileUnusable, SealedElsewhere, SecretNotKept.
         """
-        body = self._with_agent(body)
-        body = self._with_secrets(body, host)
-        opened = {name: self._unsealed(body[name]) for name in _SEALED_MEMBERS if name in body}
-        if "secrets_encrypted" in body or any(body[name] != value for name, value in opened.items()):
-            body = {name: value for name, value in {**body, **opened}.items() if name != "secrets_encrypted"}
+        body = self._with_secrets(self._with_agent(body), host)
+        if body.get("secrets_encrypted"):
+            opened = {name: self._unsealed(body[name]) for name in _SEALED_MEMBERS if name in body}
+            body = {**body, **opened, "secrets_encrypted": False}
         return body
 
     def llm_named(self, name: str) -> dict[str, Any] | None:

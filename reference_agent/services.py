@@ -182,10 +182,10 @@ def commits(identity: str | None = None) -> Response:
     folder, limit = placed(identity, asked_path()), request.args.get("limit", "50")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_COMMITS):
         abort(422, f"limit should be a number from 1 to {MOST_COMMITS}")
-    shown = (
-        git(folder, "log", "-z", f"--max-count={int(limit) + 1}", f"--format={'%x1f'.join(_OF_COMMIT.values())}") or ""
-    )
-    found = [dict(zip(_OF_COMMIT, line.split("\x1f"), strict=True)) for line in shown.split("\0") if line]
+    shape = "%n".join(_OF_COMMIT.values())
+    options = ("-z", "--no-show-signature", f"--max-count={int(limit) + 1}", f"--format={shape}")
+    shown = git(folder, "log", *options) or ""
+    found = [dict(zip(_OF_COMMIT, one.split("\n"), strict=False)) for one in shown.split("\0") if one]
     return jsonify(commits=found[: int(limit)], has_more=len(found) > int(limit))
 
 

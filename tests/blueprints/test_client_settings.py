@@ -256,7 +256,9 @@ def test_a_start_opens_what_was_sealed_for_its_key(keyed, caller):
     _, body = started(keyed, caller, {"agent_settings": settings, "secrets_encrypted": True})
 
     assert body["agent_settings"]["llm"] == LLM
-    assert "secrets_encrypted" not in body
+    assert body["secrets_encrypted"] is False
+    _, body = started(keyed, caller, {"agent": {"llm": {"model": "m"}}, "secrets": {"TOKEN": "gAAAAA-of-the-user"}})
+    assert body["secrets"] == {"TOKEN": "gAAAAA-of-the-user"}  # nobody says that this is sealed
 
 
 def test_a_start_with_what_was_sealed_for_another_key_is_422(keyed, caller):
