@@ -61,8 +61,8 @@ BODIES = {
     "rename_profile": {"new_name": "other"},
     "save_agent_profile": {"llm_profile_ref": "x"},
     "rename_agent_profile": {"new_name": "other"},
-    "add_workspaces": {"workspaces": [{"name": "x", "path": "/workspace/x"}]},
-    "add_workspace_parents": {"parents": [{"name": "x", "path": "/workspace"}]},
+    "add_workspaces": {"workspaces": [{"id": "x", "name": "x", "path": "/workspace/x"}]},
+    "add_workspace_parents": {"parents": [{"id": "x", "name": "x", "path": "/workspace"}]},
 }
 #: a query that each operation which needs one accepts
 QUERIES = {
