@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-fleet test-interop lint docs demo agent bench openhands vendor
+.PHONY: help run test test-all test-fleet test-interop lint docs demo agent bench openhands vendor pictures
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -63,3 +63,6 @@ bench: .venv/dev ## measure throughput; prints ratios, writes docs/performance.m
 
 vendor: .venv/run ## fetch the files of other projects that the pages load from npm, as docs/vendor.py names them
 	$(BIN)/python -m docs.vendor
+
+pictures: .venv/dev ## take contact sheets of every view of the console into .pictures/, to look at; VIEW=… takes one, VIEW=docs those of the documentation
+	$(BIN)/python -m tests.console.pictures $(VIEW)

@@ -18,12 +18,15 @@ from blueprints.app_conversations import app_conversations, app_folders
 from blueprints.approval_links import approval_links
 from blueprints.approval_rules import approval_rules
 from blueprints.audit import audit
+from blueprints.bash_socket import OpenSockets, bash_socket
+from blueprints.catalogs import catalogs
+from blueprints.client_settings import client_settings
 from blueprints.console import Files, console, docs_page
 from blueprints.conversation_list import conversation_list, list_stream
 from blueprints.conversations import conversations
 from blueprints.errors import register_errors
 from blueprints.events import app_events, events, stream
-from blueprints.exports import downloads, exports
+from blueprints.exports import downloads, exports, trajectories
 from blueprints.forwarding import forwarding
 from blueprints.guard import register_guard
 from blueprints.inbox import decisions, inbox_stream, pending_actions
@@ -32,15 +35,18 @@ from blueprints.messages import messages, pending_messages
 from blueprints.metrics import MeteredApp, metrics
 from blueprints.notifications import notifications
 from blueprints.once import register_once
+from blueprints.openai import openai
 from blueprints.operations import operations
 from blueprints.paths import lead_browsers, lead_from_slashes
 from blueprints.posture import Posture, TrustedProxies, register_headers
+from blueprints.profiles import agent_profiles, profiles
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs
 from blueprints.sockets import sockets
 from blueprints.users import sandbox_settings, users, web_client
 from blueprints.webhooks import webhooks
+from blueprints.workspace_files import workspace_files
 from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
@@ -69,6 +75,7 @@ BLUEPRINTS = (
     app_events,
     app_folders,
     downloads,
+    trajectories,
     pending_messages,
     pending_actions,
     inbox_stream,
@@ -80,15 +87,21 @@ BLUEPRINTS = (
     specs,
     webhooks,
     keys,
+    client_settings,
+    profiles,
+    agent_profiles,
+    catalogs,
+    workspace_files,
     approval_rules,
     audit,
     notifications,
     operations,
     metrics,
+    openai,
 )
 
 #: names of the blueprints whose operations read data
-_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, approval_links)} - {
+_READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, bash_socket, approval_links)} - {
     operations.name,
     metrics.name,
     web_client.name,
@@ -122,6 +135,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["store"] = store = open_store_of(config, app.meter)
     app.extensions["followers_of_keys"] = Quota(config.max_followers_per_key, TooManyFollowersOfKey)
     app.extensions["silent_sockets"] = Quota(config.max_silent_sockets, TooManySilentSockets)
+    app.extensions["bash_sockets"] = OpenSockets()
     app.extensions["specs"] = Specs.load(config.sandbox_specs)
     app.extensions["commands"] = Commands(
         store, http_client(config.agent_seconds), app.extensions["specs"], wake_seconds=config.wake_seconds
@@ -140,7 +154,7 @@ def create_app(config: Config | None = None) -> Flask:
     api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
-    for pages in (sockets, docs_page, console, approval_links):
+    for pages in (sockets, bash_socket, docs_page, console, approval_links):
         app.register_blueprint(pages)
     lead_browsers(app)
     app.count_rules()
@@ -174,6 +188,8 @@ def _settings(config: Config) -> dict[str, Any]:
         PING_SECONDS=config.ping_seconds,
         IDLE_SECONDS=config.idle_seconds,
         WORKERS=worker_processes(config.web_concurrency),
+        COMPLETION_SECONDS=config.completion_seconds,
+        PUBLIC_URL=config.public_url,
         RATE_LIMIT_WRITES=config.rate_limit_writes,
         RATE_LIMIT_READS=config.rate_limit_reads,
         RATE_LIMIT_STARTS=config.rate_limit_starts,

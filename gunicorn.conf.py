@@ -114,6 +114,7 @@ def post_worker_init(worker: Any) -> None:
             time.sleep(0.2)
         stop.set()
         worker.wsgi.extensions["store"].streams.events.stop()
+        worker.wsgi.extensions["bash_sockets"].stop()
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
     threading.Thread(target=worker.wsgi.extensions["expiry"].run, args=(stop,), name="expiry", daemon=True).start()

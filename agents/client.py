@@ -8,10 +8,12 @@ not repeated: the client cannot know whether the agent received them.
 
 httpx limits each single read and write; a server that sends one byte a second would hold a call forever. So the
 connections of `Transport` know the deadline of the call that they serve. A call without a deadline, as one that streams
-for as long as it takes, may have a pulse instead: it ends when nobody waits.
+for as long as it takes, may have a pulse instead: it ends when nobody waits. Between two reads the other requests of
+the process get a turn, however fast an agent server sends.
 """
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,14 +26,17 @@ import httpcore
 import httpx
 
 from core.cuts import beginning
+from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import (
     MOST_CALL_BYTES,
     MOST_EVENT_BYTES,
     MOST_NAME,
+    MOST_VALUES,
     ConversationId,
     Event,
     InvalidJson,
+    TooManyValues,
     one_line,
     parse_json,
     read_event,
@@ -58,10 +63,10 @@ class AgentUnreachable(Refused):
 
 
 class ResponseTooLong(AgentUnreachable):
-    """The agent server's response has more than MOST_BYTES."""
+    """The agent server's response has more than MOST_BYTES, or more than MOST_VALUES: half of a page may do."""
 
-    def __init__(self) -> None:
-        super().__init__(f"The agent server's response is longer than {MOST_BYTES} bytes")
+    def __init__(self, bound: str = "") -> None:
+        super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}")
 
 
 class AgentRefused(Exception):
@@ -226,6 +231,7 @@ class AgentServer:
                 )
             body = bytearray()
             for part in response.iter_raw():
+                take_turns()  # one read may bring thousands of small chunks
                 body += part
                 if len(body) > MOST_BYTES:
                     raise ResponseTooLong
@@ -241,9 +247,11 @@ def _reason(error: Exception, seconds: float) -> str:
 
 
 def _json(body: bytes) -> Any:
-    """The JSON of a response. Raises AgentUnreachable."""
+    """The JSON of a response. Raises AgentUnreachable, ResponseTooLong of too many values."""
     try:
         return parse_json(body)
+    except TooManyValues as error:
+        raise ResponseTooLong(f"{MOST_VALUES} values") from error
     except InvalidJson as error:
         raise AgentUnreachable(f"The agent server's response is not a JSON object: {one_line(str(error))}") from error
 
@@ -329,6 +337,12 @@ _BEAT = 1.0
 #: bytes of one write: so few that the system takes them whole or makes the writer wait
 _CHUNK = 16384
 
+#: most interim responses (1xx) before a response. Source: RFC 9110, 15.2
+_MOST_INTERIM = 100
+
+#: how an interim response begins, in its first bytes, and what ends its head, as h11 reads it
+_INTERIM, _BEGINNING, _HEAD_END = re.compile(rb"HTTP/[0-9]\.[0-9] 1"), 10, re.compile(rb"\n\r?\n")
+
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
@@ -342,7 +356,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def pulse(beat: Callable[[], None]) -> Iterator[None]:
-    """Call `beat` each second while a read inside the block waits for bytes; what it raises ends the read."""
+    """Call `beat` each second while the block reads, or waits for bytes; what it raises ends the read."""
     token = _pulse.set(beat)
     try:
         yield
@@ -392,11 +406,37 @@ class Backend(httpcore.NetworkBackend):
 class _Stream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
+        self._beaten_at = time.monotonic()
+        self._head = bytearray()  #: what has come of it, without the interim responses before
+        self._interim = 0
+        self._is_head_awaited = False
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        take_turns()  # no read waits for bytes that are there already
+        data = self._read(max_bytes, timeout)
+        if self._is_head_awaited:
+            self._count_interim(data)
+        return data
+
+    def _count_interim(self, data: bytes) -> None:
+        """Raises RemoteProtocolError of interim responses without end, each of which would be read and dropped."""
+        self._head += data
+        while _INTERIM.match(self._head) and (end := _HEAD_END.search(self._head)):
+            del self._head[: end.end()]
+            self._interim += 1
+            if self._interim > _MOST_INTERIM:
+                raise httpcore.RemoteProtocolError(f"more than {_MOST_INTERIM} interim responses")
+        self._is_head_awaited = len(self._head) < _BEGINNING or _INTERIM.match(self._head) is not None
+        if not self._is_head_awaited:
+            self._head.clear()
+
+    def _read(self, max_bytes: int, timeout: float | None) -> bytes:
         beat = _pulse.get(None)
         if beat is None:
             return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
+        if time.monotonic() - self._beaten_at > _BEAT:  # also of one that drips, or sends a head without end
+            self._beaten_at = time.monotonic()
+            beat()
         last = time.monotonic() + (timeout or float("inf"))
         while True:
             left = _left(max(min(_BEAT, last - time.monotonic()), 0.001), httpcore.ReadTimeout)
@@ -408,6 +448,8 @@ class _Stream(httpcore.NetworkStream):
                     raise
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._head.clear()
+        self._interim, self._is_head_awaited = 0, True
         for start in range(0, len(buffer), _CHUNK):
             self._stream.write(buffer[start : start + _CHUNK], _left(timeout, httpcore.WriteTimeout))
 

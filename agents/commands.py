@@ -163,10 +163,11 @@ class Commands:
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
         """Keep secrets for the agent, and tell it: kept first, so that nothing it prints is stored unmasked.
 
-        Raises SecretsRefused.
+        Raises SecretsRefused, TooManySecrets.
         """
-        agent = self.awake_agent_of(conversation_id)
-        self.store.conversations.put_secrets(conversation_id, secrets)
+        sandbox_id = self.store.conversations.sandbox_of(conversation_id)
+        agent = self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
+        self.store.conversations.put_secrets(conversation_id, secrets, sandbox_id)
         if agent:
             agent.post(conversation_id, "secrets", {"secrets": secrets}, repeatable=True)
 

@@ -16,12 +16,28 @@ from store.sandboxes.sandboxes import SandboxId
 def delete(commands: Commands, conversation_id: ConversationId) -> None:
     """Remove a conversation with its events and secrets, also from its agent if the agent can be reached.
 
-    A start of it that is under way ends, and nothing comes of it. The last conversation in a sandbox takes the sandbox
-    with it. Raises ConversationNotFound where there is neither.
+    A start of it that is under way ends, and so do a fork and an import into its id: nothing comes of them. The last
+    conversation in a sandbox takes the sandbox with it. Raises ConversationNotFound where there is none of these.
     """
     ended = commands.store.start_tasks.end_of(conversation_id)
-    with suppress(ConversationNotFound) if ended else nullcontext():
+    try:
         _delete(commands, conversation_id, ended)
+    except ConversationNotFound:
+        is_under_way = end_copies(commands, conversation_id) or bool(ended)
+        with suppress(ConversationNotFound) if is_under_way else nullcontext():
+            _delete(commands, conversation_id, ended)  # a copy may have come to its end in between
+
+
+def end_copies(commands: Commands, conversation_id: ConversationId) -> bool:
+    """End the copies into an id that are under way; whether there were any.
+
+    Their writers have the agent's copy removed. Should they be killed, a tombstone keeps what is left of it from here.
+    """
+    ended = commands.store.conversations.forks.end(conversation_id)
+    for sandbox_id in filter(None, ended):
+        commands.store.conversations.bury(conversation_id, sandbox_id)
+        tell_agent(commands, conversation_id, SandboxId(sandbox_id))
+    return bool(ended)
 
 
 def _delete(commands: Commands, conversation_id: ConversationId, ended: Set[str]) -> None:
@@ -76,11 +92,14 @@ def delete_with_children(commands: Commands, conversation_id: ConversationId) ->
     store = commands.store
     ended = store.start_tasks.end_of(conversation_id, with_children=True)
     [parent] = store.conversations.get_many([conversation_id])
+    are_copies = parent is None and end_copies(commands, conversation_id)
+    if parent is None:  # a copy may have come to its end in between
+        [parent] = store.conversations.get_many([conversation_id])
     if parent is not None and "sandbox_id" in parent:
         _delete_all(commands, (*store.conversations.in_sandboxes.children(conversation_id), parent), ended)
         ended |= store.start_tasks.end_of(conversation_id, with_children=True)
         _delete_all(commands, store.conversations.in_sandboxes.children(conversation_id), ended)
-    elif not ended:
+    elif not are_copies and not ended:
         raise ConversationNotFound
 
 

@@ -23,10 +23,12 @@ from urllib.parse import parse_qsl, urlencode
 
 import httpx
 
-from agents.client import AgentUnreachable, Transport, pulse
+from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong, Transport, pulse
 from agents.inquiries import NO_ROUTE, RouteLacking, seen_folder
 from agents.waking import wake
 from core.cuts import beginning
+from core.masking import Mask, TextTooLong
+from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
 from store import Store
@@ -122,16 +124,18 @@ class Forwarding:
     def own_sandbox(self, owner: str, paths: Callable[[], Iterable[str]]) -> SandboxId:
         """The sandbox of a call that names none: one that its key has started, and never another's.
 
-        owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run.
-        Raises SandboxNotNamed, and what the paths raise.
+        owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run,
+        and whether a paused one is meant. Raises SandboxNotNamed, and what the paths raise.
         """
-        own = self._store.sandboxes.owned_by(owner)
-        if len(own) > 1:
+        running, paused = self._store.sandboxes.owned_by(owner)
+        found = running
+        if len(running) > 1 or paused:
             asked = list(paths())
-            own = [one for one in own if asked and Folder.any_has(self._store, one, asked)] or own
-        if len(own) != 1:
-            raise SandboxNotNamed(several=bool(own))
-        return own[0]
+            named = [one for one in (*running, *paused) if asked and Folder.any_has(self._store, one, asked)]
+            found = named or running
+        if len(found) != 1:
+            raise SandboxNotNamed(several=bool(found))
+        return found[0]
 
     def awake(self, sandbox_id: SandboxId) -> tuple[str, str]:
         """URL and key of the agent server of a sandbox, which is woken if it is paused.
@@ -179,7 +183,7 @@ class Answer:
     def __init__(self, response: httpx.Response, beat: "_Beat", silence: float) -> None:
         """Raises AgentUnreachable of a response that no client gets."""
         self._response, self._beat, self._silence = response, beat, silence
-        self._pieces = response.iter_raw()
+        self._pieces: Iterator[bytes] = response.iter_raw()
         try:
             self.status, self.headers = head_of(response.status_code, response.headers.raw)
         except AgentUnreachable:
@@ -192,11 +196,14 @@ class Answer:
     def __next__(self) -> bytes:
         """A piece of the body. Raises AgentUnreachable: the response breaks off, so that its client notices."""
         self._beat.note_use()
+        take_turns()  # one read may bring thousands of small chunks
         try:
             with pulse(self._beat):
                 return next(self._pieces)
         except httpx.TransportError as error:
             raise AgentUnreachable(_reason(error, self._silence)) from error
+        except TextTooLong:
+            raise ResponseTooLong from None
 
     def require_route(self, path: str) -> None:
         """Raises RouteLacking where the response is that the agent server does not serve the path."""
@@ -210,6 +217,20 @@ class Answer:
                 self.close()
                 raise
             self._pieces = iter([raw])
+
+    def mask(self, mask: Mask) -> None:
+        """Have the texts of a JSON body masked as they come; another body stays as it is.
+
+        Raises AgentUnreachable of one in a coding that was not asked for.
+        """
+        kept = dict(self.headers)
+        kind = kept.get("Content-Type", "").partition(";")[0].strip().lower()
+        if not mask or kind != "application/json":
+            return
+        if kept.get("Content-Encoding", "identity") != "identity":
+            raise AgentUnreachable("The agent server answers in a coding that was not asked for")
+        self.headers = [(name, value) for name, value in self.headers if name not in _OF_THE_BYTES]
+        self._pieces = mask.json(self._pieces, MOST_BYTES)
 
     def close(self) -> None:
         """End the exchange, also before the end of the body."""
@@ -298,6 +319,9 @@ _RESPONSE_HEADERS = frozenset(
         "x-archive-repo-remote",
     }
 )
+
+#: headers that are about the very bytes of a body
+_OF_THE_BYTES = frozenset({"Accept-Ranges", "Content-Length", "Content-Range", "Etag", "Last-Modified"})
 
 #: names in a query that are for this server alone, or would be a key; compared without their case
 _OURS = frozenset({"cid", "session_api_key", "x-session-api-key", "authorization", "ticket"})

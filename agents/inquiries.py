@@ -105,6 +105,13 @@ def seen_folder(state: dict[str, Any]) -> str:
 USUAL = "/workspace/project"
 
 
+def linked_folder(state: dict[str, Any]) -> str:
+    """Another path of the same folder, where a symlink is in the way; empty: there is none."""
+    sandbox = state["sandbox"]
+    linked = sandbox.linked_dir if sandbox else ""
+    return posixpath.normpath(posixpath.join(linked, folder_of(state))) if linked else ""
+
+
 class PathOutside(ValueError):
     """A path leads out of a conversation's folder."""
 
@@ -112,12 +119,12 @@ class PathOutside(ValueError):
         super().__init__("Input should be a path in the conversation's folder, relative to it or absolute")
 
 
-def within(folder: str, path: str) -> str:
+def within(folder: str, path: str, *, linked: str = "") -> str:
     """The path relative to the folder, `.` for the folder itself. Raises PathOutside.
 
-    folder: of a conversation, as `seen_folder`. USUAL stands for it too.
+    folder, linked: of a conversation, as `seen_folder` and `linked_folder`. USUAL stands for it too.
     """
-    for root in (folder, USUAL):
+    for root in (folder, linked, USUAL):
         if root.startswith("/") and (path == root or path.startswith(f"{root.rstrip('/')}/")):
             path = path[len(root.rstrip("/")) :].lstrip("/")
             break

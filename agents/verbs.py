@@ -27,6 +27,7 @@ from core.refused import Kind, Refused
 from core.wire import ConversationId, InvalidJson, parse_json
 from store import Store
 from store.approvals.effects import message_claim, reject_claim
+from store.conversations.copies import Copy
 from store.errors import IdInUse, IllegalMove
 from store.link import attempts
 from store.link.attempts import is_finished, is_later, minted, note_reach
@@ -161,7 +162,8 @@ def _reply(status: int, raw: bytes) -> dict[str, Any]:
 def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> ConversationId:
     """Copy a conversation as `Forks.fork` does, and at its agent server where it has one.
 
-    Raises what `Forks.fork` and `Verbs.call` raise, and TooManyConversations.
+    A deletion of the copy's id ends it at every step, and the agent's copy goes with it. Raises what `Forks.fork` and
+    `Verbs.call` raise, and TooManyConversations.
     """
     store = verbs.store
     sandbox_id = store.conversations.sandbox_of(source)
@@ -176,17 +178,23 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any]) -> Conve
         return store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id)
     took = store.sandboxes.places.take(sandbox_id, target, made=False)
     made: bool | None = False
+    copy: Copy | None = None
     try:
+        copy = store.conversations.forks.begin(target, sandbox_id)
         made = _fork_at_agent(verbs, SandboxId(sandbox_id), source, request)
         if made is None:
             store.sandboxes.places.leave(sandbox_id, target)
-            return store.conversations.forks.fork(source, **request)
+            return store.conversations.forks.fork(source, **request, copy=copy)
         verbs.close_open_actions(SandboxId(sandbox_id), target)
         open_actions = {*store.approvals.confirmations.open_ids(source), *filter(None, [request.get("from_event_id")])}
         claims = [reject_claim(action_id) for action_id in open_actions]
-        store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id, claims=claims)
+        store.conversations.forks.fork(source, **request, sandbox_id=sandbox_id, claims=claims, copy=copy)
         store.sandboxes.places.take(sandbox_id, target, made=True)
+        if store.conversations.get_many([target]) == [None]:  # it was deleted before it had its place for good
+            store.sandboxes.places.leave(sandbox_id, target, made=True)
     except BaseException:
+        if copy:
+            store.conversations.forks.close(copy)
         if took:
             store.sandboxes.places.leave(sandbox_id, target)
         if made:

@@ -12,6 +12,7 @@ from agents.verbs import Verbs
 from agents.waking import NotReachable
 from blueprints import current_store
 from blueprints.api import Blueprint, needs
+from blueprints.client_settings import own_settings
 from blueprints.following import client_required
 from blueprints.webhooks import keep_report
 from core.wire import ConversationId
@@ -29,6 +30,7 @@ from schemas.agent_verbs import (
 )
 from schemas.confirmations import Success
 from schemas.conversations import ConversationInfo, SkillsChoice, with_skills
+from store.sandboxes.sandboxes import SandboxId
 
 agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 
@@ -134,8 +136,8 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 @agent_verbs.arguments(SwitchLlm())
 @agent_verbs.response(200, Success)
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Give the agent another model, with its key."""
-    return _ask(conversation_id, "switch_llm", request)
+    """Give the agent another model, with its key, which may be sealed for the key that asks."""
+    return _ask(conversation_id, "switch_llm", {"llm": own_settings().opened(request["llm"])})
 
 
 @agent_verbs.post("/switch_acp_model")
@@ -154,7 +156,9 @@ def switch_conversation_acp_model(request: dict[str, Any], conversation_id: Conv
 @agent_verbs.arguments(SwitchProfile())
 @agent_verbs.response(200, Success)
 def switch_conversation_profile(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Give the agent the model of a profile that its agent server has."""
+    """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
+    if llm := own_settings().llm_named(request["profile_name"]):
+        return _ask(conversation_id, "switch_llm", {"llm": {"usage_id": f"profile:{request['profile_name']}", **llm}})
     return _ask(conversation_id, "switch_profile", request)
 
 
@@ -164,7 +168,11 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
 @agent_verbs.response(200, RuntimeInfo)
 def get_conversation_runtime(conversation_id: ConversationId) -> dict[str, Any]:
     """Say whether the conversation's sandbox runs; this wakes nothing."""
-    sandbox_id = current_verbs().forwarding.sandbox_of(conversation_id)
+    return runtime_of(current_verbs().forwarding.sandbox_of(conversation_id))
+
+
+def runtime_of(sandbox_id: SandboxId) -> dict[str, Any]:
+    """Whether a sandbox runs, as its conversations show it. One round trip."""
     [sandbox] = current_store.sandboxes.get_many([sandbox_id])
     status, can_resume = _RUNTIMES[sandbox.status] if sandbox else ("missing", False)
     error = None

@@ -25,6 +25,7 @@ from core.access import Scope
 from core.wire import as_unicode, lone_surrogate
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
+from schemas.openai import OpenAIError
 from store.conversations.lists import Form
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -48,15 +49,21 @@ class Needs(NamedTuple):
     hook: bool = False  #: whether a sandbox may call it with its hook key
     ticket: bool = False  #: whether a ticket may stand for a key
     session: bool = False  #: whether the session key of a sandbox opens it, for that sandbox
+    cookie: bool = False  #: whether a browser's cookie for files of workspaces may stand for a key
 
 
 def needs(
-    scope: Scope | Literal["open", "hook", "link"], *, hook: bool = False, ticket: bool = False, session: bool = False
+    scope: Scope | Literal["open", "hook", "link"],
+    *,
+    hook: bool = False,
+    ticket: bool = False,
+    session: bool = False,
+    cookie: bool = False,
 ) -> Callable[[View], View]:
     """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` enforces it."""
 
     def declare(view: View) -> View:
-        view.needs = Needs(scope, hook or scope == "hook", ticket, session)  # type: ignore[attr-defined]
+        view.needs = Needs(scope, hook or scope == "hook", ticket, session, cookie)  # type: ignore[attr-defined]
         return view
 
     return declare
@@ -251,13 +258,23 @@ class Blueprint(SmorestBlueprint):
         needed = declared(view_func, operation)
         _join_parameters(view_func)
         # Programs that show a mail add members of their own to its links; what is forwarded is the agent server's.
-        if needed.scope != "link" and not getattr(view_func, "is_forwarded", False):
+        is_checked = needed.scope != "link" and not getattr(view_func, "is_forwarded", False)
+        if is_checked and not getattr(view_func, "ignores_query", False):
             view_func = _strict(view_func, _query_of(view_func) | ({"ticket"} if needed.ticket else set()))
         security = [] if needed.scope == "open" else [{"bearer": []}] if needed.scope == "hook" else _KEYS
         view_func = self.doc(operationId=operation, security=security)(view_func)
         if needed.scope != "open":
             _document(view_func, 401, *(() if needed.scope == "hook" else (403,)))
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
+
+    @staticmethod
+    def ignores_query(view: View) -> View:
+        """Declare that an operation takes a query with any members, and reads none; goes next to the route.
+
+        For those that probes and scrapers call: balancers, caches and Prometheus (`params`) add members of their own.
+        """
+        view.ignores_query = True  # type: ignore[attr-defined]
+        return view
 
     def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
         """Declare how a repeat is answered where the first response is not kept; goes next to the route.
@@ -397,12 +414,13 @@ class CommonParts(BasePlugin):
         for name, header in _HEADERS.items():
             spec.components.header(name, header)
         spec.components.parameter("Idempotency-Key", "header", _IDEMPOTENCY_KEY)
+        self._spec = spec
 
     def response_helper(self, response: Any, **_: Any) -> dict[str, Any]:  # noqa: ARG002
         """Called by apispec for a response that several operations share."""
         return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}
 
-    def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:  # noqa: ARG002
+    def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:
         """Called by apispec for the operations of a path."""
         for method, operation in (operations or {}).items():
             responses = operation.setdefault("responses", {})
@@ -426,6 +444,19 @@ class CommonParts(BasePlugin):
                     headers["X-Request-Id"] = _reference("X-Request-Id")
                     if method == "post" and str(status) in _REPLAYED_STATUSES:
                         headers["Idempotency-Replayed"] = _reference("Idempotency-Replayed")
+            if path and path.startswith("/v1/"):
+                self._shape_as_openai(responses)
+
+    def _shape_as_openai(self, responses: dict[Any, Any]) -> None:
+        """Below /v1/ every error has OpenAI's shape, also the one that the other operations share."""
+        if "OpenAIError" not in self._spec.components.schemas:
+            self._spec.components.schema("OpenAIError", schema=OpenAIError)
+        content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
+        for status, response in responses.items():
+            if int(status) >= 400:
+                told: dict[str, Any] = response if isinstance(response, dict) else {"description": REASONS[int(status)]}
+                headers = {**told.get("headers", {}), "X-Request-Id": _reference("X-Request-Id")}
+                responses[status] = {**told, "content": content, "headers": headers}
 
 
 def _reference(name: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
-from agents.inquiries import PathOutside, folder_of, seen_folder, within
+from agents.inquiries import PathOutside, folder_of, linked_folder, seen_folder, within
 from agents.starts import DELETED
 from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
@@ -265,11 +265,11 @@ app_folders = Blueprint(
 @app_folders.arguments(FileQuery(), location="query")
 @app_folders.response(200, {"type": "string"}, description="The text of the file")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """Read a file as text: invalid UTF-8 is replaced."""
+    """Read a file as text: invalid UTF-8 is replaced, and secrets of the sandbox's conversations are masked."""
     sandbox_id, state = _kept(conversation_id)
     inner = _within(state, query["path"], "file_path")
     found = current_store.sandboxes.files.content(sandbox_id, folder_of(state), inner)
-    return jsonify(found.decode(errors="replace"))
+    return jsonify(_masked(state, found.decode(errors="replace")))
 
 
 @app_folders.get("/files")
@@ -293,7 +293,8 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
     """List the changed files of a repository; a paused sandbox is woken."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     inner = _within(state, query["path"], "path")
-    return jsonify(inquiries.git_changes(_agent_of(conversation_id), folder_of(state), inner, query["ref"]))
+    changes = inquiries.git_changes(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
+    return jsonify(_masked(state, changes))
 
 
 @app_folders.get("/git/diff")
@@ -305,7 +306,8 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
     """Read a changed file of a repository as it is and as it was; a paused sandbox is woken."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     inner = _within(state, query["path"], "path")
-    return jsonify(inquiries.git_diff(_agent_of(conversation_id), folder_of(state), inner, query["ref"]))
+    difference = inquiries.git_diff(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
+    return jsonify(_masked(state, difference))
 
 
 @app_folders.get("/skills")
@@ -344,9 +346,14 @@ def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
 def _within(state: dict[str, Any], path: str, member: str) -> str:
     """The path relative to the conversation's folder. Raises InvalidInput."""
     try:
-        return within(seen_folder(state), path)
+        return within(seen_folder(state), path, linked=linked_folder(state))
     except PathOutside as error:
         raise InvalidInput("query", {member: [Fault(str(error), "value_error")]}) from None
+
+
+def _masked(state: dict[str, Any], told: Any) -> Any:
+    """What an agent server tells of files, without the secrets of the conversation's sandbox."""
+    return current_store.masks.in_sandbox(SandboxId(state["sandbox_id"])).value(told)
 
 
 def _agent_of(conversation_id: ConversationId) -> AgentServer:

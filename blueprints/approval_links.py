@@ -6,6 +6,7 @@ loaded from elsewhere, and what an agent wrote is shown as it is: invisible char
 
 import base64
 import json
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from itertools import groupby
@@ -31,6 +32,7 @@ from blueprints.api import needs
 from blueprints.rates import count_failure
 from core.access import Principal
 from core.approvals import LINK_PATH, Link, LinkForged, Links
+from core.pauses import take_turns
 from core.visible import is_seen, visible
 from core.wire import Micros, utc_time
 from store.errors import UNAVAILABLE, ReasonTooLong
@@ -52,6 +54,9 @@ _MOST_BODY, _NO_REASON = 256 * 1024, "User rejected the action."
 
 #: most characters that the field for the reason takes: as many as MAX_REASON_BYTES may be
 _MOST_REASON = 32_768
+
+#: characters of a text that are made HTML before other requests get a turn
+_PIECE = 4096
 
 _VERBS: dict[str, Literal["approve", "reject"]] = {"approve": "approve", "reject": "reject"}
 
@@ -168,10 +173,18 @@ def _page(
 @approval_links.app_template_filter("marked")
 def _marked(text: str) -> Markup:
     """A text as HTML, with marked escapes for what would not show as itself."""
-    parts = (("".join(group), seen) for seen, group in groupby(text, cache(is_seen)))
     return Markup("").join(
-        escape(part) if seen else Markup("<mark>{}</mark>").format(visible(part)) for part, seen in parts
+        escape(part) if seen else Markup("<mark>{}</mark>").format(visible(part)) for part, seen in _parts(text)
     )
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Runs of a text, and whether their characters show as themselves. An action may have a mebibyte of them."""
+    is_shown = cache(is_seen)
+    for at in range(0, len(text), _PIECE):
+        for seen, group in groupby(text[at : at + _PIECE], is_shown):
+            take_turns()
+            yield "".join(group), seen
 
 
 @approval_links.app_template_filter("exact")

@@ -10,7 +10,7 @@ from agents.deletions import delete
 from agents.starts import started
 from agents.verbs import fork
 from blueprints import current_commands, current_specs, current_store
-from blueprints.agent_verbs import current_verbs
+from blueprints.agent_verbs import current_verbs, runtime_of
 from blueprints.api import (
     Blueprint,
     array_with_holes,
@@ -22,6 +22,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
+from blueprints.client_settings import own_settings
 from core.wire import ConversationId, parse_json
 from schemas.app_conversations import echo
 from schemas.confirmations import SetConfirmationPolicy, Success
@@ -43,6 +44,7 @@ from schemas.conversations import (
 from schemas.cursors import page_id
 from store.link.attempts import minted
 from store.listing import Filter
+from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import StartTask
 
 conversations = Blueprint("Conversations", __name__, url_prefix="/api/conversations")
@@ -90,6 +92,7 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
 
 
 def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tuple[StartTask, bool]:
+    body = own_settings().completed(parse_json(json_body()), request.host)
     kept = {name: value for name, value in wanted.items() if name not in ("secrets", *AGENT_SOURCES[1:])}
     parent_id = kept.pop("parent_conversation_id", None)
     message = {"role": "user", "content": kept["initial_message"]} if "initial_message" in kept else None
@@ -98,10 +101,10 @@ def _start_task(conversation_id: ConversationId, wanted: dict[str, Any]) -> tupl
         "kept": kept,
         "parent_conversation_id": parent_id,
         "sandbox_spec_id": current_specs.of_own_agents.id,
-        "secrets": wanted.get("secrets"),
+        "secrets": body.get("secrets") or None,
     }
     headers = {name: value for name in OBSERVABILITY_HEADERS if (value := request.headers.get(name))}
-    given = {"body": parse_json(json_body()), "headers": headers}
+    given = {"body": body, "headers": headers}
     seen, owner = echo({**wanted, **shown}), g.principal.owner
     return current_store.start_tasks.create_once(conversation_id, task, given, echo=seen, owner=owner)
 
@@ -149,8 +152,10 @@ def batch_get_conversations(query: dict[str, bool]) -> Response:
 @conversations.arguments(SkillsChoice(), location="query")
 @conversations.response(200, ConversationInfo)
 def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
-    """Get a conversation's state."""
-    return with_skills(current_store.conversations.get(conversation_id), **query)
+    """Get a conversation's state, with that of its sandbox as `runtime_info`, which no list has."""
+    state = with_skills(current_store.conversations.get(conversation_id), **query)
+    sandbox_id = state.get("sandbox_id")
+    return {**state, "runtime_info": runtime_of(SandboxId(sandbox_id))} if sandbox_id else state
 
 
 @conversations.patch("/<conversation_id:conversation_id>")
@@ -170,7 +175,7 @@ def update_conversation(changes: dict[str, Any], conversation_id: ConversationId
 @conversations.fails(404)
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Delete a conversation and all its events; a start of it that is under way ends, and nothing comes of it."""
+    """Delete a conversation and all its events; a start, fork or import of it that is under way comes to nothing."""
     delete(current_commands, conversation_id)
     return _DONE
 

@@ -1,5 +1,7 @@
 """The shape of every error: a 422 is an HTTPValidationError, any other status has `{"detail": "text"}`.
 
+Below `/v1/` every error has the shape that clients of OpenAI's API read (`schemas/openai.py`).
+
 What refuses a request is a class of its own with its kind and its words (`core/refused.py`), wherever it is raised: one
 handler serves them all, and docs/errors.md lists them. Beside these:
 
@@ -23,6 +25,7 @@ handler serves them all, and docs/errors.md lists them. Beside these:
 | anything else                                     | 500 with an `error_id` for the log  |
 """
 
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -43,6 +46,7 @@ from core.refused import Kind, Refused
 from core.wire import InvalidJson
 from schemas.errors import validation_errors
 from schemas.fields import Fault
+from schemas.openai import error_of, faulty
 from store.approvals.decisions import StaleDecision
 from store.conversations.cold import StillCold
 from store.errors import FULL, REDIS_FULL, UNAVAILABLE
@@ -82,16 +86,27 @@ def register_errors(app: Flask) -> None:
     app.register_error_handler(Exception, _unforeseen)
 
 
-def _detail(text: Any, status: int, **members: Any) -> Response:
-    response = jsonify(detail=text, **members)
+def _detail(text: Any, status: int, *, code: str = "", **members: Any) -> Response:
+    """code: what refuses, for programs that read OpenAI's errors."""
+    response = jsonify(error_of(text, status, code) if _is_openai() else {"detail": text, **members})
     response.status_code = status
     return response
 
 
 def _refused(place: str, messages: Any) -> Response:
-    response = jsonify(detail=validation_errors(place, messages))
+    faults = validation_errors(place, messages)
+    response = jsonify(faulty(faults) if _is_openai() else {"detail": faults})
     response.status_code = 422
     return response
+
+
+def _is_openai() -> bool:
+    return request.path.startswith("/v1/")
+
+
+def code_of(error: Exception) -> str:
+    """The name of what refuses, as OpenAI's clients know codes: ModelNotFound is `model_not_found`."""
+    return re.sub(r"(?<=.)(?=[A-Z])", "_", type(error).__name__).lower()
 
 
 def _respond(error: Refused) -> Response:
@@ -99,25 +114,26 @@ def _respond(error: Refused) -> Response:
         fault = Fault(str(error), error.fault)
         return _refused(error.place, {error.member: [fault]} if error.member else [fault])
     if error.kind.is_passing:
-        return _later(str(error), error.kind.status, error.retry_after)
-    return _detail(str(error), error.kind.status)
+        return _later(str(error), error.kind.status, error.retry_after, code_of(error))
+    return _detail(str(error), error.kind.status, code=code_of(error))
 
 
 def _not_reachable(error: NotReachable) -> Response:
     if error.is_passing or (error.status in WAKING and request.endpoint not in _CONFLICTS_IF_PAUSED):
-        return _retry_later(str(error))
-    return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409))
+        return _retry_later(str(error), code_of(error))
+    return _detail(str(error), {"MISSING": 410, "ERROR": 503}.get(error.status, 409), code=code_of(error))
 
 
 def _agent_refused(error: AgentRefused) -> Response:
     if error.shown is not None:
-        return _detail(error.shown, error.status)
-    return _detail(str(error), 409 if error.status == 409 else 502)
+        return _detail(error.shown, error.status, code=code_of(error))
+    return _detail(str(error), 409 if error.status == 409 else 502, code=code_of(error))
 
 
 def _start_failed(error: StartFailed) -> Response:
     status, detail = error.failure
-    return _retry_later(detail) if status == 503 else _detail(detail, status)
+    code = code_of(error)
+    return _retry_later(detail, code) if status == 503 else _detail(detail, status, code=code)
 
 
 def _unavailable(error: Exception) -> Response:
@@ -132,12 +148,12 @@ def _full(error: Exception) -> Response:
     return _detail(FULL, 507)
 
 
-def _retry_later(text: str) -> Response:
-    return _later(text, 503, RETRY_AFTER)
+def _retry_later(text: str, code: str = "") -> Response:
+    return _later(text, 503, RETRY_AFTER, code)
 
 
-def _later(text: str, status: int, seconds: int) -> Response:
-    response = _detail(text, status)
+def _later(text: str, status: int, seconds: int, code: str = "") -> Response:
+    response = _detail(text, status, code=code)
     response.headers["Retry-After"] = str(seconds)
     return response
 

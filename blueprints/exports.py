@@ -93,6 +93,7 @@ def _refused(number: int, messages: Any) -> InvalidInput:
 
 
 downloads = Blueprint("App Conversation Downloads", __name__, url_prefix="/api/v1/app-conversations")
+trajectories = Blueprint("Trajectories", __name__, url_prefix="/api/file")
 
 #: events of one zip file: its directory is kept in memory until its end. Source: the app-server wire
 MOST_EVENTS = 10_000
@@ -117,6 +118,16 @@ def download_app_conversation(conversation_id: ConversationId) -> Response:
     pieces = begun(_zipped(store, conversation_id, meta, may_go_on))
     response = Response(pieces if request.method == "GET" else (), mimetype="application/zip")
     response.headers.set("Content-Disposition", "attachment", filename=f"conversation_{conversation_id}.zip")
+    return response
+
+
+@trajectories.get("/download-trajectory/<conversation_id:conversation_id>")
+@needs("read")
+@trajectories.fails(404, 413)
+@trajectories.response(200, {"type": "string", "format": "binary"}, content_type="application/zip")
+def download_trajectory(conversation_id: ConversationId) -> Response:
+    """Download the events as a zip file, the same; its sandbox need not run."""
+    response: Response = download_app_conversation(conversation_id)
     return response
 
 

@@ -126,17 +126,18 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def streamed(source: Source, lines_of: Callable[[Any], bytes]) -> Response:
+def streamed(source: Source, lines_of: Callable[[Any], bytes], first: bytes = _RETRY) -> Response:
     """A response that sends what a source has until either side ends; it counts as followed by the one who asks.
 
-    lines_of: the lines of one entry of the source, b"" for none. Raises TooManyFollowersOfKey.
+    lines_of: the lines of one entry of the source, b"" for none. first: what is sent before all of them. Raises
+    TooManyFollowersOfKey.
     """
     try:
         done = current_app.extensions["guard"].following.begin(g.principal, source.close)
     except BaseException:
         source.close()
         raise
-    return _response(_Body(source, lines_of, request.environ.get("gunicorn.socket"), done))
+    return _response(_Body(source, lines_of, first, request.environ.get("gunicorn.socket"), done))
 
 
 def last_event_id(kind: fields.Field[Any], absent: Any) -> Any:
@@ -171,11 +172,13 @@ class _Body:
         self,
         source: Source,
         lines_of: Callable[[Any], bytes],
+        first: bytes,
         connection: socket.socket | None,
         done: Callable[[], None],
     ) -> None:
         self._source = source
         self._lines_of = lines_of
+        self._first = first
         self._connection = connection
         self._done = done
         self._ping_seconds = current_app.config["PING_SECONDS"]
@@ -190,7 +193,7 @@ class _Body:
         self._source.close()
 
     def _chunks(self) -> Iterator[bytes]:
-        yield _RETRY
+        yield self._first
         silent_since = time.monotonic()
         while not (self._source.closed or _has_ended(self._connection)):
             lines = b""

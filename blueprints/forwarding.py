@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
-from flask import Response, current_app, g, request
+from flask import Response, current_app, g, jsonify, request
 from marshmallow import ValidationError
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
 from agents.forwarding import PATH, QUERY_PATHS, Answer, Call, ClientGone, Folder, Forwarding, pairs_of
 from blueprints import current_store
-from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.api import Blueprint, InvalidInput, View, needs
 from blueprints.following import client_required
 from boot.http import body_of
 from core.wire import ConversationId
+from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
 from store.sandboxes.sandboxes import SandboxId
 
@@ -29,8 +30,8 @@ forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
 #: bytes that are read of a body at once: few enough that they come at the least rate before an agent server gives up
 _PIECE = 16 * 1024
 
-#: service → its methods, with what a call may do; the scope that it needs; whether it is served without a conversation
-_SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
+#: service → its methods, with what a call may do, and the scope that it needs
+_SERVICES: dict[str, tuple[dict[str, str], str]] = {
     "bash": (
         {
             "GET": "Read what commands printed",
@@ -38,15 +39,20 @@ _SERVICES: dict[str, tuple[dict[str, str], str, bool]] = {
             "DELETE": "Forget what commands printed",
         },
         "approve",
-        True,
     ),
-    "file": ({"GET": "Download from a sandbox", "POST": "Upload to a sandbox, or create a folder"}, "approve", True),
-    "git": ({"GET": "Read changes, differences and commits of a repository"}, "read", True),
-    "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve", False),
+    "file": ({"GET": "Download from a sandbox", "POST": "Upload to a sandbox, or create a folder"}, "approve"),
+    "git": ({"GET": "Read changes, differences and commits of a repository"}, "read"),
+    "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve"),
 }
 
 #: the operations of git that a key needs no scope `approve` for: each has its path in the query, where it is checked
 _GIT = re.compile(r"(?:changes|diff|commits|commits/[0-9A-Za-z]+/changes|repositories/search)/?")
+
+#: the services whose answers tell what commands and files say: secrets are masked there. A file itself comes as it is
+_TOLD = frozenset({"bash", "git"})
+
+#: the home of clients that have no sandbox yet. A start maps what lies below it to the working folder of its sandbox
+HOME = "/workspace"
 
 _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
@@ -66,12 +72,12 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
         _require_acceptable(rest)
         sandbox_id = _forwarding().sandbox_of(conversation_id)
         folder = partial(_folder_of, conversation_id)
-        return _forward(sandbox_id, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
+        return _forward(sandbox_id, service, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
 
     def without_conversation(rest: str) -> Response:
         _require_acceptable(rest)
         sandbox_id, folder = _named_sandbox()
-        return _forward(sandbox_id, f"/api/{service}/{rest}", folder)
+        return _forward(sandbox_id, service, f"/api/{service}/{rest}", folder)
 
     view: Callable[..., Response] = without_conversation if alone else under_conversation
     view.__name__ = f"{method.lower()}_{service}" + ("_of_sandbox" if alone else "")
@@ -80,8 +86,7 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
     document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": {"*/*": _ANY}}}}
     document |= {"requestBody": _BODY} if method == "POST" else {}
     document |= {"parameters": [_CID]} if alone else {}
-    view = needs(scope, session=alone)(view)
-    view.is_forwarded = True  # type: ignore[attr-defined]
+    view = _forwarded(needs(scope, session=alone)(view))
     view = forwarding.doc(**document)(view)
     view = forwarding.fails(400, 404, 405, 408, 409, 410, 413, 415, 429, 500, 502)(view)
     place = (
@@ -92,11 +97,33 @@ def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> 
     forwarding.route(place, methods=[method])(view)
 
 
-for _service, (_methods, _scope, _alone) in _SERVICES.items():
+def _forwarded(view: View) -> View:
+    """Mark a view whose query is the agent server's own."""
+    view.is_forwarded = True  # type: ignore[attr-defined]
+    return view
+
+
+@forwarding.get("/file/home")
+@forwarding.fails(404, 409, 410, 429, 500, 502)
+@forwarding.doc(parameters=[_CID])
+@forwarding.response(200, Home)
+@_forwarded
+@needs("read", session=True)
+def get_home() -> Response:
+    """Get the folder below which clients put their folders; of a sandbox that is named, as its agent server answers."""
+    _require_acceptable("home")
+    if g.principal.user_of is None and "cid" not in request.args:
+        return jsonify(Home().dump({"home": HOME}))
+    if g.principal.user_of is None and not g.principal.may("approve"):
+        raise Forbidden("Of a sandbox this needs a key with the scope approve")
+    sandbox_id, folder = _named_sandbox()
+    return _forward(sandbox_id, "file", "/api/file/home", folder)
+
+
+for _service, (_methods, _scope) in _SERVICES.items():
     for _method, _what in _methods.items():
-        _serve(_service, _method, _what, _scope, alone=False)
-        if _alone:
-            _serve(_service, _method, _what, _scope, alone=True)
+        for _alone in (False, True):
+            _serve(_service, _method, _what, _scope, alone=_alone)
 
 
 def _forwarding() -> Forwarding:
@@ -141,7 +168,7 @@ def _asked_paths() -> list[str]:
     return [value for name, value in pairs_of(request.query_string) if name in QUERY_PATHS]
 
 
-def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]) -> Response:
+def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callable[[], Folder]) -> Response:
     folder = cache(read_folder)
     if "/git/" in path:
         _require_within(folder, path.partition("/git/")[2])
@@ -156,7 +183,7 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
         request.method,
         path,
         request.query_string,
-        request.headers.get,
+        _whole_header if service in _TOLD else request.headers.get,
         content,
         None if is_json else request.content_length,
         lambda path: folder().mapped(path),
@@ -164,9 +191,16 @@ def _forward(sandbox_id: SandboxId, path: str, read_folder: Callable[[], Folder]
     )
     answer = _forwarding().open(sandbox_id, call)
     answer.require_route(path)
+    if service in _TOLD:
+        answer.mask(current_store.masks.in_sandbox(sandbox_id))
     if request.method == "HEAD":
         answer.close()
     return _response(answer)
+
+
+def _whole_header(name: str) -> str | None:
+    """A header of the present request, without those that ask for a part: what is masked is read whole."""
+    return None if name in ("Range", "If-Range") else request.headers.get(name)
 
 
 def _require_within(folder: Callable[[], Folder], rest: str) -> None:

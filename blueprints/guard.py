@@ -2,7 +2,8 @@
 
 A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a socket also as the query's
 `session_api_key` or in the first frame (`blueprints/sockets.py`). Where a ticket may stand for a key it is the
-query's `ticket`. Source: docs/access.md; the agent-server wire, 5.
+query's `ticket`; where a browser's cookie may, that of `blueprints/workspace_files.py`.
+Source: docs/access.md; the agent-server wire, 5.
 """
 
 from flask import Flask, Response, g, request
@@ -15,6 +16,7 @@ from blueprints.rates import count_failure
 from core.access import ANYONE, NOBODY, Principal, SettingsKeys
 from schemas.sandboxes import SHOWS_KEYS
 from store import Store
+from store.access.access_keys import WORKSPACE_COOKIE
 from store.sandboxes.sandboxes import key_hash
 
 #: the rules that other packages add: pages and assets, which hold no data
@@ -86,6 +88,8 @@ class Guard:
             g.principal = self._bearer_of_ticket()
         elif (key := shown_key(needs)) is not None:
             g.principal = self._owner(key, needs)
+        elif needs.cookie and (cookie := request.cookies.get(WORKSPACE_COOKIE)):
+            g.principal = self._bearer_of_cookie(cookie)
         elif _is_socket() and not self._is_open:
             return  # its first frame has the key
         if needs.hook and g.principal.sandbox_id is not None:
@@ -140,6 +144,13 @@ class Guard:
         if principal.conversation_id != about_now:
             about = f"the conversation {principal.conversation_id}" if principal.conversation_id else "no conversation"
             raise Forbidden(f"The ticket is for {about}")
+        return principal
+
+    def _bearer_of_cookie(self, cookie: str) -> Principal:
+        """Raises Unauthorized."""
+        principal = self._store.access.sessions.find(cookie)
+        if principal is None or not self.following.are_live(principal):
+            raise Unauthorized("The cookie has expired, or its key was revoked: POST /api/auth/workspace-session again")
         return principal
 
 

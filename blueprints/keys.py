@@ -40,8 +40,9 @@ def list_keys() -> list[AccessKey]:
 @keys.fails(404)
 @keys.response(200, Success)
 def revoke_key(key_id: str) -> dict[str, bool]:
-    """Revoke a key: within a second it opens nothing on any host, and what was open under it ends."""
+    """Revoke a key: within a second it opens nothing on any host; what was open under it and what it kept ends."""
     current_store.access.keys.revoke(key_id)
+    current_store.access.settings.forget(key_id)
     return {"success": True}
 
 

@@ -29,6 +29,7 @@ metrics = Blueprint("Metrics", __name__)
 
 
 @metrics.get("/metrics")
+@metrics.ignores_query
 @needs("read")
 @metrics.fails(503)
 @metrics.response(200, {"type": "string"}, content_type="text/plain", description="Prometheus' text format 0.0.4")

@@ -47,6 +47,7 @@ _STARTED = time.monotonic()
 
 
 @operations.get("/alive")
+@operations.ignores_query
 @needs("open")
 @operations.response(200, Status)
 def alive() -> dict[str, str]:
@@ -55,6 +56,7 @@ def alive() -> dict[str, str]:
 
 
 @operations.get("/health")
+@operations.ignores_query
 @needs("open")
 @operations.response(200, Status)
 def health() -> dict[str, str]:
@@ -63,6 +65,7 @@ def health() -> dict[str, str]:
 
 
 @operations.get("/ready")
+@operations.ignores_query
 @needs("open")
 @operations.fails(503)
 @operations.response(200, Readiness)
@@ -78,6 +81,7 @@ def ready() -> dict[str, object]:
 
 
 @operations.get("/")
+@operations.ignores_query
 @needs("read")
 @operations.response(200, ServerInfo)
 def root() -> dict[str, object]:
@@ -86,6 +90,7 @@ def root() -> dict[str, object]:
 
 
 @operations.get("/server_info")
+@operations.ignores_query
 @needs("read")
 @operations.response(200, ServerInfo)
 def server_info() -> dict[str, object]:

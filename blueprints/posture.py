@@ -73,14 +73,20 @@ class Posture:
         if sent is not None and origin(sent) in self.allowed_origins:
             return None
         if site not in ("same-origin", "same-site", "none"):
-            return "A page of another site may not do this: ALLOWED_ORIGINS names those that may"
+            return _refused_page(sent or "")
         place = authority(headers.get("Host", ""))
         if sent is None or (place and origin(sent) == origin_at(scheme, place)):
             return None
-        return (
-            "A page of this Origin may not do this: ALLOWED_ORIGINS names those that may. If it is this server's own "
-            "page behind a proxy, TRUSTED_PROXIES must name the proxy"
-        )
+        own = " If it is this server's own page behind a proxy, TRUSTED_PROXIES must name the proxy"
+        return f"{_refused_page(sent)}.{own}"
+
+
+def _refused_page(sent: str) -> str:
+    """Why a page may not do something, and the setting by which it may. sent: its Origin header."""
+    page = origin(sent)
+    if page is None:
+        return "A page of another site may not do this: ALLOWED_ORIGINS names those that may"
+    return f"A page of {page} may not do this: to allow it, start the server with ALLOWED_ORIGINS={page}"
 
 
 def admit() -> Response | None:
@@ -100,7 +106,7 @@ def admit() -> Response | None:
     if method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return None
     if origin(request.headers.get("Origin", "")) not in posture.allowed_origins:
-        raise Forbidden("A page of this Origin may not do this: ALLOWED_ORIGINS names those that may")
+        raise Forbidden(_refused_page(request.headers.get("Origin", "")))
     return Response(status=204)
 
 
@@ -122,7 +128,9 @@ EXPOSED = {
     "X-Archive-Head-Commit": "what an archive was made of",
     "X-Archive-Repo-Remote": "what an archive was made of",
     "X-Last-Seq": "the seq from which a long poll goes on",
+    "X-OpenHands-ServerConversation-ID": "the conversation of a call of OpenAI's API",
     "X-Request-Id": "finds the log lines of the request",
+    "X-Should-Retry": "that a call is not to be repeated",
 }
 
 #: headers of responses that no page reads, and who does. A test finds each header that the code names in one of the two

@@ -307,13 +307,13 @@ def follow_events(conversation_id: ConversationId) -> Response:
     )
     try:
         if g.principal is NOBODY:
-            g.principal = _first_frame(socket, guard)
+            g.principal = first_frame(socket, guard)
         with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, _REVOKED)):
             Session(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
     except SocketClosed:
         pass
     except StoreError as refusal:
-        _refuse(socket, CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
+        refuse(socket, CLOSE_CODES.get(type(refusal), REFUSED), str(refusal))
     except UNAVAILABLE:
         if not socket.is_accepted:
             raise
@@ -321,8 +321,9 @@ def follow_events(conversation_id: ConversationId) -> Response:
     return TakenOver()
 
 
-def _first_frame(socket: WebSocket, guard: Guard) -> Principal:
-    """The one whose key the first frame has. Raises SocketClosed, TooManySilentSockets, and one of UNAVAILABLE."""
+def first_frame(socket: WebSocket, guard: Guard) -> Principal:
+    """The one whose key the first frame has, who may read. Raises SocketClosed, TooManySilentSockets, and one of
+    UNAVAILABLE."""
     quota, address = current_app.extensions["silent_sockets"], request.remote_addr or ""
     quota.take(address)
     try:
@@ -340,7 +341,7 @@ def _first_frame(socket: WebSocket, guard: Guard) -> Principal:
     return principal
 
 
-def _refuse(socket: WebSocket, code: int, reason: str) -> None:
+def refuse(socket: WebSocket, code: int, reason: str) -> None:
     if not socket.is_accepted:
         with contextlib.suppress(SocketClosed):
             socket.accept()

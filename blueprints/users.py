@@ -5,7 +5,7 @@ sandbox, and then only what that sandbox has already. A web client reads its con
 """
 
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from flask import Response, g, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
@@ -16,7 +16,7 @@ from blueprints.rates import count_failure
 from core.access import SCOPES
 from schemas.sandboxes import is_sandbox_id
 from schemas.users import SandboxSecrets, User, UserQuery, WebClientConfig
-from settings.specs import Spec
+from settings.specs import Spec, model_of
 from store.errors import SandboxNotFound
 from store.sandboxes.sandboxes import SandboxId
 
@@ -24,9 +24,6 @@ users = Blueprint("Users", __name__, url_prefix="/api/v1/users")
 sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/sandboxes")
 
 _HEADER = "X-Session-API-Key"
-
-#: variables of an agent's environment. Source: the published agent server, and reference_agent
-_VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
 
 
 @users.get("/me")
@@ -37,7 +34,7 @@ _VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_
 def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
     """Describe the caller, what they may do, and the model of their agents; with `expose_secrets` also its key."""
     spec = _shown_spec() if query["expose_secrets"] else current_specs.get(None)
-    model = _model_of(spec) if spec else None
+    model = model_of(spec) if spec else None
     return {
         "id": g.principal.owner,
         "name": g.principal.name,
@@ -97,27 +94,6 @@ def _shown_spec() -> Spec | None:
         count_failure()
         raise Unauthorized(f"expose_secrets needs {_HEADER}: the session key of a sandbox that runs")
     return current_specs.find(sandbox.spec_id)
-
-
-class _Model(NamedTuple):
-    """A model; a member that the spec does not name is None."""
-
-    model: str | None
-    base_url: str | None
-    api_key: str | None
-
-
-def _model_of(spec: Spec) -> _Model:
-    """The model of the spec's template, or that of its environment."""
-    agent = spec.conversation.get("agent")
-    template = agent.get("llm") if isinstance(agent, dict) else None
-    environment = {**spec.initial_env, **spec.secret_env}
-
-    def named(member: str) -> str | None:
-        value: Any = template.get(member) if isinstance(template, dict) else environment.get(_VARIABLES[member])
-        return value if isinstance(value, str) and value else None
-
-    return _Model(*(named(member) for member in _Model._fields))
 
 
 web_client = Blueprint("Web Client", __name__, url_prefix="/api/v1/web-client")

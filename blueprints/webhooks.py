@@ -86,7 +86,15 @@ def keep_report(sandbox_id: SandboxId, conversation_id: ConversationId, info: di
     except ValidationError:  # its webhook says the same, and is refused with the reason
         return
     del told["id"], told["too_long"]
-    current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, told)
+    _keep(sandbox_id, conversation_id, told)
+
+
+def _keep(sandbox_id: SandboxId, conversation_id: ConversationId, told: dict[str, Any]) -> None:
+    """Keep a report, without the secrets of its sandbox: an agent makes titles and tags of what it has read."""
+    shown = current_store.masks.in_sandbox(sandbox_id).value(told)
+    if shown != told:  # what stands for a value may be longer than it
+        shown = ConversationReport().load({**shown, "id": conversation_id})
+    current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, shown)
 
 
 def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
@@ -109,5 +117,5 @@ def _tell(told: dict[str, Any]) -> dict[str, bool]:
         current_app.logger.warning(
             "conversation %s: its agent reports more than is kept of %s", conversation_id, ", ".join(too_long)
         )
-    current_store.conversations.in_sandboxes.report(g.principal.sandbox_id, conversation_id, told)
+    _keep(g.principal.sandbox_id, conversation_id, told)
     return {"success": True}

@@ -27,12 +27,33 @@ _UNREAD_SECONDS = 5.0
 #: seconds in which more must come of a body that is streamed: less than its receiver waits for the next chunk
 _STREAM_SECONDS = 20.0
 
-#: bytes of an unread body that are read at once
-_CHUNK = 64 * 1024
+#: bytes of an unread body that are read at once, and of one in chunks: a piece may be hundreds of tiny ones
+_CHUNK, _UNREAD_PIECE = 64 * 1024, 8 * 1024
+
+#: of the time of this process, one in so many seconds at most goes to bodies that nobody reads, however many come
+_UNREAD_SHARE = 5
 
 
 class BodyTooSlow(Exception):
     """A client did not send the body of its request in time; the message is for the client."""
+
+
+class Share:
+    """Bounds the part of this process's time that a kind of work takes, by pauses after each piece of it."""
+
+    def __init__(self, share: int) -> None:
+        """share: one in so many seconds."""
+        self._share = share
+        self._free_at = 0.0
+
+    def pause(self, spent: float) -> float:
+        """Seconds until the next piece may begin; spent: those that the last one took."""
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + spent * (self._share - 1)
+        return self._free_at - now
+
+
+_unread = Share(_UNREAD_SHARE)
 
 
 class RequestBody:
@@ -57,6 +78,7 @@ class RequestBody:
         self._received = 0
         self._waited = 0.0
         self._failed = False
+        self._unread_until, self._most_received, self._received_at = math.inf, 0, 0.0
         request.body.reader = request.unreader.sock = self
         self._is_asked, request._expected_100_continue = request._expected_100_continue, False
         if self._is_asked:
@@ -81,6 +103,9 @@ class RequestBody:
         if self._is_asked:
             self._is_asked, self._request.must_close = False, is_draining()
             self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._unread_until < math.inf:
+            size = min(size, self._most_received)
+            self._make_way()
         take_turns()  # a client that is faster than this worker makes no `recv` wait
         now = time.monotonic()
         self._began = self._began or now
@@ -103,12 +128,24 @@ class RequestBody:
         if not data:
             raise ConnectionError("the client ended the connection within the body of its request")
         self._received += len(data)
+        self._received_at = time.monotonic()
         return data
+
+    def _make_way(self) -> None:
+        """Wait while others have their share of this process. Raises BodyTooSlow where that takes too long."""
+        now = time.monotonic()
+        pause = _unread.pause(now - self._received_at)
+        if now + pause > self._unread_until:
+            raise BodyTooSlow("Nobody reads the rest of this body")
+        time.sleep(pause)
 
     def finish(self) -> bool:
         """Read what the app left of the body. False if its end was not found: the connection must be closed."""
         self._is_asked = False
-        deadline = time.monotonic() + _UNREAD_SECONDS
+        in_chunks = any(name == "TRANSFER-ENCODING" for name, _ in self._request.headers)
+        self._most_received = _UNREAD_PIECE if in_chunks else _CHUNK
+        self._received_at = time.monotonic()
+        self._unread_until = deadline = self._received_at + _UNREAD_SECONDS
         self._seconds = min(self._seconds, deadline - (self._began or time.monotonic()))
         try:
             while not self._failed and time.monotonic() < deadline:

@@ -5,20 +5,25 @@ gunicorn's master loads it, as it would load the one of gevent, when `gunicorn.c
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from gevent import Timeout, socket  # type: ignore[import-untyped]
 from gevent.local import local  # type: ignore[import-untyped]
+from gunicorn.http.errors import LimitRequestHeaders
 from gunicorn.workers.ggevent import GeventWorker
 
 from boot.http import RequestBody, is_draining
+from core.pauses import take_turns
 
 #: of the connections that a worker takes, the part that may be taken before those make room that only wait for a head
 _CROWDED = 0.9
 
 #: seconds in which a client must send the head of a connection's first request; for a later one it has `keepalive`
 _FIRST_HEAD_SECONDS = 20
+
+#: most bytes of a head, and most pieces that it may come in: gunicorn looks through the whole of it after each piece
+_MOST_HEAD_BYTES, _MOST_HEAD_PIECES = 64 * 1024, 256
 
 
 class _Served(local):
@@ -30,6 +35,31 @@ class _Served(local):
 
 class Connection(socket.socket):
     """A client's connection, whose timeout begins again with everything that the client takes."""
+
+    _head: tuple[int, int] | None = None  #: bytes and pieces of a head that is being read
+
+    @contextmanager
+    def reading_head(self) -> Iterator[None]:
+        """Bound what is received inside the block."""
+        self._head = (0, 0)
+        try:
+            yield
+        finally:
+            self._head = None
+
+    def recv(self, *arguments: Any) -> Any:
+        """What the client has sent. Raises LimitRequestHeaders, a 431, of a head that is too long or in crumbs."""
+        if self._head is None:
+            return super().recv(*arguments)
+        take_turns()  # of one that drips fast enough there is always a piece
+        data = super().recv(*arguments)
+        size, pieces = self._head
+        self._head = size, pieces = size + len(data), pieces + 1
+        if size > _MOST_HEAD_BYTES or pieces > _MOST_HEAD_PIECES:
+            raise LimitRequestHeaders(
+                f"a head may have {_MOST_HEAD_BYTES} bytes, and come in {_MOST_HEAD_PIECES} pieces"
+            )
+        return data
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Send all of it. Raises TimeoutError when the client takes nothing for the time of the timeout."""
@@ -43,7 +73,8 @@ class Worker(GeventWorker):
 
     Guarantee: connections on which no head comes keep nobody out, nor do those whose request was answered and whose
     body does not come. When a worker has nearly all the connections that it takes, each new one ends the one that has
-    waited longest for a head, its first or its next, or for such a body.
+    waited longest for a head, its first or its next, or for such a body. And connections whose next bytes are always
+    there, requests without a wait for responses or a head in crumbs, leave the others their turns.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -54,9 +85,16 @@ class Worker(GeventWorker):
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
-        """The time for a request's head. A client that opens hundreds of connections at once is late with the first."""
+        """The time for a request's head. A client that opens hundreds of connections at once is late with the first.
+
+        One that sends its requests without waiting for the responses has the next head there already, and waits for
+        nothing: the others get their turns here.
+        """
+        take_turns()
         is_new, self._served.is_new = self._served.is_new, False
-        with self._giving_way(), Timeout(_FIRST_HEAD_SECONDS if is_new else self.cfg.keepalive, False):
+        client = self._served.client
+        reading = client.reading_head() if isinstance(client, Connection) else nullcontext()
+        with self._giving_way(), reading, Timeout(_FIRST_HEAD_SECONDS if is_new else self.cfg.keepalive, False):
             yield
 
     @contextmanager

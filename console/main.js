@@ -1,6 +1,6 @@
 // The page: its views, and what all of them share.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
 import { html } from "./lib/html.js";
 import { followPending, pending } from "./lib/pending.js";
@@ -57,9 +57,16 @@ function Badge() {
 
 /** The views that are offered. It has its room before they are known, so that nothing below it moves. */
 function Navigation({ view, who }) {
+  const strip = useRef(null);
+  useEffect(() => {
+    const show = () => strip.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // of a narrow window
+    show();
+    addEventListener("resize", show);
+    return () => removeEventListener("resize", show);
+  }, [view, who]);
   if (!who) return html`<nav aria-label="Views"></nav>`;
   const offered = Object.entries(VIEWS).filter(([, { scope }]) => !scope || may(scope));
-  return html`<nav aria-label="Views">
+  return html`<nav aria-label="Views" ref=${strip}>
     <ul>
       ${offered.map(
         ([name, { label }]) => html`<li key=${name}>
@@ -70,11 +77,32 @@ function Navigation({ view, who }) {
   </nav>`;
 }
 
+/** The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address. */
+function Skips({ place }) {
+  const to = (...selectors) => (event) => {
+    event.preventDefault();
+    const found = selectors.map((selector) => document.querySelector(selector)).find(Boolean);
+    found?.focus();
+    found?.scrollIntoView({ block: "nearest" });
+  };
+  return html`<p class="skips">
+    <a href="#main" data-testid="skip" onClick=${to("#main")}>Skip to content</a>
+    ${viewOf(place) === CONVERSATION && html`<a href="#main" data-testid="skip-to-decision" onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the message box</a>`}
+  </p>`;
+}
+
 function View({ place }) {
   const found = viewOf(place);
   if (!found) return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
   if (found.scope && !may(found.scope)) return html`<${Empty} isPage title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
   return html`<${Lazy} key=${`${me.get().id} ${place.view} ${place.id}`} load=${found.load} place=${place} />`;
+}
+
+/** To the field that searches the present view, else to the view of all conversations. */
+function search() {
+  const field = document.querySelector("[data-search]");
+  if (field) field.focus();
+  else go("conversations");
 }
 
 function Page() {
@@ -98,16 +126,17 @@ function Page() {
   useEffect(() => (who ? followPending() : undefined), [who]);
   useShortcuts({
     "?": { label: "Show the keys", run: () => shown.set(true) },
-    "/": { label: "Search", run: () => document.querySelector("[data-search]")?.focus() ?? go("conversations") },
+    "/": { label: "Search", run: () => search() },
   });
   return html`
     <header>
+      <${Skips} place=${place} />
       <a class="brand" href=${href("inbox")}>${TITLE}</a>
       <${Navigation} view=${place.view} who=${who} />
       <${Connection} />
       <p class="who"><span>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
     </header>
-    <main id="main">
+    <main id="main" tabindex="-1">
       ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<p aria-busy="true">Loading</p>`}
     </main>
     <${Notices} /><${KeyDialog} /><${ShortcutList} />

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+#: most secrets of a conversation, and bytes of JSON of them, in one request and in all: the commands of an agent have
+#: them in their environment, for which, and for the arguments of a command, Linux has 2 MiB
+MOST_SECRETS, MOST_SECRETS_BYTES = 100, 1024 * 1024
+
 #: seconds of the units of a rate limit
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 

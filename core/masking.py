@@ -9,6 +9,7 @@ encrypted, a character per line) is not found: masking keeps secrets out of logs
 import base64
 import json
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -40,6 +41,9 @@ _PART, _LEAST_PART = 8, 5
 #: places of a value in which a part is looked for
 _MOST_PLACES = 16
 
+#: forms that are looked for one after the other; of more, each place of a text is looked up by its first characters
+_MOST_SEARCHED = 500
+
 #: kinds of the events whose texts are cut, or come in pieces
 _OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent")
 
@@ -56,6 +60,9 @@ _MEMBER = re.compile(r"[a-z_]+")
 
 #: a text of a JSON text, and the colon of a member's name
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"(\s*:)?', re.DOTALL)
+
+#: what stands after a text of a JSON text, beside space
+_MORE = re.compile(r"\S")
 
 #: characters that every JSON encoder writes as they are
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_.-]+")
@@ -89,7 +96,7 @@ class Mask:
 
     def text(self, text: str, *, is_output: bool = False) -> str:
         """A text with HIDDEN in place of each value. is_output: it may begin or end in the middle of one."""
-        spans = [*self._spans(text), *(self._spans_at_ends(text) if is_output else ())]
+        spans = [*self.spans(text), *(self._spans_at_ends(text) if is_output else ())]
         if not spans:
             return text
         found, end = list[str](), 0
@@ -97,6 +104,31 @@ class Mask:
             found += (text[end:first], HIDDEN)
             end = last
         return "".join((*found, text[end:]))
+
+    def json(self, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+        """A JSON text that comes in pieces, with each text in it masked; what is no UTF-8 comes as U+FFFD.
+
+        Raises TextTooLong of a text in it of more than so many bytes.
+        """
+        decoder, reader = getincrementaldecoder("utf-8")("replace"), _JsonReader(self, is_output=False)
+        for piece in pieces:
+            if masked := "".join(reader.feed(decoder.decode(piece))):
+                yield masked.encode()
+            if len(reader.rest) > most:
+                raise TextTooLong
+        yield "".join((*reader.feed(decoder.decode(b"", final=True), is_last=True), reader.rest)).encode()
+
+    def begin_at_end(self, text: str) -> int:
+        """Where the first form begins that a text may end in the middle of; the text's length where none does."""
+        longest = len(self._forms[0]) if self._forms else 0
+        for at in range(max(len(text) - longest + 1, 0), len(text)):
+            rest = text[at:] if len(text) - at < LEAST else ""
+            if rest in self._begins:
+                return at
+            for form in self._heads.get(text[at : at + LEAST], ()):
+                if len(form) > len(text) - at and form.startswith(text[at:]):
+                    return at
+        return len(text)
 
     def value(self, value: Any, *, is_output: bool = False) -> Any:
         """A JSON value with every text in it masked, the names of its members not."""
@@ -107,8 +139,24 @@ class Mask:
         return self.text(value, is_output=is_output) if isinstance(value, str) else value
 
     @cached_property
+    def _heads(self) -> dict[str, list[str]]:
+        """The forms by their first LEAST characters, the longest first."""
+        heads = dict[str, list[str]]()
+        for form in self._forms:
+            heads.setdefault(form[:LEAST], []).append(form)
+        return heads
+
+    @cached_property
+    def _begins(self) -> frozenset[str]:
+        """What a form may begin with that has fewer characters than a head."""
+        return frozenset(head[:number] for head in self._heads for number in range(1, LEAST))
+
+    @cached_property
     def _anchors(self) -> list[bytes] | None:
-        """An event that has a value has one of these parts in its bytes; None: there are values without such a part."""
+        """An event that has a value has one of these parts in its bytes; None: there are values without such a part, or
+        so many that it takes less to look for their heads."""
+        if len(self._forms) > _MOST_SEARCHED:
+            return None
         found = {max(_AS_IT_IS.findall(form), key=len, default="") for form in self._forms}
         if any(len(anchor) < 3 for anchor in found):
             return None
@@ -123,21 +171,11 @@ class Mask:
 
     def _pieces(self, text: str, is_output: bool) -> Iterator[str]:
         """The pieces of a JSON text, with each text in it masked."""
-        end, depth, member = 0, 0, ""
-        for match in _STRING.finditer(text):
-            between, coded = text[end : match.start()], match[0][: match[0].rindex('"') + 1]
-            depth += sum(map(between.count, "{[")) - sum(map(between.count, "}]"))
-            yield between
-            end = match.end()
-            is_name = match[1] is not None
-            if not is_name and (member == "kind" or (depth == 1 and member in _NAMES)):
-                yield match[0]
-            else:
-                yield self._masked(coded, is_name, is_output) + (match[1] or "")
-            member = coded[1:-1] if is_name else ""
-        yield text[end:]
+        reader = _JsonReader(self, is_output=is_output)
+        yield from reader.feed(text, is_last=True)
+        yield reader.rest
 
-    def _masked(self, coded: str, is_name: bool, is_output: bool) -> str:
+    def coded(self, coded: str, is_name: bool, is_output: bool) -> str:
         """A text as JSON has it, masked; with the very same characters where nothing of it is."""
         take_turns()
         if not (is_output or self._may_be_in(coded.encode("utf-8", "surrogatepass"))):
@@ -148,7 +186,14 @@ class Mask:
         masked = self.text(text, is_output=is_output and not is_name)
         return coded if masked == text else json.dumps(masked)
 
-    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        if len(self._forms) > _MOST_SEARCHED:
+            for at in range(len(text) - LEAST + 1):
+                for form in self._heads.get(text[at : at + LEAST], ()):
+                    if text.startswith(form, at):
+                        yield at, at + len(form)
+                        break
+            return
         for form in self._forms:
             at = text.find(form)
             while at >= 0:
@@ -169,6 +214,80 @@ class Mask:
             for at in _places(value, text[-part:]):
                 if text.endswith(value[: at + part]):
                     yield len(text) - at - part, len(text)
+
+
+#: the mask of what has no secrets
+NOTHING = Mask()
+
+
+class TextTooLong(Exception):
+    """A JSON text has a text in it that is longer than what may be in memory."""
+
+
+class _JsonReader:
+    """Masks the texts of a JSON text, which may come in pieces. rest: what a later piece ends."""
+
+    def __init__(self, mask: Mask, *, is_output: bool) -> None:
+        self.rest = ""
+        self._mask, self._is_output = mask, is_output
+        self._depth, self._member = 0, ""
+
+    def feed(self, piece: str, *, is_last: bool = False) -> Iterator[str]:
+        text, end = self.rest + piece, 0
+        while (begin := text.find('"', end)) >= 0:
+            yield self._between(text[end:begin])
+            end = begin
+            match = _STRING.match(text, begin)
+            if match is None or (not is_last and not (match[1] or _MORE.search(text, match.end()))):
+                break  # it goes on, or its colon is still to come
+            coded = match[0][: match[0].rindex('"') + 1]
+            end, is_name = match.end(), match[1] is not None
+            if not is_name and (self._member == "kind" or (self._depth == 1 and self._member in _NAMES)):
+                yield match[0]
+            else:
+                yield self._mask.coded(coded, is_name, self._is_output) + (match[1] or "")
+            self._member = coded[1:-1] if is_name else ""
+        else:
+            yield self._between(text[end:])
+            end = len(text)
+        self.rest = text[end:]
+
+    def _between(self, text: str) -> str:
+        """What stands between two texts, as it is."""
+        self._depth += sum(map(text.count, "{[")) - sum(map(text.count, "}]"))
+        return text
+
+
+class Masked:
+    """A text that comes in pieces, masked; a value is found also where it is split over them.
+
+    What may be the begin of a value is held back until the next piece, or the end, tells.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._held, self._hidden = "", 0  # characters at the begin of what is held that belong to a masked value
+
+    def feed(self, piece: str) -> str:
+        """What can be shown by now."""
+        text = self._held + piece
+        return self._shown(text, self._mask.begin_at_end(text))
+
+    def end(self) -> str:
+        """The rest."""
+        return self._shown(self._held, len(self._held))
+
+    def _shown(self, text: str, most: int) -> str:
+        spans = [(0, self._hidden)] if self._hidden else []
+        shown, end, goes_on = list[str](), 0, bool(self._hidden)
+        self._hidden = 0
+        for first, last in _joined([*spans, *self._mask.spans(text)]):
+            if first >= most:
+                break
+            shown += () if goes_on and first == 0 else (text[end:first], HIDDEN)
+            end, self._hidden = min(last, most), max(last - most, 0)
+        self._held = text[most:]
+        return "".join((*shown, text[end:most]))
 
 
 def _places(value: str, part: str) -> Iterator[int]:

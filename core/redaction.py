@@ -1,7 +1,7 @@
 """Recognizes secrets in a client's settings by the names of members; responses never repeat them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: the ends of names of settings whose values are never stored in clear, so that they cannot leak
@@ -24,22 +24,31 @@ REDACTED = "**********"
 _CREDENTIAL = re.compile(
     r"(?:^|[_-])KEY$|(?:API|ACCESS)[_-]?KEY|TOKEN$|SECRET|PASSW|CREDENTIAL|^AUTHORIZATION$|COOKIE$|DSN$", re.IGNORECASE
 )
-_PASSWORD = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
+#: the password of a URL, after its first colon. Nothing is tried twice: the text may be a hostile one, and long
+_PASSWORD = re.compile(r"://[^/@\s:]*+:([^/@\s]++)@")
 
 #: fewest characters of a text that is looked for: a shorter one stands in any sentence
 _LEAST = 4
 
 
-def redacted(value: Any, hidden: bool = False) -> Any:
+def redacted(value: Any) -> Any:
     """A JSON value with REDACTED in place of each text whose name, or an outer one, is that of a secret."""
+    return with_secrets(value, lambda _: REDACTED)
+
+
+def with_secrets(value: Any, replace: Callable[[str], Any], hidden: bool = False) -> Any:
+    """A JSON value with something else in place of each text whose name, or an outer one, is that of a secret."""
     if isinstance(value, dict):
+        # The credential of an MCP server is called `value`, beside the strategy by which it is shown.
         return {
-            name: inner if name == "kind" else redacted(inner, hidden or _is_secret(name))
+            name: inner
+            if name == "kind"
+            else with_secrets(inner, replace, hidden or _is_secret(name) or (name == "value" and "strategy" in value))
             for name, inner in value.items()
         }
     if isinstance(value, list):
-        return [redacted(inner, hidden) for inner in value]
-    return REDACTED if hidden and value and isinstance(value, str) else value
+        return [with_secrets(inner, replace, hidden) for inner in value]
+    return replace(value) if hidden and value and isinstance(value, str) else value
 
 
 def without_secrets_of(body: Any, said: Any) -> Any:
@@ -60,8 +69,7 @@ def credentials_in(settings: Any) -> Iterator[str]:
             if isinstance(inner, str):
                 if _CREDENTIAL.search(name):
                     yield inner
-                if match := _PASSWORD.search(inner):
-                    yield match[1]
+                yield from _PASSWORD.findall(inner)
             else:
                 yield from credentials_in(inner)
     elif isinstance(settings, list):

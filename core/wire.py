@@ -111,6 +111,13 @@ class InvalidJson(ValueError):
     """The bytes are not one JSON text that we accept; the message says where and why."""
 
 
+class TooManyValues(InvalidJson):
+    """The text has more values than are read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {MOST_VALUES} values")
+
+
 def micros(text: str) -> Micros:
     """Read an instant: `…Z`, with an offset, naive (UTC), a date alone, a space for the `T`.
 
@@ -217,17 +224,30 @@ def _number(text: str) -> float | str:
     return text if math.isinf(number) else number
 
 
+#: most values of one JSON text, or of one element of a batch. Each takes up to 1 µs and 60 bytes to read, and a body of
+#: 8 MiB may have four million; an event has fewer, unless most of its values have less than four bytes
+MOST_VALUES = 250_000
+
+#: commas and brackets of a text that is read before they are told from those within its strings: more than 500 usual
+#: events have
+_FEW_MARKS = 50_000
+
+#: from any place outside of a string to the next commas and brackets that are outside too
+_MARKS = re.compile(r'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{},]++)', re.DOTALL)
+
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_number)
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8 and nesting over MAX_DEPTH."""
+    """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8, nesting over MAX_DEPTH and too many values."""
     text = _decode(raw)
+    is_checked = _check_large(text)
     value, end = _value(text, _skip_space(text, 0))
     if _skip_space(text, end) != len(text):
         raise InvalidJson(f"unexpected data after the JSON text, at character {end}")
-    _check_depth(text, value)
+    if not is_checked:
+        _check_depth(text, value)
     return value
 
 
@@ -272,6 +292,7 @@ def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
     if text[at : at + 1] != "[":
         parse_json(raw)
         return None
+    is_checked = _check_large(text, most + 1)
     elements: list[tuple[Any, bytes]] = []
     at = _skip_space(text, at + 1)
     closed = text[at : at + 1] == "]"
@@ -279,7 +300,8 @@ def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
         take_turns()
         value, end = _value(text, at)
         own = text[at:end]
-        _check_depth(own, value, room=1)
+        if not is_checked:
+            _check_depth(own, value, room=1)
         elements.append((value, own.encode()))
         at = _skip_space(text, end)
         closed = text[at : at + 1] == "]"
@@ -317,6 +339,34 @@ def _value(text: str, at: int) -> tuple[Any, int]:
         raise
     except ValueError as error:  # an integer of thousands of digits
         raise InvalidJson(str(error)) from None
+
+
+def _check_large(text: str, elements: int | None = None) -> bool:
+    """Check a text of many values before it is read; whether it is one. Raises InvalidJson.
+
+    elements: of a batch, whose values are counted for each element; those after this number are not looked at.
+    """
+    if text.count(",") + text.count("[") + text.count("{") <= _FEW_MARKS:
+        return False
+    depth = values = at = 0
+    while match := _MARKS.match(text, at):  # where the text is no JSON the parser says so
+        take_turns()
+        at = match.end()
+        for mark in match[1]:
+            if mark in "]}":
+                depth -= 1
+                continue
+            depth += mark != ","
+            values += 1
+            if depth > MAX_DEPTH:
+                raise InvalidJson(f"nested deeper than {MAX_DEPTH} levels")
+            if elements is not None and depth == 1:
+                values, elements = 0, elements - 1
+                if elements < 0:
+                    return True
+            if values > MOST_VALUES:
+                raise TooManyValues
+    return True
 
 
 def _check_depth(text: str, value: Any, room: int = 0) -> None:

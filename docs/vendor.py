@@ -38,6 +38,12 @@ PACKAGES = (
     Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "console/vendor/uplot"),
     Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "console/vendor/ansi_up"),
     Package(
+        "markdown-it",
+        "15.0.3",
+        ("dist/browser/markdown-it.esm.min.mjs", "LICENSE"),
+        "console/vendor/markdown-it",
+    ),
+    Package(
         "swagger-ui-dist",
         "5.35.0",
         ("swagger-ui-bundle.js", "swagger-ui.css", "LICENSE", "NOTICE"),

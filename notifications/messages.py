@@ -100,7 +100,7 @@ def text_of(body: str) -> tuple[str, str]:
 
 def shortened(text: str) -> str:
     """A text as one line of at most MOST_TEXT characters, an escape for each that would not show as itself."""
-    return beginning(visible(" ".join(text.split())), MOST_TEXT)
+    return beginning(visible(" ".join(text.split())[: MOST_TEXT + 1]), MOST_TEXT)  # an escape is longer yet
 
 
 def _name_of(actor: Any) -> str:

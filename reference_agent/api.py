@@ -23,6 +23,7 @@ from reference_agent.commands import Commands
 from reference_agent.conversation import Conversation
 from reference_agent.decisions import Stale, read_decisions
 from reference_agent.events import Event, now
+from reference_agent.hidden import Hidden
 from reference_agent.log import MOST_RESPONSES, DiskError, Journal, Log
 from reference_agent.mind import Mind, Rule
 from reference_agent.model import NO_LLM, Llm, Model, Seal
@@ -53,7 +54,8 @@ class Server:
         self._webhooks = webhooks
         self._llm = llm
         self._seal = Seal(secret)
-        self.commands = Commands()
+        self._hidden = Hidden()
+        self.commands = Commands(self._hidden)
         self._loaded: dict[UUID, Conversation] = {}
         self._lock = threading.RLock()
 
@@ -119,7 +121,7 @@ class Server:
         llm = self._llm.with_given({**given, "api_key": api_key or self._seal.open(given.get("api_key", ""))})
         mind: Mind = Model(llm, folder) if llm.model else Rule()
         kept = kept._replace(start={**kept.start, "agent": described(kept.start["agent"], llm.model)})
-        log, files = Log(kept, journal, self._webhooks), Files(folder, self.folder)
+        log, files = Log(kept, journal, self._webhooks, self._hidden), Files(folder, self.folder)
         log.hide(llm.api_key)
         conversation = Conversation(log, mind, Terminal(folder), files, secrets)
         if kept.state is None:

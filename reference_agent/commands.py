@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
+from core.masking import Mask, Masked
 from reference_agent.events import now
+from reference_agent.hidden import Hidden
 
 #: commands that run at once, that are remembered, and characters of the output of each that are kept
 MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
@@ -37,12 +39,13 @@ class TooManyRun(Exception):
 class Command:
     """A command that somebody started, and what it has printed. Any thread may read it."""
 
-    def __init__(self, command: str, folder: Path, seconds: int) -> None:
-        """Raises OSError and ValueError where it cannot be executed."""
+    def __init__(self, command: str, folder: Path, seconds: int, mask: Mask) -> None:
+        """mask: of what no output shows. Raises OSError and ValueError where it cannot be executed."""
         self.id = str(uuid4())
         told = {"command": command, "cwd": str(folder), "timeout": seconds}
         self.events: list[dict[str, Any]] = [{"kind": "BashCommand", "id": self.id, "timestamp": now(), **told}]
         self.has_ended = threading.Event()
+        self._masked = {name: Masked(mask) for name in ("stdout", "stderr")}
         self._room, self._deadline = MOST_KEPT, time.monotonic() + seconds
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -67,6 +70,8 @@ class Command:
         assert self._process.stderr is not None
         with self._process.stdout as out, self._process.stderr as err:
             self._read({out: "stdout", err: "stderr"})
+        for name, rest in self._masked.items():
+            self._keep(name, rest.end())
         try:
             code = self._process.wait(max(self._deadline - time.monotonic(), 1))
         except subprocess.TimeoutExpired:  # it has closed its output and works on
@@ -83,7 +88,7 @@ class Command:
             ready, _, _ = select.select(pipes, [], [], _SILENCE)
             for pipe in ready:
                 part = os.read(pipe.fileno(), _PIECE)
-                self._keep(names[pipe], decoders[pipe].decode(part, not part))
+                self._keep(names[pipe], self._masked[names[pipe]].feed(decoders[pipe].decode(part, not part)))
                 if not part:
                     pipes.remove(pipe)
             if not ready and self._process.poll() is not None:
@@ -112,7 +117,9 @@ class Command:
 class Commands:
     """The commands of one process, the last MOST_COMMANDS of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Hidden) -> None:
+        """hidden: what no output shows."""
+        self._hidden = hidden
         self._known: dict[str, Command] = {}
         self._lock = threading.Lock()
 
@@ -126,7 +133,7 @@ class Commands:
         with self._lock:
             if sum(not one.has_ended.is_set() for one in self._known.values()) >= MOST_RUNNING:
                 raise TooManyRun
-            begun = Command(command, folder, seconds)
+            begun = Command(command, folder, seconds, self._hidden.mask)
             self._known[begun.id] = begun
             ended = [one for one in self._known.values() if one.has_ended.is_set()]
             for old in ended[: max(len(self._known) - MOST_COMMANDS, 0)]:

@@ -262,7 +262,7 @@ class Conversation:
         return partial(self._execute, action)
 
     def _finish_command(self, action: Event) -> None:
-        seen = self._terminal.finish(action["action"])
+        seen = self._terminal.finish(action["action"], self.log.mask)
         self._close(events.observation(action, seen) if seen else events.failure(action, "Interrupted."))
 
     def _execute(self, action: Event) -> None:

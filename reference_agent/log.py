@@ -19,9 +19,10 @@ from uuid import UUID
 
 from core.cuts import beginning
 from core.masking import Mask
-from core.redaction import credentials_in, without_secrets_of
+from core.redaction import without_secrets_of
 from reference_agent import events
 from reference_agent.events import Event
+from reference_agent.hidden import Hidden
 from reference_agent.webhooks import Webhooks
 
 
@@ -181,21 +182,25 @@ class Log:
     Not thread-safe: the conversation's lock guards every write.
     """
 
-    def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks) -> None:
+    def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
+        """hidden: what no result and no line of the log shows; that of all conversations of a process."""
         self.start = kept.start
         self.events = kept.events
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
         self._journal = journal
         self._webhooks = webhooks
-        self._secrets: set[str] = set()  # values that no result and no line of the log shows; in memory alone
-        self._mask = Mask(credentials_in(os.environ))
+        self._hidden = hidden or Hidden()
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:
         """Show none of these values in results of actions, nor in the agent server's log, from now on."""
-        self._secrets |= set(secrets)
-        self._mask = Mask([*self._secrets, *credentials_in(os.environ)])
+        self._hidden.add(self.start["id"], secrets)
+
+    @property
+    def mask(self) -> Mask:
+        """The mask of what nobody is shown."""
+        return self._hidden.mask
 
     @property
     def most_responses(self) -> int:
@@ -212,6 +217,7 @@ class Log:
             "max_iterations": self.most_responses,
             "capabilities": CAPABILITIES,
             "last_user_message_id": self._last_user_message,
+            "leaf_event_id": self.events[-1]["id"] if self.events else None,  # the head of a log without branches
             "stats": usage(self.state.stats),
             "created_at": f"{self.start['created_at']}Z",
             "updated_at": f"{updated_at}Z",
@@ -241,7 +247,7 @@ class Log:
         conversation = UUID(self.start["id"]).hex
         for event in step:
             self._webhooks.put(f"/events/{conversation}", [event])
-            if line := told(event, self._secrets):
+            if line := told(event, self._hidden.texts()):
                 print(conversation[:8], line, flush=True)
         if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
@@ -255,7 +261,7 @@ class Log:
     def _masked(self, event: Event) -> Event:
         """A result without the values of secrets, which the model need not know either; other events as they are."""
         members = {"ObservationEvent": ("observation",), "AgentErrorEvent": ("error",)}.get(event["kind"], ())
-        return {**event, **{name: self._mask.value(event[name], is_output=True) for name in members}}
+        return {**event, **{name: self.mask.value(event[name], is_output=True) for name in members}}
 
     def show(self, event: Event) -> None:
         """Post an event that is not kept, to those who follow the conversation now."""
@@ -264,6 +270,7 @@ class Log:
     def remove(self) -> None:
         """Remove everything from the disk. Raises DiskError; then nothing has changed."""
         self._journal.remove()
+        self._hidden.drop(self.start["id"])
         self.state = self.state._replace(status="deleting")
         self.post_info()
 

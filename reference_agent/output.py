@@ -13,6 +13,7 @@ from typing import IO, Self
 from uuid import uuid4
 
 from core.cuts import head_and_tail
+from core.masking import NOTHING, Mask, Masked
 
 #: most bytes of an output that an observation tells, and of a whole output that a file keeps, its last line included.
 #: A client reads a file of that size in one response
@@ -33,12 +34,14 @@ _CONTINUED = bytes(range(0x80, 0xC0))
 class Output:
     """The output of one command. A context, which closes the file."""
 
-    def __init__(self, folder: Path) -> None:
-        """folder: the working folder."""
+    def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:
+        """folder: the working folder. mask: of what neither the text nor the file shows."""
         self._folder = folder / OUTPUTS
         self._begin, self._end, self._size = bytearray(), bytearray(), 0
         self._file: IO[bytes] | None = None
         self._written, self._fault = 0, ""
+        self._masked = Masked(mask) if mask else None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
     def __enter__(self) -> Self:
         return self
@@ -52,6 +55,11 @@ class Output:
 
     def add(self, part: bytes) -> None:
         """Take the next bytes. What a full disk refuses is missing in the file alone."""
+        if self._masked:
+            part = _encoded(self._masked.feed(self._decoder.decode(part)))
+        self._add(part)
+
+    def _add(self, part: bytes) -> None:
         self._size += len(part)
         room = MOST_OUTPUT - len(self._begin)
         self._begin += part[:room]
@@ -64,7 +72,10 @@ class Output:
             del self._end[:-_END]
 
     def text(self) -> str:
-        """The output, or its head, a line that says what is missing and where it is, and its tail."""
+        """The output, or its head, a line that says what is missing and where it is, and its tail. Called once."""
+        if self._masked:
+            rest = self._masked.feed(self._decoder.decode(b"", final=True)) + self._masked.end()
+            self._add(_encoded(rest))
         if self._size <= MOST_OUTPUT:
             return self._begin.decode(errors="replace")
         head, tail = bytes(self._begin[:_END]), bytes((self._begin[_END:] + self._end)[-_END:])
@@ -107,6 +118,10 @@ class Output:
             self._written += self._file.write(part)
         except OSError as error:
             self._fault = str(error)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def shortened(text: str, most: int) -> str:

@@ -6,6 +6,7 @@ directory: relative paths begin there. Source: the agent-server wire.
 Limitation: Git reads the configuration of the repository, which may name programs (filters) that it runs.
 """
 
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,12 @@ _MOST_ITEMS, _GIT_SECONDS = 100, 30
 
 #: most changed files of a repository that are listed
 MOST_CHANGES = 10_000
+
+#: most commits that are listed at once, and what is told of each: by `git log`'s names
+MOST_COMMITS = 200
+_OF_COMMIT = {"sha": "%H", "short_sha": "%h", "subject": "%s", "author": "%an", "timestamp": "%aI"}
+
+_SHA = re.compile(r"[0-9a-fA-F]{4,64}")
 
 #: what a repository without commits is compared with
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -169,15 +176,60 @@ def changes(identity: str | None = None) -> Response:
     return jsonify([{"status": status, "path": path} for path, status in sorted(found.items())])
 
 
+@services.get("/git/commits")
+def commits(identity: str | None = None) -> Response:
+    """The newest commits of a repository; none of a folder that is in no repository."""
+    folder, limit = placed(identity, asked_path()), request.args.get("limit", "50")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_COMMITS):
+        abort(422, f"limit should be a number from 1 to {MOST_COMMITS}")
+    shape = "%n".join(_OF_COMMIT.values())
+    options = ("-z", "--no-show-signature", f"--max-count={int(limit) + 1}", f"--format={shape}")
+    shown = git(folder, "log", *options) or ""
+    found = [dict(zip(_OF_COMMIT, one.split("\n"), strict=False)) for one in shown.split("\0") if one]
+    return jsonify(commits=found[: int(limit)], has_more=len(found) > int(limit))
+
+
+@services.get("/git/commits/<sha>/changes")
+def changes_of_commit(sha: str, identity: str | None = None) -> Response:
+    """The files that a commit has changed, compared with its first parent."""
+    folder = placed(identity, asked_path())
+    commit = commit_of(folder, sha)
+    options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--relative")
+    differ = needed(folder, "diff", *options, parent_of(folder, commit), commit, "--").split("\0")
+    found = dict(zip(differ[1::2], differ[::2], strict=False))
+    return jsonify([{"status": _STATUSES.get(status[:1], "UPDATED"), "path": path} for path, status in found.items()])
+
+
 @services.get("/git/diff")
 def difference(identity: str | None = None) -> Response:
-    """A file of a repository as it is, and as a ref has it; null where there is none."""
+    """A file of a repository as it is, and as a ref has it; of a `commit`, as that and its parent have it. Null where
+    there is none."""
     place = placed(identity, asked_path())
     folder = next(above for above in place.parents if above.is_dir())  # that of a deleted file may be gone too
-    known = f"{ref_of(folder)}:./{place.relative_to(folder)}"
-    if int(git(folder, "cat-file", "-s", known) or 0) > MOST_FILE:
+    name = f"./{place.relative_to(folder)}"
+    if asked := request.args.get("commit"):
+        commit = commit_of(folder, asked)
+        return jsonify(modified=known(folder, commit, name), original=known(folder, parent_of(folder, commit), name))
+    return jsonify(modified=_text(place), original=known(folder, ref_of(folder), name))
+
+
+def known(folder: Path, commit: str, name: str) -> str | None:
+    """A file as a commit has it; None where it has none."""
+    if int(git(folder, "cat-file", "-s", f"{commit}:{name}") or 0) > MOST_FILE:
         abort(400, f"The file has more than {MOST_FILE} bytes in that commit")
-    return jsonify(modified=_text(place), original=git(folder, "cat-file", "blob", known))
+    return git(folder, "cat-file", "blob", f"{commit}:{name}")
+
+
+def commit_of(folder: Path, sha: str) -> str:
+    """The commit that a client names by its hash."""
+    if not _SHA.fullmatch(sha):
+        abort(422, "The commit should be 4 to 64 hexadecimal digits")
+    return needed(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{sha}^{{commit}}").strip()
+
+
+def parent_of(folder: Path, commit: str) -> str:
+    """The first parent of a commit, or what has no files."""
+    return (git(folder, "rev-parse", "--verify", "--quiet", f"{commit}^1") or _EMPTY_TREE).strip()
 
 
 def ref_of(folder: Path) -> str:

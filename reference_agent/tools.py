@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from core.cuts import beginning
+from core.masking import NOTHING, Mask
 from reference_agent.events import Event
 from reference_agent.output import Output
 
@@ -198,16 +199,17 @@ class Terminal:
             return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
         return None
 
-    def finish(self, action: Event) -> Event | None:
+    def finish(self, action: Event, mask: Mask = NOTHING) -> Event | None:
         """Wait for the command to end, at most the seconds that the action or the tool allows; None if it was killed.
 
+        mask: of what neither the result nor the file of its whole output shows.
         Limitation: a process that the command leaves behind loses its output, unless that goes to a file.
         """
         process = self._process
         assert process is not None
         seconds = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
         deadline = time.monotonic() + seconds
-        with Output(self._folder) as output:
+        with Output(self._folder, mask) as output:
             is_late = _read_output(process, output, deadline)
             code = self._code(process, deadline)
             self._process = None

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any, NewType, Protocol
 
 #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
-#: start has also `working_dir`, the agent's folder as the sandbox sees it, an absolute path, and `host` where the ports
-#: are another host's than this machine's
+#: start has also `working_dir`, the agent's folder as its own `pwd` prints it, an absolute path, `linked_dir`, another
+#: path of it where a symlink is in the way, and `host` where the ports are another host's than this machine's
 Handle = NewType("Handle", dict[str, Any])
 
 

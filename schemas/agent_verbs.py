@@ -59,3 +59,11 @@ class RuntimeInfo(BaseSchema):
 
 class RuntimeCredentials(BaseSchema):
     session_api_key = fields.String(required=True, metadata={"description": "The session key of the sandbox."})
+
+
+class BashCommand(BaseSchema):
+    """A command that a client sends over a socket."""
+
+    command = Text(required=True, least=1, most=100_000)
+    cwd = Text(most=4096, allow_none=True, load_default=None)
+    timeout = StrictInteger(least=1, most=86_400, load_default=300)

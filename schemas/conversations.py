@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, pre_dump, validates_schema
 
+from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.masking import LEAST
 from core.redaction import REDACTED as REDACTED
@@ -26,12 +27,11 @@ from schemas.fields import (
     refusal,
 )
 
-#: secrets in one request, characters of a name, and bytes of one of them
-MOST_SECRETS, MOST_SECRET_NAME, MOST_SECRET_BYTES = 100, 128, 64 * 1024
+#: characters of a secret's name, and bytes of one secret
+MOST_SECRET_NAME, MOST_SECRET_BYTES = 128, 64 * 1024
 
-#: most bytes of JSON of all secrets of a request: the commands of an agent have them in their environment, for which,
-#: with their arguments, Linux has 2 MiB
-MOST_SECRETS_BYTES = 1024 * 1024
+#: bytes of a path and of a name in it, as Linux bounds them (PATH_MAX, NAME_MAX)
+MOST_PATH, MOST_FILE_NAME = 4096, 255
 
 #: most tags, and characters of a tag's key and value: lists, events, exports and agents carry them whole
 MOST_TAGS, MOST_TAG_KEY, MOST_TAG = 50, 512, 256
@@ -113,6 +113,20 @@ class Settings(fields.Dict):
         return redacted(super()._deserialize(value, *args, **kwargs))
 
 
+class Workspace(Settings):
+    """The workspace of an agent. Its `working_dir` must be a path that some folder can have."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        workspace = super()._deserialize(value, *args, **kwargs)
+        asked = workspace.get("working_dir") if isinstance(workspace, dict) else None
+        if isinstance(asked, str):
+            path = asked.encode("utf-8", "surrogatepass")
+            if len(path) >= MOST_PATH or max(map(len, path.split(b"/"))) > MOST_FILE_NAME:
+                words = f"A path has less than {MOST_PATH} bytes, and at most {MOST_FILE_NAME} between two slashes"
+                raise ValidationError({"working_dir": refusal(words, "too_long").messages})
+        return workspace
+
+
 class StartConversationRequest(BaseSchema):
     """A new conversation. Every member is optional; unknown ones are ignored. Source: the agent-server wire."""
 
@@ -134,7 +148,7 @@ class StartConversationRequest(BaseSchema):
     )
     agent_settings = Settings()
     agent_profile_id = fields.Raw()
-    workspace = Settings()
+    workspace = Workspace()
     parent_conversation_id = Id(allow_none=True)
     security_analyzer = Settings()
     max_iterations = StrictInteger(least=1)

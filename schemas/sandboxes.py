@@ -34,7 +34,7 @@ MOST_LINES = 10_000
 #: a variable whose value is shown to nobody, and what stands for it; a URL with a password in it
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH|PRIVATE|COOKIE|SIGNATURE|CERT|DSN", re.IGNORECASE)
 _MASK = "**********"
-_SECRET_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+_SECRET_URL = re.compile(r"://[^/@\s:]*+:[^/@\s]++@")
 
 
 class SpecSearch(BaseSchema):

@@ -287,6 +287,13 @@ class Config(KeepingSettings, ApprovalSettings):
     agent_seconds: float = _setting(
         10.0, "Deadline of a call to a sandbox's agent server, in seconds.", least=0.1, most=600
     )
+    completion_seconds: float = _setting(
+        120.0,
+        "Seconds that a call of `/v1/chat/completions` or `/v1/responses` which is not streamed waits for the agent to "
+        "stop. The agent goes on after that. A stream has no such bound.",
+        least=0.05,
+        most=86_400,
+    )
     rate_limit_writes: str = _setting(
         "6000/minute",
         "Writing requests with one key: `NUMBER/second`, `/minute`, `/hour` or `/day`; 429 beyond. `none`: no limit.",

@@ -9,7 +9,7 @@ from dataclasses import fields as fields_of
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
 
@@ -319,3 +319,28 @@ def _sentence(messages: Any) -> str:
         path.append(str(key))
     reason = messages[0] if isinstance(messages, list) else messages
     return f"{'.'.join(path)}: {reason}"
+
+
+#: variables of an agent's environment. Source: the published agent server, and reference_agent
+_VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
+
+
+class Model(NamedTuple):
+    """The model of a spec's agents; a member that the spec does not name is None."""
+
+    model: str | None
+    base_url: str | None
+    api_key: str | None
+
+
+def model_of(spec: Spec) -> Model:
+    """The model of the spec's template, or that of its environment."""
+    agent = spec.conversation.get("agent")
+    template = agent.get("llm") if isinstance(agent, dict) else None
+    environment = {**spec.initial_env, **spec.secret_env}
+
+    def named(member: str) -> str | None:
+        value: Any = template.get(member) if isinstance(template, dict) else environment.get(_VARIABLES[member])
+        return value if isinstance(value, str) and value else None
+
+    return Model(*(named(member) for member in Model._fields))

@@ -61,6 +61,7 @@ class Store:
     link: LinkWing
     data_version: DataVersion
     gauges: Gauges
+    masks: Masks
 
 
 def open_store(
@@ -94,7 +95,7 @@ def open_store(
     conversations = ConversationWing(
         redis, scripts, approvals.listing, text, sealer, sandboxes, start_tasks, cold, bounds
     )
-    masks = Masks(redis, sealer, start_tasks.bodies, sandboxes)
+    masks = Masks(redis, sealer, sandboxes, sandboxes.places)
     followers = Followers(
         scripts, Signals(redis, clients.signals), meter, ring_bytes=ring_bytes, most_followers=most_followers
     )
@@ -110,9 +111,10 @@ def open_store(
             sandboxes=ListStream(SandboxKeys, scripts, followers, sandboxes.listed),
             inbox=InboxStream(redis, scripts, followers, approvals.inbox),
         ),
-        access=AccessWing(redis, scripts, most_idempotency_keys=most_idempotency_keys),
+        access=AccessWing(redis, scripts, sealer, most_idempotency_keys=most_idempotency_keys),
         notifications=NotificationWing(redis, scripts, sealer),
         link=LinkWing(health, SealCheck(probe, sealer), Wakeups(clients.signals)),
         data_version=DataVersion(redis, probe),
         gauges=Gauges(probe, limits),
+        masks=masks,
     )

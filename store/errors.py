@@ -4,14 +4,19 @@ Each has its kind, its status and its words where it stands (`core/refused.py`);
 that raise them.
 
 REDIS_FULL, FULL       the error of redis-py where Redis takes nothing more, and what a client is told of it
+UNREADABLE             errors of Python where a record of a queue is not what its writers write
 UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
 import redis.exceptions
 from redis.connection import DefaultParser
 
+from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.refused import Kind, Refused
 from core.wire import UNASKED
+
+#: what reading a record raises that is not as this release writes it; who claims it from a queue gives it up
+UNREADABLE = (ValueError, KeyError, TypeError)
 
 
 class StoreError(Refused):
@@ -311,12 +316,30 @@ class IdInUse(StoreError):
     words = "A conversation with this id already exists"
 
 
+class CopyEnded(StoreError):
+    """A fork or an import was under way when its id was deleted."""
+
+    kind = Kind.CONFLICT
+    words = "A DELETE of the new conversation's id has ended this copy: nothing comes of it"
+
+
 class SecretsRefused(StoreError):
     """There is no key to seal secrets with."""
 
     kind = Kind.MEMBER
     member = "secrets"
     words = "Secrets cannot be kept: the server has no SECRET_KEY"
+
+
+class TooManySecrets(StoreError):
+    """A conversation would have more secrets, or longer ones, than it may; none of those that came is kept."""
+
+    kind = Kind.MEMBER
+    member = "secrets"
+    words = (
+        f"A conversation has at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together: with these it "
+        "would have more, so none of them was kept"
+    )
 
 
 class NeedsApproval(StoreError):

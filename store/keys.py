@@ -1,94 +1,144 @@
 """The data in Redis: every key with its type, content and bound. Conversations, sandboxes and starts first;
 then approvals and notifications, the changes of lists, warm sandboxes, and cold logs.
 
-| key                      | type       | holds                                             | bound                |
-|--------------------------|------------|---------------------------------------------------|----------------------|
-| data_version             | string     | the version of all data, see `data_version.py`    |                      |
-| seal_check               | string     | a word that a server has sealed: `link/secrets.py`|                      |
-| conv:{ID}                | hash       | the conversation's state; see below               | 64 fields            |
-| conv:{ID}:log            | list       | the events, see `frames.py`; index = seq - 1      | one per event        |
-| conv:{ID}:seqs           | hash       | ids → seqs, packed: `scripts/_ids.lua`            | one per 32 events    |
-| conv:{ID}:ids            | hash       | event id → seq, of ids that are not packed        | one per event        |
-| conv:{ID}:at:KIND:SOURCE | sorted set | member seq (ten digits), score time in µs         | one per event in all |
-| conv:{ID}:pairs          | set        | the KIND:SOURCE pairs that occur, escaped         | MAX_EVENT_KINDS + 5  |
-| conv:{ID}:peaks          | sorted set | member N, score greatest time in µs of the first  | one per 1,000 events |
-|                          |            | N * 1,000 + 1,000 events                          |                      |
-| conv:{ID}:pending        | hash       | id of an open action → JSON: scripts/_actions.lua | MAX_PENDING_ACTIONS  |
-| conv:{ID}:text:N         | string     | case-folded text of messages, see `log/text.py`   | 16 MiB or so each    |
-| conv:{ID}:secrets        | hash       | name → secret, sealed                             | one per secret       |
-| conv:{ID}:start          | string     | sealed start of its agent: `start_tasks.py`       | MAX_BODY_BYTES       |
-| conv:{ID}:echoes         | sorted set | "CLAIM TOKEN" of each echo that an agent is       | 1,000                |
-|                          |            | expected to post, score when in µs: `effects.py`  |                      |
-| conv:{ID}:deleted        | string     | of a repeated deletion: its request, its revision | a minute             |
-| conv:{ID}:ended:START    | string     | a start task that has ended makes it no more      | a day                |
-| conv:{ID}:signal         | channel    | after new events the seq of the last one; `state` |                      |
-|                          |            | when a run ended without one; an event that is    |                      |
-|                          |            | not kept; `0` when all is deleted                 |                      |
-| follower:PROCESS         | channel    | signals of a process to its own subscriber        |                      |
-| conv:{ID}:fork:FORK…     | as above   | a copy while it is made, then renamed             | an hour              |
-| conversations:{all}:…    |            | the listing, see `store/listing.py`:              |                      |
-|   …:revisions            | hash       | id → revision, status and groups                  | one per conversation |
-|   …:created, …:updated   | sorted set | member id, score time in µs                       | one per conversation |
-|   …:created:STATUS, …    | sorted set | the same of one status                            | one per conversation |
-|   …:created:GROUP, …     | sorted set | the same of one group: `app` has all app          | one per app          |
-|                          |            | conversations, `top` those without a parent,      | conversation each    |
-|                          |            | `in-SANDBOX` those in it, `of-ID` an id's children |                      |
-|   …:title, …:title:GROUP | sorted set | folded title NUL id, all of score 0: in the order | one per conversation |
-|                          |            | of the title's code points                        | each                 |
-|   …:titles               | hash       | id → folded title                                 | one per conversation |
-| {sandboxes}:box:ID       | hash       | a sandbox; see `sandboxes.py`                     | 32 fields            |
-| {sandboxes}:log:ID       | string     | the last lines of a sandbox without processes     | 256 KiB              |
-| {sandboxes}:created      | sorted set | id, score µs; also :STATUS, :*:SPEC, :STATUS:SPEC | one per sandbox each |
-| {sandboxes}:unclaimed    | sorted set | those that no host has taken yet                  | one per such         |
-| {sandboxes}:keys         | hash       | SHA-256 of a hook key, `session ` and that of a   | two per sandbox      |
-|                          |            | session key → id, until its processes end         |                      |
-| {sandboxes}:gone:ID      | sorted set | tombstones: ids of conversations that were deleted | MOST_TOMBSTONES;     |
-|                          |            | in it, score when in µs                           | ends with the sandbox |
-| {sandboxes}:ended:ID     | string     | a start task that has ended, or a removed sandbox | a day                |
-|                          |            | that is not started again                         |                      |
-| {sandboxes}:places:ID    | sorted set | ids of the conversations in a sandbox, and of     | MAX_CONVERSATIONS_   |
-|                          |            | those that start there: score when, µs            | PER_SANDBOX          |
-| {sandboxes}:host:HOST    | set        | the sandboxes of a host                           | one per sandbox      |
-| {sandboxes}:owned:KEY    | set        | the sandboxes that a key has started              | one per sandbox      |
-| {sandboxes}:removals:HOST | set       | "RUNTIME ID" of those deleted while it was lost   | one per such         |
-| {sandboxes}:hosts        | sorted set | host, score its last heartbeat in µs              | one per host         |
-| {sandboxes}:supervisors  | hash       | host → identity of its supervisor that is alive   | one per host         |
-| {sandboxes}:silent       | hash       | host → its last heartbeat, since when silent; µs  | one per host         |
-| {sandboxes}:present      | string     | since when supervisors are there; {starts} too    | one each             |
-| {sandboxes}:tried        | hash       | a delivery → its tries: `store/scripts/_tried.lua`| one per such         |
-| {sandboxes}:isolation    | hash       | host → isolation, its supervisor's version; JSON  | one per host         |
-| {sandboxes}:deliveries   | sorted set | decisions that an agent may not have received:    | one per such         |
-|                          |            | "DELIVERY CONVERSATION SANDBOX", score when due   |                      |
-| {sandboxes}:checks       | sorted set | "CONVERSATION SANDBOX", score when due: checks.py | one per conversation |
-| {sandboxes}:agent:ID     | string     | token of the claim that delivers to its agent now | the lease            |
-| {sandboxes}:claim:TOKEN  | string     | entry that a claim got, for a repeat of the claim | the lease            |
-| {sandboxes}:signal       | channel    | a sandbox's id, "", a request: `link/signals.py`  |                      |
-| {sandboxes}:reply:ID     | list       | a supervisor's reply to a worker: a log, a file   | ten seconds          |
-| {sandboxes}:transfer:ID  | hash       | an archive under way; see `scripts/_transfer.lua` | a minute             |
-| {sandboxes}:chunks:ID    | list       | its chunks that were sent and not received        | 16 of 256 KiB        |
-| {starts}:task:ID         | hash       | a start task; see `start_tasks.py`                | 22 fields            |
-| {starts}:body:ID         | string     | sealed body of a start, while it is unfinished    | MAX_BODY_BYTES       |
-| {starts}:created         | sorted set | id, score time in µs; also …:CONVERSATION, those  | one per start each   |
-|                          |            | of one conversation; the same of `updated`        |                      |
-| {starts}:of:CONVERSATION | set        | unfinished ones of a conversation and its children | one per such        |
-| {starts}:ended:ID        | string     | one that was removed is not made again            | a day                |
-| {starts}:due             | sorted set | unfinished ones, score when their lease ends, µs  | one per such         |
-| {starts}:failed          | sorted set | those to clear away, score when a driver may, µs  | one per such         |
-| {starts}:signal          | channel    | id of a start task, or of a conversation's queue  |                      |
-| {starts}:queue:ID        | list       | messages that wait: `store/scripts/_queue.lua`    | MOST_QUEUED          |
-| {starts}:queued:ID       | hash       | the state of that queue                           | 5 fields             |
-| {starts}:queues          | sorted set | conversations with a queue, score when due, µs    | one per such         |
-| {starts}:message:ID      | string     | position that a queued message got, for a repeat  | a minute             |
-| {access}:key:ID          | hash       | a key of access: id, digest, name, scopes,        | MOST_KEYS            |
-|                          |            | created_at, expires_at, used_at (µs)              |                      |
-| {access}:digests         | hash       | SHA-256 of a key → id                             | one per key          |
-| {access}:created         | sorted set | id, score time in µs                              | one per key          |
-| {access}:revoked:ID      | string     | the request that revoked it: a repeat finds it    | a minute             |
-| {access}:ticket:SHA-256  | hash       | what a ticket stands for, and who has taken it    | 30 seconds           |
-| once:{CLIENT}:key:KEY    | hash       | the record of an Idempotency-Key; CLIENT and KEY  | a day; 8 KiB and     |
-|                          |            | are digests; see `idempotency.py`                 | 9 fields             |
-| rate:{LIMIT}             | string     | requests of a client in the window of a limit     | the window           |
-| once:{CLIENT}:live       | sorted set | KEY, score when its record expires, µs            | MAX_IDEMPOTENCY_KEYS |
+| key                             | type       | holds                                        | bound                 |
+|---------------------------------|------------|----------------------------------------------|-----------------------|
+| data_version                    | string     | the version of all data, see                 |                       |
+|                                 |            | `data_version.py`                            |                       |
+| seal_check                      | string     | a word that a server has sealed:             |                       |
+|                                 |            | `link/secrets.py`                            |                       |
+| conv:{ID}                       | hash       | the conversation's state; see below          | 64 fields             |
+| conv:{ID}:log                   | list       | the events, see `frames.py`; index = seq - 1 | one per event         |
+| conv:{ID}:seqs                  | hash       | ids → seqs, packed: `scripts/_ids.lua`       | one per 32 events     |
+| conv:{ID}:ids                   | hash       | event id → seq, of ids that are not packed   | one per event         |
+| conv:{ID}:at:KIND:SOURCE        | sorted set | member seq (ten digits), score time in µs    | one per event in all  |
+| conv:{ID}:pairs                 | set        | the KIND:SOURCE pairs that occur, escaped    | MAX_EVENT_KINDS + 5   |
+| conv:{ID}:peaks                 | sorted set | member N, score greatest time in µs of the   | one per 1,000 events  |
+|                                 |            | first N * 1,000 + 1,000 events               |                       |
+| conv:{ID}:pending               | hash       | id of an open action → JSON:                 | MAX_PENDING_ACTIONS   |
+|                                 |            | scripts/_actions.lua                         |                       |
+| conv:{ID}:text:N                | string     | case-folded text of messages, see            | 16 MiB or so each     |
+|                                 |            | `log/text.py`                                |                       |
+| conv:{ID}:secrets               | hash       | name → secret, sealed                        | one per secret        |
+| conv:{ID}:start                 | string     | sealed start of its agent: `start_tasks.py`  | MAX_BODY_BYTES        |
+| conv:{ID}:echoes                | sorted set | "CLAIM TOKEN" of each echo that an agent is  | 1,000                 |
+|                                 |            | expected to post, score when in µs:          |                       |
+|                                 |            | `effects.py`                                 |                       |
+| conv:{ID}:deleted               | string     | of a repeated deletion: its request, its     | a minute              |
+|                                 |            | revision                                     |                       |
+| conv:{ID}:ended:START           | string     | a start task that has ended makes it no more | a day                 |
+| conv:{ID}:ended:FORK            | string     | a copy that a deletion has ended, likewise   | a day                 |
+| conv:{ID}:copies                | hash       | fork → until when in µs, and a sandbox, of   | an hour each          |
+|                                 |            | each copy into this id that is made at       |                       |
+|                                 |            | present                                      |                       |
+| conv:{ID}:signal                | channel    | after new events the seq of the last one;    |                       |
+|                                 |            | `state` when a run ended without one; an     |                       |
+|                                 |            | event that is not kept; `0` when all is      |                       |
+|                                 |            | deleted                                      |                       |
+| follower:PROCESS                | channel    | signals of a process to its own subscriber   |                       |
+| conv:{ID}:fork:FORK…            | as above   | a copy while it is made, then renamed        | an hour               |
+| conversations:{all}:revisions   | hash       | id → revision, status and groups:            | one per conversation  |
+|                                 |            | `store/listing.py`                           |                       |
+| conversations:{all}:created     | sorted set | id, score time in µs                         | one per conversation  |
+| conversations:{all}:updated     | sorted set | id, score time in µs                         | one per conversation  |
+| conversations:{all}:created:…   | sorted set | the same of a STATUS or of a GROUP: `app`    | one per conversation  |
+|                                 |            | has all app conversations, `top` those       | each                  |
+|                                 |            | without a parent, `in-SANDBOX` those in it,  |                       |
+|                                 |            | `of-ID` an id's children                     |                       |
+| conversations:{all}:updated:…   | sorted set | likewise                                     | the same              |
+| conversations:{all}:title       | sorted set | folded title NUL id, all of score 0: in the  | one per conversation  |
+|                                 |            | order of the title's code points             |                       |
+| conversations:{all}:title:GROUP | sorted set | the same of one group                        | one per conversation  |
+|                                 |            |                                              | each                  |
+| conversations:{all}:titles      | hash       | id → folded title                            | one per conversation  |
+| {sandboxes}:box:ID              | hash       | a sandbox; see `sandboxes.py`                | 32 fields             |
+| {sandboxes}:log:ID              | string     | the last lines of a sandbox without          | 256 KiB               |
+|                                 |            | processes                                    |                       |
+| {sandboxes}:created             | sorted set | id, score µs                                 | one per sandbox       |
+| {sandboxes}:created:…           | sorted set | the same of STATUS, of *:SPEC, of            | one per sandbox each  |
+|                                 |            | STATUS:SPEC                                  |                       |
+| {sandboxes}:unclaimed           | sorted set | those that no host has taken yet             | one per such          |
+| {sandboxes}:keys                | hash       | SHA-256 of a hook key, `session ` and that   | two per sandbox       |
+|                                 |            | of a session key → id, until its processes   |                       |
+|                                 |            | end                                          |                       |
+| {sandboxes}:gone:ID             | sorted set | tombstones: ids of conversations that were   | MOST_TOMBSTONES; ends |
+|                                 |            | deleted in it, score when in µs              | with the sandbox      |
+| {sandboxes}:ended:ID            | string     | a start task that has ended, or a removed    | a day                 |
+|                                 |            | sandbox that is not started again            |                       |
+| {sandboxes}:places:ID           | sorted set | ids of the conversations in a sandbox, and   | MAX_CONVERSATIONS_    |
+|                                 |            | of those that start there: score when, µs    | PER_SANDBOX           |
+| {sandboxes}:host:HOST           | set        | the sandboxes of a host                      | one per sandbox       |
+| {sandboxes}:owned:KEY           | set        | the sandboxes that a key has started         | one per sandbox       |
+| {sandboxes}:removals:HOST       | set        | "RUNTIME ID" of those deleted while it was   | one per such          |
+|                                 |            | lost                                         |                       |
+| {sandboxes}:hosts               | sorted set | host, score its last heartbeat in µs         | one per host          |
+| {sandboxes}:supervisors         | hash       | host → identity of its supervisor that is    | one per host          |
+|                                 |            | alive                                        |                       |
+| {sandboxes}:silent              | hash       | host → its last heartbeat, since when        | one per host          |
+|                                 |            | silent; µs                                   |                       |
+| {sandboxes}:present             | string     | since when supervisors are there             |                       |
+| {starts}:present                | string     | likewise                                     |                       |
+| {sandboxes}:tried               | hash       | a delivery → its tries:                      | one per such          |
+|                                 |            | `store/scripts/_tried.lua`                   |                       |
+| {sandboxes}:isolation           | hash       | host → isolation, its supervisor's version;  | one per host          |
+|                                 |            | JSON                                         |                       |
+| {sandboxes}:deliveries          | sorted set | decisions that an agent may not have         | one per such          |
+|                                 |            | received: "DELIVERY CONVERSATION SANDBOX",   |                       |
+|                                 |            | score when due                               |                       |
+| {sandboxes}:checks              | sorted set | "CONVERSATION SANDBOX", score when due:      | one per conversation  |
+|                                 |            | checks.py                                    |                       |
+| {sandboxes}:agent:ID            | string     | token of the claim that delivers to its      | the lease             |
+|                                 |            | agent now                                    |                       |
+| {sandboxes}:claim:TOKEN         | string     | entry that a claim got, for a repeat of the  | the lease             |
+|                                 |            | claim                                        |                       |
+| {sandboxes}:signal              | channel    | a sandbox's id, "", a request:               |                       |
+|                                 |            | `link/signals.py`                            |                       |
+| {sandboxes}:reply:ID            | list       | a supervisor's reply to a worker: a log, a   | ten seconds           |
+|                                 |            | file                                         |                       |
+| {sandboxes}:transfer:ID         | hash       | an archive under way; see                    | a minute              |
+|                                 |            | `scripts/_transfer.lua`                      |                       |
+| {sandboxes}:chunks:ID           | list       | its chunks that were sent and not received   | 16 of 256 KiB         |
+| {starts}:task:ID                | hash       | a start task; see `start_tasks.py`           | 22 fields             |
+| {starts}:body:ID                | string     | sealed body of a start, while it is          | MAX_BODY_BYTES        |
+|                                 |            | unfinished                                   |                       |
+| {starts}:created                | sorted set | id, score time in µs                         | one per start         |
+| {starts}:updated                | sorted set | id, score time of its last change in µs      | one per start         |
+| {starts}:created:CONVERSATION   | sorted set | the same of one conversation                 | one per start         |
+| {starts}:updated:CONVERSATION   | sorted set | the same of one conversation                 | one per start         |
+| {starts}:of:CONVERSATION        | set        | unfinished ones of a conversation and its    | one per such          |
+|                                 |            | children                                     |                       |
+| {starts}:ended:ID               | string     | one that was removed is not made again       | a day                 |
+| {starts}:due                    | sorted set | unfinished ones, score when their lease      | one per such          |
+|                                 |            | ends, µs                                     |                       |
+| {starts}:failed                 | sorted set | those to clear away, score when a driver     | one per such          |
+|                                 |            | may, µs                                      |                       |
+| {starts}:signal                 | channel    | id of a start task, or of a conversation's   |                       |
+|                                 |            | queue                                        |                       |
+| {starts}:queue:ID               | list       | messages that wait:                          | MOST_QUEUED           |
+|                                 |            | `store/scripts/_queue.lua`                   |                       |
+| {starts}:queued:ID              | hash       | the state of that queue                      | 5 fields              |
+| {starts}:queues                 | sorted set | conversations with a queue, score when due,  | one per such          |
+|                                 |            | µs                                           |                       |
+| {starts}:message:ID             | string     | position that a queued message got, for a    | a minute              |
+|                                 |            | repeat                                       |                       |
+| {access}:key:ID                 | hash       | a key of access: id, digest, name, scopes,   | MOST_KEYS             |
+|                                 |            | created_at, expires_at, used_at (µs)         |                       |
+| {access}:digests                | hash       | SHA-256 of a key → id                        | one per key           |
+| {access}:created                | sorted set | id, score time in µs                         | one per key           |
+| {access}:revoked:ID             | string     | the request that revoked it: a repeat finds  | a minute              |
+|                                 |            | it                                           |                       |
+| {access}:ticket:SHA-256         | hash       | what a ticket stands for, and who has taken  | 30 seconds            |
+|                                 |            | it                                           |                       |
+| once:{CLIENT}:key:KEY           | hash       | the record of an Idempotency-Key; CLIENT and | a day; 8 KiB and 9    |
+|                                 |            | KEY are digests; see `idempotency.py`        | fields                |
+| client:{KEY}                    | hash       | `of:NAME` → what a key keeps, sealed, see    | MOST_ENTRIES of       |
+|                                 |            | `client_settings.py`; `revision`, `request`  | MOST_BYTES, its key   |
+| rate:{LIMIT}                    | string     | requests of a client in the window of a      | the window            |
+|                                 |            | limit                                        |                       |
+| chat:{SHA-256}                  | hash       | which conversation gave the last answer of a | a week                |
+|                                 |            | chat, and the digest of the words that       |                       |
+|                                 |            | followed it                                  |                       |
+| once:{CLIENT}:live              | sorted set | KEY, score when its record expires, µs       | MAX_IDEMPOTENCY_KEYS  |
 
 The braces are literal, also around `all`: they make the id the hash tag, so that all keys of a conversation lie in one
 slot and every write is one script there, also in a cluster. Example: `conv:{5f1c…}:log`.
@@ -479,9 +529,22 @@ class ColdKeys:
         return f"{ColdKeys.root}:turn:{task}"
 
 
+class ClientKeys:
+    """The name of what a key keeps for its clients."""
+
+    @staticmethod
+    def root(owner: str) -> str:
+        return f"client:{{{quote(owner, safe='')}}}"
+
+
 def rate_key(name: str) -> str:
     """The counter of a window, which Flask-Limiter names by limit and client."""
     return f"rate:{{{name}}}"
+
+
+def chat_root(digest: str) -> str:
+    """The conversation that gave the last answer of a chat, by the digest of the chat."""
+    return f"chat:{{{digest}}}"
 
 
 def followers_channel(process: str) -> str:

@@ -26,6 +26,7 @@ from store.link.attempts import Stamp
 from store.sandboxes.checks import Check
 from store.sandboxes.sandboxes import Sandbox
 from supervisor.agent_log import Comparison
+from supervisor.deliveries import tell
 from supervisor.presence import Silences
 from supervisor.settlement import Settlement
 
@@ -40,8 +41,11 @@ _LEASE, _AGAIN = 60.0, 3.0
 #: seconds for which an agent server may not answer before its runs are shown as paused; seconds between two tries then
 _SILENT, _SILENT_AGAIN = 60.0, 10.0
 
-#: code of the event by which a conversation learns that. Source: docs/wire.md, 12
-SILENT = "AgentServerSilent"
+#: codes of the events by which a conversation learns that, and that it is compared no more. Source: docs/wire.md, 12
+SILENT, NOT_COMPARED = "AgentServerSilent", "LogNotCompared"
+
+#: comparisons of one conversation in a row that end by an error of this program, after which they are given up
+MOST_FAILED = 3
 
 
 class Checker:
@@ -54,6 +58,7 @@ class Checker:
         self._runtimes = runtimes
         self._host = host
         self._busy: set[str] = set()  #: entries that a thread has
+        self._failed: dict[str, int] = {}  #: entries whose last comparisons failed, and how many did
         # Between two looks are the pause of the tries, and the timeouts of what is asked.
         self._silences = Silences(_SILENT_AGAIN + 3 * (client.timeout.read or 0.0))  #: of agent servers, by entry
 
@@ -76,12 +81,27 @@ class Checker:
             if again_in is None:
                 self._silences.ended(check.entry)
             self._store.sandboxes.checks.close(check, again_in=again_in)
+            self._failed.pop(check.entry, None)
         except UNAVAILABLE as error:
             log.warning("the store does not answer: %s", error)
-        except Exception:
-            log.exception("the comparison of conversation %s failed", check.conversation_id)
+        except Exception as error:
+            self._fail(check, error)
         finally:
             self._busy.discard(check.entry)
+
+    def _fail(self, check: Check, error: Exception) -> None:
+        """Leave a comparison that fails for a reason nobody foresaw until its lease ends; after MOST_FAILED it is given
+        up until something happens in the conversation, which is told."""
+        log.exception("the comparison of conversation %s failed", check.conversation_id)
+        self._failed[check.entry] = failed = self._failed.get(check.entry, 0) + 1
+        if failed < MOST_FAILED:
+            return
+        del self._failed[check.entry]
+        detail = f"The agent server's log is not compared with this one any more: unforeseen {type(error).__name__}"
+        log.error("conversation %s: %s", check.conversation_id, detail)
+        with suppress(*UNAVAILABLE):
+            tell(self._store, check.conversation_id, check.sandbox_id, str(uuid4()), NOT_COMPARED, detail)
+            self._store.sandboxes.checks.close(check, again_in=None)
 
     def check(self, check: Check) -> float | None:
         """Compare one conversation. Seconds until it is compared again; None: when something happens in it."""

@@ -14,7 +14,7 @@ from core import wire
 from core.wire import ConversationId, own_event
 from store import Store
 from store.approvals.deliveries import Claim, Delivery
-from store.errors import UNAVAILABLE, ConversationNotFound, NotItsSandbox
+from store.errors import UNAVAILABLE, UNREADABLE, ConversationNotFound, NotItsSandbox
 from telemetry import traces
 
 log = logging.getLogger("supervisor")
@@ -63,7 +63,12 @@ class DeliveryDriver:
 
 def deliver(store: Store, commands: Commands, claim: Claim) -> None:
     """Try one delivery. After a failure it is due again, or given up."""
-    delivery = store.approvals.deliveries.get(claim.conversation_id)
+    try:
+        delivery = store.approvals.deliveries.get(claim.conversation_id)
+    except UNREADABLE as error:
+        log.exception("the decision about conversation %s cannot be read", claim.conversation_id)
+        _give_up(store, claim, None, f"its record cannot be read: {type(error).__name__}")
+        return
     if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
         store.approvals.deliveries.close(claim)
         return
@@ -101,15 +106,18 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
         store.approvals.deliveries.close(claim, again_in=again_in)
 
 
-def _give_up(store: Store, claim: Claim, delivery: Delivery, reason: str) -> None:
-    """Append an event that says that the agent never received the decision, and settle the delivery."""
-    verb = "accepted" if delivery.accept else "rejected"
-    identity = f"{delivery.id}{0:012x}"  # a repeat appends nothing; scripts number their events from 1
+def _give_up(store: Store, claim: Claim, delivery: Delivery | None, reason: str) -> None:
+    """Append an event that says that the agent never received the decision, and settle the delivery.
+
+    delivery: None of one whose record cannot be read.
+    """
+    verb = "decided" if delivery is None else "accepted" if delivery.accept else "rejected"
+    identity = f"{claim.delivery_id}{0:012x}"  # a repeat appends nothing; scripts number their events from 1
     code = "AnswerNotDelivered"  # clients know it by this name. Source: docs/wire.md, 11
     detail = f"The pending action was {verb}, but its agent did not receive the decision: {reason}"
     log.warning("conversation %s: %s", claim.conversation_id, detail)
     tell(store, claim.conversation_id, claim.sandbox_id, identity, code, detail)
-    store.approvals.deliveries.settle(claim.conversation_id, delivery)
+    store.approvals.deliveries.settle(claim.conversation_id, delivery or claim)
     store.approvals.deliveries.close(claim)
 
 

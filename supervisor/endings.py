@@ -100,14 +100,18 @@ class Endings:
         self._store.sandboxes.stopped(sandbox, self._host.supervisor, plain(detail), log=text, resumes=resumes)
 
     def clear(self, sandbox: Sandbox) -> str:
-        """End what is left of a sandbox's processes; the last lines that they printed. Raises RuntimeFailure."""
+        """End what is left of a sandbox's processes; the last lines that they printed, without the secrets there.
+
+        Raises RuntimeFailure.
+        """
         if sandbox.handle is None:
             return ""
         handle = Handle(sandbox.handle)
         runtime = self._runtimes[handle["runtime"]]
         text = runtime.logs(handle, _KEPT_LINES)
         runtime.stop(handle)
-        return runtime.logs(handle, _KEPT_LINES) or text  # a container takes its log with it
+        text = runtime.logs(handle, _KEPT_LINES) or text  # a container takes its log with it
+        return self._store.masks.in_sandbox(sandbox.id).text(text, is_output=True)
 
     def fail(self, sandbox: Sandbox, reason: str) -> None:
         """End a sandbox's processes, keep its files and the last lines of its log, and report why it failed.
@@ -165,7 +169,14 @@ class Endings:
             log.warning("sandbox %s: %s", sandbox.id, error, exc_info=error if trace else None)
 
     def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
-        return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
+        return report(self._store, self._host, sandbox, status, **fields)
+
+
+def report(store: Store, host: Host, sandbox: Sandbox, status: str, **fields: Any) -> bool:
+    """Report the observed state of a sandbox, as `Sandboxes.report`; its detail shows no secrets."""
+    if detail := fields.get("detail"):
+        fields["detail"] = store.masks.in_sandbox(sandbox.id).text(detail)
+    return store.sandboxes.report(sandbox.id, host.id, host.supervisor, status, **fields)
 
 
 def ended_start_fields(sandbox: Sandbox, error: str = "") -> dict[str, str]:

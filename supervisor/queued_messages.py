@@ -13,6 +13,7 @@ agent server reads only after the next driver has asked for the log, sends the m
 import logging
 import threading
 from contextlib import suppress
+from uuid import uuid4
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from agents.commands import RETRY_SECONDS, Commands
@@ -83,6 +84,9 @@ class MessageDriver:
 def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     """Try to deliver the first message of a queue. After a failure it is due again, or given up."""
     again_in, hopeless, waits, most = RETRY_SECONDS, False, False, GIVEN_UP
+    if queued.fault:
+        _give_up(store, queued, queued.fault)
+        return
     try:
         with renewed(lambda: store.conversations.queued_messages.renew(queued), LEASE):
             _send(store, commands, queued)
@@ -187,5 +191,6 @@ def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
     log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)
     with suppress(ConversationNotFound):
         sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
-        tell(store, queued.conversation_id, sandbox_id, queued.id, "MessageNotDelivered", detail)
+        identity = queued.id or str(uuid4())  # a record that cannot be read may have none
+        tell(store, queued.conversation_id, sandbox_id, identity, "MessageNotDelivered", detail)
     store.conversations.queued_messages.settle(queued)

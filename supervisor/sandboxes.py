@@ -24,7 +24,7 @@ from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.archives import Archives
-from supervisor.endings import KEPT, RESUMABLE, Endings, Host, ended_start_fields
+from supervisor.endings import KEPT, RESUMABLE, Endings, Host, ended_start_fields, report
 from supervisor.launches import files_of, launch
 from supervisor.presence import Gaps, Silences
 from supervisor.settlement import Recovery
@@ -276,7 +276,7 @@ class Reconciler:
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        seen = {"working_dir": handle.get("working_dir", "")}
+        seen = {name: handle.get(name, "") for name in ("working_dir", "linked_dir")}
         if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **seen):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
@@ -286,7 +286,7 @@ class Reconciler:
         return self._host.folder if runtime.in_folder else ""
 
     def _report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
-        return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
+        return report(self._store, self._host, sandbox, status, **fields)
 
     def send_log(self, sandbox_id: SandboxId, tail: int, reply: str) -> None:
         """Reply to a worker's request for the log of a sandbox, if the sandbox is this host's."""
@@ -294,7 +294,7 @@ class Reconciler:
         if sandbox is None or sandbox.host != self._host.id:
             return
         text = self._runtimes[sandbox.handle["runtime"]].logs(_handle(sandbox), tail) if sandbox.handle else ""
-        self._store.sandboxes.send_log(reply, text)
+        self._store.sandboxes.send_log(reply, self._store.masks.in_sandbox(sandbox_id).text(text, is_output=True))
 
 
 def _idle_pause(sandbox: Sandbox, spec: Spec) -> float:

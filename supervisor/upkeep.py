@@ -6,6 +6,7 @@ specs fills nothing, and ends nothing.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,34 +22,88 @@ from store.sandboxes.warm import Pool
 log = logging.getLogger("supervisor")
 
 
+#: seconds before what failed twice is tried again, each time twice as many, and at most. After a first failure it is
+#: with the next call
+_RETRY, LONGEST_RETRY = 40.0, 3600.0
+
+#: tries after which a removal is given up: about four hours
+MOST_REMOVALS = 12
+
+
 class Upkeep:
     """The upkeep of one host."""
 
-    def __init__(self, store: Store, runtimes: Mapping[str, Runtime], host: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        runtimes: Mapping[str, Runtime],
+        host: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """clock: seconds, for the pauses between tries."""
         self._store = store
         self._runtimes = runtimes
         self._host = host
+        self._clock = clock
+        self._tries: dict[str, tuple[int, float]] = {}  #: of what failed: how often, and when it is tried again
 
     def tidy(self) -> None:
         """Remove what was deleted while this host was lost; end processes of sandboxes that the store does not know.
 
         The files of an unknown sandbox stay: a store that has lost its data must not take the work of agents with it.
-        The next call retries a failure.
+        A later call retries a failure, each time later. A removal that fails MOST_REMOVALS times is given up, and the
+        log names it; processes that nobody may have are ended whenever that takes effect.
         """
         self._store.sandboxes.expire_failed()
-        for name, identity in self._store.sandboxes.removals(self._host):
-            if _attempt(partial(self._remove, name), identity, identity):
+        removals = self._store.sandboxes.removals(self._host)
+        for name, identity in removals:
+            if self._is_removed(name, identity):
                 self._store.sandboxes.removed(self._host, name, identity)
+        seen = {identity for _, identity in removals}
         for runtime in self._runtimes.values():
             handles = _known(runtime)
             ids = [SandboxId(handle["sandbox_id"]) for handle in handles]
             for handle, identity, sandbox in zip(handles, ids, self._store.sandboxes.get_many(ids), strict=True):
                 if sandbox is None or sandbox.host != self._host:
-                    _attempt(partial(_end_unknown, runtime), handle, identity)
+                    seen.add(identity)
+                    if self._is_due(identity):
+                        self._note(identity, _attempt(partial(_end_unknown, runtime), handle, identity))
+        self._tries = {identity: tries for identity, tries in self._tries.items() if identity in seen}
+
+    def _is_removed(self, name: str, identity: SandboxId) -> bool:
+        """Whether the runtime of that name has removed a sandbox, or it is given up."""
+        if not identity:
+            log.error("an entry of the removals of host %s cannot be read, and is given up: %r", self._host, name)
+            return True
+        if not self._is_due(identity):
+            return False
+        is_done = _attempt(partial(self._remove, name), identity, identity)
+        if self._note(identity, is_done) < MOST_REMOVALS:
+            return is_done
+        log.error(
+            "sandbox %s: its removal failed %d times and is given up: what is left of it on host %s must be removed by "
+            "hand",
+            *(identity, MOST_REMOVALS, self._host),
+        )
+        return True
 
     def _remove(self, name: str, identity: SandboxId) -> None:
         """Remove a sandbox from the runtime of that name. Raises RuntimeFailure, and KeyError of an unknown name."""
         self._runtimes[name].remove(identity)
+
+    def _is_due(self, identity: str) -> bool:
+        _, at = self._tries.get(identity, (0, 0.0))
+        return self._clock() >= at
+
+    def _note(self, identity: str, is_done: bool) -> int:
+        """Note a try; how many have failed in a row."""
+        failed, _ = self._tries.pop(identity, (0, 0.0))
+        if is_done:
+            return 0
+        pause = min(_RETRY * 2 ** (failed - 1), LONGEST_RETRY) if failed else 0.0
+        self._tries[identity] = (failed + 1, self._clock() + pause)
+        return failed + 1
 
     def resume_all(self) -> None:
         """Ask for the resume of every sandbox that ran when its server ended."""

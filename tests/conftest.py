@@ -23,6 +23,7 @@ from core.wire import Event, bare_kind, micros
 from settings.config import Config
 from store import Store, open_store
 from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
+from tests.data_model import leaked
 
 SECRET_KEY = "a key for tests only"
 
@@ -91,12 +92,14 @@ def backend_url(tmp_path_factory, backend_urls):
 
 @pytest.fixture(autouse=True, scope="module")
 def each_file_finds_an_empty_store(backend_urls):
-    """What a file leaves in the shared store meets no other file, in whatever order they run."""
+    """What a file leaves in the shared store meets no other file; and it is what the data model knows."""
     yield
     gc.collect()  # what a file leaves unclosed warns in this file, and not wherever the collector comes along
     if DEFAULT in backend_urls:
         with Redis.from_url(backend_urls[DEFAULT]) as redis:
+            leaks = leaked(redis)
             redis.flushall()
+        assert not leaks, f"keys without an expiry that the data model (store/keys.py) does not name: {leaks}"
         app_of(backend_urls[DEFAULT]).extensions["store"].data_version.ensure()
 
 

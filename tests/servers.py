@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from redis import Redis
 
@@ -89,6 +90,14 @@ def answers(redis: Redis, process: subprocess.Popen | None = None) -> Callable[[
             return bool(redis.ping())
 
     return ask
+
+
+def runs(process: psutil.Process, word: str) -> bool:
+    """Whether a word stands on a process's command line; one that has ended has none."""
+    try:
+        return word in process.cmdline()
+    except psutil.NoSuchProcess:  # also of a zombie: the server starts and ends programs meanwhile
+        return False
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,9 @@ from tests.v1 import Api
 TORN = "a\ud83d"  #: what a client's cut of an emoji leaves
 
 texts = st.text(st.characters(exclude_categories=()) | st.sampled_from("\0\u2028\u2029\u202e\u2066\ud83d\udc00"))
+
+#: members of one operation that get a text of a mebibyte: all of them would take half a minute
+MOST_LONG = 2
 
 _DOCUMENT = json.loads((Path(__file__).parent.parent / "docs" / "openapi.json").read_text())
 
@@ -66,11 +70,7 @@ def bodies(schema: dict[str, Any], text: str) -> Iterator[Any]:
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in _DOCUMENT["paths"].items():
         for method, operation in methods.items():
-            if (
-                method != "parameters"
-                and "content" in operation.get("requestBody", {})
-                and not path.endswith("stream-start")
-            ):
+            if method != "parameters" and "content" in operation.get("requestBody", {}):
                 content = operation["requestBody"]["content"].get("application/json")
                 if content and content["schema"]:
                     yield method, path, content["schema"]
@@ -94,11 +94,35 @@ def test_a_body_of_any_text_is_taken_or_refused_and_the_conversation_still_takes
             body = {k: v for k, v in body.items() if k not in _STARTS} if isinstance(body, dict) else body
             response = client.open(url.replace("{", "").replace("}", ""), method=method.upper(), json=body)
             assert response.status_code < 500, (path, body, response.text)
+            response.close()  # of the start that is streamed only its first state is read
 
         hello = {"content": [{"type": "text", "text": "hello"}]}
         for verb, said in (("events", hello), ("pause", {}), ("run", {})):
             response = client.post(f"/api/conversations/{conversation}/{verb}", json=said)
             assert response.status_code == 200, (path, response.text)
+
+
+def test_a_text_of_a_mebibyte_in_any_member_is_taken_or_refused_and_the_conversation_goes_on(client, store):
+    store.sandboxes.beat("a host that starts nothing", "a supervisor")
+    long, taken = "x" * (1 << 20), set()
+    for method, path, schema in OPERATIONS:
+        conversation = str(uuid4())
+        client.post("/api/conversations", json={"conversation_id": conversation})
+        url = path.replace("{conversation_id}", conversation).replace("{receiver_id}", conversation)
+        members = resolved(schema).get("properties", {})
+        needed = {name: filled(members[name], "x") for name in resolved(schema).get("required", ())}
+        take_text = (name for name in members if name not in _STARTS and "torn" in str(filled(members[name], "torn")))
+        for name in islice(take_text, MOST_LONG):
+            body = {**needed, name: filled(members[name], long)}
+            response = client.open(url.replace("{", "").replace("}", ""), method=method.upper(), json=body)
+            assert response.status_code < 500, (path, name, response.text[:500])
+            taken |= {path} if response.status_code < 400 else set()
+            response.close()
+
+        for verb, said in (("events", {"content": [{"type": "text", "text": "hello"}]}), ("pause", {}), ("run", {})):
+            response = client.post(f"/api/conversations/{conversation}/{verb}", json=said)
+            assert response.status_code == 200, (path, response.text[:500])
+    assert taken  # a member that no door keeps is ignored
 
 
 @pytest.mark.parametrize(
@@ -140,6 +164,16 @@ def test_a_start_or_a_queued_message_with_a_lone_surrogate_is_refused_at_the_doo
 
     assert response.status_code == 422
     assert response.get_json()["detail"][0]["loc"][:2] == ["body", place]
+
+
+@pytest.mark.parametrize("path", ["x" * (1 << 20), "a/" * 2048, f"a/{'x' * 256}/b", "é" * 128])
+def test_a_working_folder_that_no_system_can_make_is_refused_at_the_door(client, path):
+    body = {"agent": {"kind": "Agent"}, "workspace": {"kind": "LocalWorkspace", "working_dir": path}}
+
+    response = client.post("/api/conversations", json=body)
+
+    assert response.status_code == 422
+    assert response.get_json()["detail"][0]["loc"] == ["body", "workspace", "working_dir"]
 
 
 @pytest.mark.parametrize("raw", ["body=\xff", "body=%FF", "body=%ED%A0%BD", "body=\xed\xa0\xbd", "kind=x&body=%C3"])
@@ -225,8 +259,13 @@ def test_what_was_taken_of_any_text_leaves_a_sandbox_that_takes_a_message_and_ru
                 ("PATCH", app, {"title": text, "tags": {"a": text}}),
                 ("POST", f"{legacy}/ask_agent", {"question": text}),
                 ("POST", f"{legacy}/bash/execute_bash_command", {"command": text, "cwd": text}),
+                ("POST", f"/api/bash/start_bash_command?cid={UUID(conversation)}", {"command": text}),
+                ("GET", f"{legacy}/git/changes?path={shown(text)}", None),
+                ("GET", f"{legacy}/file/download?path={shown(text)}", None),
+                ("POST", f"{legacy}/file/upload?path={shown(text)}", {"file": text}),
                 ("POST", f"{legacy}/events/respond_to_confirmation", {"accept": False, "reason": text}),
-                ("GET", f"{app}/file?file_path={quote(text[:99].encode('utf-8', 'surrogatepass'))}", None),
+                ("GET", f"{app}/file?file_path={shown(text)}", None),
+                ("POST", "/api/v1/app-conversations/stream-start", {"title": text, "sandbox_id": text[:99] or None}),
             ):
                 content = None if body is None else json.dumps(body)
                 response = client.request(
@@ -239,6 +278,42 @@ def test_what_was_taken_of_any_text_leaves_a_sandbox_that_takes_a_message_and_ru
             api.send(conversation, f"run: echo still-{number}-here")
             wait_until(partial(has_printed, api, conversation, f"still-{number}-here"), "the command")
         api.clean()
+
+
+@pytest.mark.faults("starts a server with a supervisor and sandboxes")
+def test_an_agent_of_any_text_starts_or_is_refused_and_one_that_starts_takes_a_message_and_runs_a_command(tmp_path):
+    odd = [TORN, "a\0b", "\u2028\u202e\u2066x", "", "x" * (1 << 20), "😀"]
+    policy = {"confirmation_policy": {"kind": "NeverConfirm"}}
+    with supervised_server(tmp_path) as (client, _):
+        api = Api(client)
+        started = []
+        for text in odd:
+            said = {"content": [{"type": "text", "text": text}]}
+            for body in (
+                {"agent": {"kind": "Agent", "name": text}, **policy},
+                {"agent": {"kind": "Agent"}, "initial_message": said, **policy},
+                {"agent": {"kind": "Agent"}, "title": text[:200], "tags": {"a": text[:200]}, **policy},
+                {"agent": {"kind": "Agent"}, "secrets": {"NAME": text}, **policy},
+                {"agent": {"kind": "Agent"}, "workspace": {"kind": "LocalWorkspace", "working_dir": text}, **policy},
+            ):
+                content = json.dumps(body)
+                response = client.post(
+                    "/api/conversations", content=content, headers={"Content-Type": "application/json"}, timeout=120
+                )
+                assert response.status_code < 500, (body, response.text[:500])
+                if response.status_code < 300:
+                    started.append(response.json()["id"])
+        assert len(started) > len(odd)
+        for number, conversation in enumerate(started):
+            api.send(conversation, f"run: echo still-{number}-here")
+            wait_until(partial(has_printed, api, conversation, f"still-{number}-here"), "the command")
+            client.delete(f"/api/v1/app-conversations/{conversation}").raise_for_status()
+        api.clean()
+
+
+def shown(text: str) -> str:
+    """The beginning of a text as a query has it."""
+    return quote(text[:99].encode("utf-8", "surrogatepass"))
 
 
 def has_printed(api: Api, conversation: str, word: str) -> bool:

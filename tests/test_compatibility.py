@@ -39,5 +39,5 @@ def test_every_reason_is_that_of_an_operation(monkeypatch):
 
 
 def test_an_operation_that_is_not_served_is_404_as_json(app):
-    response = app.test_client().get("/api/settings")
+    response = app.test_client().get("/api/meta-profiles")
     assert (response.status_code, list(response.get_json())) == (404, ["detail"])

@@ -1,4 +1,5 @@
-"""One shape of an error over every route: 422 is HTTPValidationError, every other one `{"detail": "text"}`."""
+"""One shape of an error over every route: 422 is HTTPValidationError, every other one `{"detail": "text"}`; OpenAI's
+below `/v1/`."""
 
 import json
 import re
@@ -49,6 +50,19 @@ BODIES = {
     "decide_pending_actions": {"decisions": [{"action_id": "a", "decision": "approve"}]},
     "make_approval_rule": {"decision": "reject", "tool_name": "x"},
     "make_ticket": {"conversation_id": str(uuid4())},
+    "create_chat_completion": {"model": "openhands_reference-agent", "messages": [{"role": "user", "content": "x"}]},
+    "create_response": {"model": "openhands_reference-agent", "input": "x"},
+    "update_settings": {"agent_settings_diff": {}},
+    "create_mcp_server": {"url": "https://mcp.example.org"},
+    "update_mcp_server": {"url": "https://mcp.example.org"},
+    "put_secret": {"name": "A", "value": "x"},
+    "save_profile": {"llm": {"model": "x"}},
+    "validate_profile": {"llm": {"model": "x"}},
+    "rename_profile": {"new_name": "other"},
+    "save_agent_profile": {"llm_profile_ref": "x"},
+    "rename_agent_profile": {"new_name": "other"},
+    "add_workspaces": {"workspaces": [{"id": "x", "name": "x", "path": "/workspace/x"}]},
+    "add_workspace_parents": {"parents": [{"id": "x", "name": "x", "path": "/workspace"}]},
 }
 #: a query that each operation which needs one accepts
 QUERIES = {
@@ -61,6 +75,8 @@ QUERIES = {
     "get_app_conversation_diff": {"path": "a"},
     "batch_get_sandbox_specs": {"id": "a"},
     "search_messages": {"text": "a"},
+    "delete_workspace": {"path": "/workspace/x"},
+    "delete_workspace_parent": {"path": "/workspace"},
 }
 #: operations that read no body
 BODILESS = {
@@ -75,6 +91,9 @@ BODILESS = {
     "stop_goal_in_conversation",
     "resume_goal_in_conversation",
     "get_conversation_runtime_credentials",
+    "activate_profile",
+    "activate_agent_profile",
+    "create_workspace_session",
     # An agent server reads the bodies of these.
     "post_bash",
     "post_bash_of_sandbox",
@@ -111,6 +130,19 @@ STORELESS = {
     "get_current_user": 200,
     "search_sandbox_specs": 200,
     "batch_get_sandbox_specs": 200,
+    "list_models": 200,
+    "get_model": 200,
+    "get_home": 200,
+    "validate_profile": 200,
+    "get_agent_schema": 200,
+    "get_conversation_schema": 200,
+    "list_tools": 200,
+    "get_tool_catalog": 200,
+    "list_skills": 200,
+    "get_hooks": 200,
+    "create_workspace_session": 204,
+    "delete_workspace_session": 204,
+    "follow_commands": 426,
 }
 
 
@@ -122,7 +154,9 @@ def client():
 def address(rule, conversation_id: str) -> str:
     path = re.sub(r"<conversation_id:\w+>", conversation_id, rule.rule).replace("<event_id:event_id>", "some-event")
     path = path.replace("<path:rest>", "some-path").replace("<receiver_id>", conversation_id)
-    path = path.replace("<start_task_id>", conversation_id)
+    path = path.replace("<start_task_id>", conversation_id).replace("<path:model>", "openhands_reference-agent")
+    path = path.replace("<name>", "some_name").replace("<settings_key>", "some-name")
+    path = path.replace("<profile_id>", conversation_id)
     return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 
@@ -133,6 +167,12 @@ def name_of(rule) -> str:
 def assert_error(response, status: int) -> None:
     assert response.status_code == status
     assert response.mimetype == "application/json"
+    if response.request.path.startswith("/v1/"):
+        error = response.get_json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+        assert "<" not in error["message"]
+        return
     detail = response.get_json()["detail"]
     if status == 422:
         assert detail
@@ -162,8 +202,10 @@ def faults_of(rules, check) -> list[str]:
 
 
 def test_a_wrong_method_is_405_and_names_the_allowed_methods(client):
+    put = {rule.rule for rule in RULES if "PUT" in rule.methods}
+
     def check(rule):
-        response = client.open(address(rule, str(uuid4())), method="PUT")
+        response = client.open(address(rule, str(uuid4())), method="PATCH" if rule.rule in put else "PUT")
         assert_error(response, 405)
         assert of(rule) in response.headers["Allow"]
 
@@ -209,7 +251,8 @@ def test_bodies_other_than_json_are_refused(client):
         path = address(rule, str(uuid4()))
         cut = client.post(path, data="{", content_type="application/json")
         assert_error(cut, 422)
-        assert cut.get_json()["detail"][0]["type"] == "json_invalid"
+        found = cut.get_json()
+        assert (found["error"]["code"] if "error" in found else found["detail"][0]["type"]) == "json_invalid"
         assert_error(client.post(path, data="{}", content_type="text/plain"), 415)
         assert_error(client.post(path, data="a=b", content_type="application/x-www-form-urlencoded"), 415)
 

@@ -148,6 +148,7 @@ def lasting(text: str) -> list[str]:
     text = re.sub(r'"disk_bytes":\d+', '"disk_bytes":BYTES', re.sub(r'"Linux [^"]*"', '"KERNEL"', timeless(text)))
     text = re.sub(r'"host":"[^"]*"', '"host":"HOST"', text)
     text = re.sub(r'"isolation":\{[^}]*\}', '"isolation":ISOLATION', text)  # what this host has
+    text = re.sub(r'"stray_conversations":(null|\{[^}]*\})', '"stray_conversations":STRAYS', text)  # asked by now?
     text = re.sub(r'"call_\w+"', '"CALL"', re.sub(r'"id":"[A-Za-z0-9]{22}"', '"id":"SANDBOX"', text))
     ends = ('"status": "WORKING"', '"status": "READY"')
     return [line for line in text.splitlines() if not line.startswith('"status"') or line in ends]

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tests.backends import BACKENDS
-from tests.conftest import action, event, message, oracle, recorded
+from tests.conftest import action, event, message, oracle, recorded, status
 from tests.servers import PROJECT, supervised_server, wait_until
 from tests.v1 import Api
 
@@ -196,6 +196,24 @@ def of_app_conversations(walk: Walk) -> None:
             walk(method, path, 404, query=query, json={"title": "x", "content": SAID})
 
 
+def of_openai(walk: Walk) -> None:
+    """A turn that another worker began: both calls follow it, and send nothing."""
+    [model, *_] = walk("GET", "/v1/models")["data"]
+    walk.names["model"] = model["id"]
+    assert walk("GET", "/v1/models/{model}") == model
+    turn = [message("asked"), status("running"), message("answered", "agent"), status("finished")]
+    walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=turn)
+    repeat = {"X-OpenHands-ServerConversation-ID": walk.names["conversation_id"], "X-Stainless-Retry-Count": "1"}
+    chat = {"model": model["id"], "messages": [{"role": "user", "content": "asked"}]}
+    completion = walk("POST", "/v1/chat/completions", json=chat, headers=repeat)
+    assert completion["choices"][0]["message"]["content"] == "answered"
+    more = [*chat["messages"], {"role": "assistant", "content": "answered"}, {"role": "user", "content": "asked"}]
+    chats = walk("POST", "/v1/chat/completions", json={**chat, "messages": more}, headers=repeat)
+    assert chats["id"] != completion["id"]
+    response = walk("POST", "/v1/responses", json={"model": model["id"], "input": "asked"}, headers=repeat)
+    assert response["output"][0]["content"][0]["text"] == "answered"
+
+
 def of_sandboxes(walk: Walk) -> None:
     """A sandbox that no supervisor takes, and its spec."""
     [spec, *_] = walk("GET", "/api/v1/sandbox-specs/search")["items"]
@@ -229,6 +247,61 @@ def of_keys(walk: Walk) -> None:
     walk("GET", "/api/v1/web-client/config")
 
 
+def of_client_settings(walk: Walk) -> None:
+    """What a key keeps: settings, profiles, secrets and folders, each from its making to its end."""
+    walk.names |= {"settings_key": "tracker", "name": "walked", "profile_id": str(uuid4()), "file_path": "x"}
+    llm = {"model": "openai/gpt-walk", "api_key": "sk-walked-key"}
+    shown = walk("PATCH", "/api/settings", json={"agent_settings_diff": {"llm": llm}})
+    assert shown["agent_settings"]["llm"] == {**llm, "api_key": "**********"}
+    assert walk("GET", "/api/settings")["llm_api_key_is_set"] is True
+    for form in ("agent", "conversation"):
+        assert walk("GET", f"/api/settings/{form}-schema")["sections"]
+    server = {"transport": "http", "url": "https://mcp.example/mcp"}
+    walk("POST", "/api/settings/mcp/{settings_key}", 201, json=server)
+    walk("PATCH", "/api/settings/mcp/{settings_key}", json={"timeout": 5})
+    kept = walk("DELETE", "/api/settings/mcp/{settings_key}")
+    assert kept["agent_settings"]["mcp_config"] == {}
+    walk("PUT", "/api/settings/secrets", json={"name": "walked", "value": "hush hush"})
+    assert walk("GET", "/api/settings/secrets") == {"secrets": [{"name": "walked", "description": None}]}
+    assert walk("DELETE", "/api/settings/secrets/{name}") == {"deleted": True}
+
+    walk("POST", "/api/profiles/{name}", 201, json={"llm": llm})
+    assert walk("POST", "/api/profiles/{name}/validate", json={"llm": llm}) == {"valid": True, "error": None}
+    assert walk("GET", "/api/profiles/{name}")["api_key_set"] is True
+    assert walk("POST", "/api/profiles/{name}/activate")["llm_applied"] is True
+    assert walk("GET", "/api/profiles")["active_profile"] == "walked"
+    walk("POST", "/api/profiles/{name}/rename", json={"new_name": "walked"})
+    assert walk("GET", "/api/llm/models")["models"] == ["openai/gpt-walk"]
+    assert walk("GET", "/api/llm/models/verified") == {"models": {"openai": ["gpt-walk"]}}
+    assert walk("GET", "/api/llm/providers") == {"providers": ["openai"]}
+
+    walk("POST", "/api/agent-profiles/{name}", 201, json={"llm_profile_ref": "walked"})
+    walk.names["profile_id"] = walk("GET", "/api/agent-profiles/{name}")["profile"]["id"]
+    walk("POST", "/api/agent-profiles/{profile_id}/activate")
+    assert walk("GET", "/api/agent-profiles")["active_agent_profile_id"] == walk.names["profile_id"]
+    assert walk("POST", "/api/agent-profiles/{name}/materialize")["valid"] is True
+    walk("POST", "/api/agent-profiles/{name}/rename", json={"new_name": "walked"})
+    walk("DELETE", "/api/profiles/{name}", 409)
+    walk("DELETE", "/api/agent-profiles/{name}")
+    walk("DELETE", "/api/profiles/{name}")
+
+    folder = {"id": "/w", "name": "w", "path": "/w"}
+    for path, member in (("/api/workspaces", "workspaces"), ("/api/workspaces/parents", "parents")):
+        walk("POST", path, json={member: [folder]})
+        walk("DELETE", path, query={"path": "/w"})
+    assert walk("GET", "/api/workspaces") == {"workspaces": [], "workspaceParents": []}
+    assert "terminal" in walk("GET", "/api/tools/")
+    assert walk("GET", "/api/tools/catalog")["tools"]
+    assert walk("POST", "/api/skills") == {"skills": [], "sources": {}}
+    assert walk("POST", "/api/hooks") == {"hook_config": None}
+    assert walk("GET", "/api/file/home")["home"] == "/workspace"
+    walk("POST", "/api/auth/workspace-session", 204)
+    walk("DELETE", "/api/auth/workspace-session", 204)
+    walk("GET", f"{CONVERSATION}/workspace", 409)
+    walk("GET", f"{CONVERSATION}/workspace/{{file_path}}", 409)
+    walk("GET", "/api/file/download-trajectory/{conversation_id}", 404)
+
+
 def of_operators(walk: Walk) -> None:
     walk("GET", "/api/v1/notifications")
     walk("POST", "/api/v1/notifications/test", 409)
@@ -244,10 +317,12 @@ def test_every_operation_answers_the_same_on_every_backend(client, store):
     of_decisions(walk)
     of_forks(walk)
     of_agents(walk)
+    of_openai(walk)
     for part in (of_app_conversations, of_sandboxes):
         assert store.sandboxes.beat("walked", "supervisor")  # a host that takes nothing
         part(walk)
     of_keys(walk)
+    of_client_settings(walk)
     of_operators(walk)
 
     assert sorted(OPERATIONS - walk.visited) == []

@@ -1,11 +1,12 @@
 // Where a person writes to the agent and says when it works.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, newKey } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { attempt, tell } from "../parts/notices.js";
+import { onceHeld, useSteady } from "../parts/steady.js";
 
 /** A text that was not sent stays in the browser's session, for each conversation. */
 const kept = {
@@ -27,21 +28,22 @@ function verbs(status) {
   const run = ["Run", "run", "POST /api/conversations/{conversation_id}/run"];
   if (status === "running") return [pause, interrupt];
   if (status === "paused") return [["Resume", "resume", run[2]]];
-  return ["idle", "error", "stuck"].includes(status) ? [run, pause] : [];
+  return ["idle", "error", "stuck"].includes(status) ? [run] : [];
 }
 
 const TITLES = {
-  pause: "The agent stops after its present step",
-  interrupt: "The agent stops at once",
-  run: "The agent works",
-  resume: "The agent continues",
+  pause: "Stop the agent after its current step",
+  interrupt: "Stop the agent now",
+  run: "Let the agent work",
+  resume: "Let the agent continue",
 };
 
-/** Says what a message would do to what waits. */
-function Warning({ number }) {
-  const what = number === 1 ? "the action that waits" : `the ${number} actions that wait`;
-  const text = may("approve") ? `A message rejects ${what}.` : `A message would reject ${what}, which your key may not decide.`;
-  return html`<p class="warning medium" role="note">${text}</p>`;
+/** Says what a message would do to what waits. isAsked: Enter was pressed, which sends nothing then. */
+function Warning({ number, isAsked }) {
+  const what = number === 1 ? "the pending action" : `the ${number} pending actions`;
+  if (!may("approve")) return html`<p class="warning medium" role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
+  if (isAsked) return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject, send and run” if you mean that.</p>`;
+  return html`<p class="warning medium" role="note">Sending a message rejects ${what}.</p>`;
 }
 
 /** Says how an agent goes on whose action was rejected. */
@@ -49,7 +51,7 @@ function Rejected({ log }) {
   const { events, newer } = useStore(log.state);
   const last = newer ? null : events.findLast(({ kind }) => !kind.endsWith("ConversationStateUpdateEvent"));
   if (!last?.kind.startsWith("UserReject")) return null;
-  return html`<p class="warning" role="note" data-testid="after-rejection">The agent has stopped after the rejection. Run lets it read why, and go on.</p>`;
+  return html`<p class="warning" role="note" data-testid="after-rejection">The agent stopped after the rejection. Press Run to let it read your reason and continue.</p>`;
 }
 
 function Verbs({ id, status, onDone }) {
@@ -82,11 +84,16 @@ async function post(id, text, run, request) {
   }
 }
 
-/** id, status, log: of the conversation. waiting: the number of its pending actions. onDone: after each request. */
+/** id, status, log: of the conversation. waiting: the number of its pending actions. onDone: after each request.
+ *
+ * While actions wait, a message rejects them: only a press of a button that says so sends it, and one counts only once the
+ * button has said it for a moment. An action may have come while the person was typing. */
 export function Composer({ id, status, log, waiting, onDone }) {
   const [text, setText] = useState(() => kept.get(id));
-  const [isSending, setSending] = useState(false);
-  const field = useRef(null), request = useRef(null);
+  const [isSending, setSending] = useState(false), [isAsked, setAsked] = useState(false);
+  const field = useRef(null), request = useRef(null), button = useRef(null);
+  const came = useMemo(() => waiting && performance.now(), [waiting]), [buttons, press] = useSteady(came);
+  useEffect(() => setAsked(false), [waiting]);
   useEffect(() => kept.set(id, text), [text]);
   useShortcuts({ c: { label: "Write a message", run: () => field.current?.focus() } });
   const isAllowed = !waiting || may("approve");
@@ -100,21 +107,28 @@ export function Composer({ id, status, log, waiting, onDone }) {
     else setText((now) => (now === sent ? "" : now));
     onDone();
   };
-  const press = (event) => {
+  const ask = () => {
+    setAsked(true);
+    button.current?.focus();
+  };
+  const type = (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    if (!event.repeat) send(true);
+    if (event.repeat || !text.trim()) return;
+    if (waiting) ask();
+    else send(true);
   };
-  return html`<form class=${`composer${waiting ? " rejects" : ""}`} data-testid="composer" onSubmit=${(event) => (event.preventDefault(), send(true))}>
-    ${waiting > 0 && html`<${Warning} number=${waiting} />`}
+  const submit = (run) => (event) => (waiting ? press(event, () => send(run)) : (event.preventDefault(), send(run)));
+  return html`<form class=${`composer${waiting ? " rejects" : ""}`} data-testid="composer" onSubmit=${(event) => event.preventDefault()}>
+    ${waiting > 0 && html`<${Warning} number=${waiting} isAsked=${isAsked} />`}
     ${status === "idle" && html`<${Rejected} log=${log} />`}
-    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Write what to do instead." : "Write to the agent. Enter sends, Shift+Enter begins a new line."}
-      value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
-    <div class="buttons">
+    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Tell the agent what to do instead." : "Message the agent. Enter to send, Shift+Enter for a new line."}
+      value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${type}></textarea>
+    <div class="buttons" ref=${buttons} onKeyDown=${onceHeld}>
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
-      ${isAllowed && html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${() => send(false)}
-        title="The message waits in the conversation until the agent runs">${waiting ? "Reject, send only" : "Send only"}</button>
-      <button type="submit" class=${waiting ? "secondary" : ""} data-testid="send" disabled=${!text.trim() || isSending}
+      ${isAllowed && html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${submit(false)}
+        title="The agent reads the message the next time it runs">${waiting ? "Reject and send" : "Send, don’t run"}</button>
+      <button type="button" ref=${button} class=${waiting ? "secondary" : ""} data-testid="send" disabled=${!text.trim() || isSending} onClick=${submit(true)}
         aria-busy=${isSending}>${waiting ? "Reject, send and run" : "Send and run"}</button>`}
     </div>
   </form>`;

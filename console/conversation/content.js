@@ -3,10 +3,11 @@ import { useMemo } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { beginning } from "../lib/visible.js";
 import { Ansi } from "../parts/ansi.js";
-import { Folded, Text } from "../parts/text.js";
+import { Markdown } from "../parts/markdown.js";
+import { Folded, Tail, Text } from "../parts/text.js";
 
-/** Characters of what a terminal printed, and of JSON, that are shown before "show more". */
-const OUTPUT = 2_000, JSON_SHOWN = 2_000;
+/** Characters of JSON, and of Markdown, that are shown before "show more". */
+const JSON_SHOWN = 2_000, MARKDOWN = 12_000;
 
 /** Images of one event that are shown; the others are told. */
 const MOST_IMAGES = 20;
@@ -24,16 +25,17 @@ export function partsOf(content) {
   return { text: texts.join("\n"), images };
 }
 
-/** What was said. */
-export function Prose({ text }) {
+/** What was said. isTalk: as Markdown; else as the text that it is. */
+export function Prose({ text, isTalk = false }) {
   if (!text) return null;
+  if (isTalk) return html`<${Folded} text=${text} length=${MARKDOWN}>${(shown) => html`<${Markdown} text=${shown} />`}<//>`;
   return html`<div class="prose"><${Folded} text=${text}>${(shown) => html`<${Text} prose text=${shown} />`}<//></div>`;
 }
 
-/** What a terminal printed. */
+/** What a terminal printed: its end, and the rest when asked for. */
 export function Output({ text }) {
   if (!text) return null;
-  return html`<${Folded} text=${text} length=${OUTPUT}>${(shown) => html`<pre class="terminal"><${Ansi} text=${shown} /></pre>`}<//>`;
+  return html`<${Tail} text=${text}>${(shown) => html`<pre class="terminal"><${Ansi} text=${shown} /></pre>`}<//>`;
 }
 
 /** A value as JSON. */
@@ -56,10 +58,10 @@ export function Images({ addresses }) {
   </div>`;
 }
 
-/** Content: its texts as prose or as output of a terminal, and its images. */
-export function Content({ content, isOutput = false }) {
+/** Content: its texts, and its images. */
+export function Content({ content, isTalk = false }) {
   const { text, images } = partsOf(content);
-  return html`${isOutput ? html`<${Output} text=${text} />` : html`<${Prose} text=${text} />`}<${Images} addresses=${images} />`;
+  return html`<${Prose} text=${text} isTalk=${isTalk} /><${Images} addresses=${images} />`;
 }
 
 /** What is shown when the person asks for it. */

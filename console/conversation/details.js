@@ -8,14 +8,15 @@ import { attempt } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { Sandbox } from "./sandbox.js";
+import { usageOf } from "./usage.js";
 
 /** The policies that are offered: [value, words, the policy]. */
 const POLICIES = [
-  ["NeverConfirm", "No action waits", { kind: "NeverConfirm" }],
-  ["LOW", "Every action of a known or unknown risk waits", { kind: "ConfirmRisky", threshold: "LOW", confirm_unknown: true }],
-  ["MEDIUM", "Medium, high and unknown risks wait", { kind: "ConfirmRisky", threshold: "MEDIUM", confirm_unknown: true }],
-  ["HIGH", "High and unknown risks wait", { kind: "ConfirmRisky", threshold: "HIGH", confirm_unknown: true }],
-  ["AlwaysConfirm", "Every action waits", { kind: "AlwaysConfirm" }],
+  ["NeverConfirm", "Never ask", { kind: "NeverConfirm" }],
+  ["LOW", "Ask for every action, whatever its risk", { kind: "ConfirmRisky", threshold: "LOW", confirm_unknown: true }],
+  ["MEDIUM", "Ask for medium, high and unknown risk", { kind: "ConfirmRisky", threshold: "MEDIUM", confirm_unknown: true }],
+  ["HIGH", "Ask for high and unknown risk", { kind: "ConfirmRisky", threshold: "HIGH", confirm_unknown: true }],
+  ["AlwaysConfirm", "Ask for every action", { kind: "AlwaysConfirm" }],
 ];
 
 const PATCH = "PATCH /api/conversations/{conversation_id}";
@@ -26,7 +27,7 @@ function words({ kind, threshold, confirm_unknown }) {
 }
 
 function Policy({ record, onDone }) {
-  if (record.agent?.kind === "ACPAgent") return html`<dd data-testid="unasked">No action of this agent waits, because it asks nobody.</dd>`;
+  if (record.agent?.kind === "ACPAgent") return html`<dd data-testid="unasked">This agent never asks: it runs every action.</dd>`;
   const [value, text] = words(record.confirmation_policy);
   if (!may("approve")) return html`<dd>${text}</dd>`;
   const set = async (event) => {
@@ -72,10 +73,8 @@ function Tags({ record, onDone }) {
 }
 
 function cost(stats) {
-  const all = Object.values(stats?.usage_to_metrics ?? {});
-  const dollars = all.reduce((sum, { accumulated_cost: one }) => sum + (one || 0), 0);
-  const tokens = all.reduce((sum, { accumulated_token_usage: use }) => sum + (use?.prompt_tokens || 0) + (use?.completion_tokens || 0), 0);
-  return all.length ? `$${dollars.toFixed(dollars < 1 ? 4 : 2)}, ${tokens.toLocaleString("en")} tokens` : "–";
+  const usage = usageOf(stats);
+  return usage ? `$${usage.dollars.toFixed(usage.dollars < 1 ? 4 : 2)}, ${usage.tokens.toLocaleString("en")} tokens` : "–";
 }
 
 function Other({ id, event }) {
@@ -88,18 +87,18 @@ export function Details({ record, total, onDone, onClose }) {
   return html`<aside class="details" id="details" aria-label="Details">
     <h2>Details <button type="button" class="quiet" data-testid="close-details" onClick=${onClose}>Close</button></h2>
     <dl>
-      <div><dt>Decisions</dt><${Policy} record=${record} onDone=${onDone} /></div>
+      <div><dt>Approval</dt><${Policy} record=${record} onDone=${onDone} /></div>
       <div><dt>Tags</dt><${Tags} record=${record} onDone=${onDone} /></div>
-      <div><dt>Began</dt><dd><${Time} at=${record.created_at} /></dd></div>
-      <div><dt>Changed</dt><dd><${Time} at=${record.updated_at} /></dd></div>
+      <div><dt>Started</dt><dd><${Time} at=${record.created_at} /></dd></div>
+      <div><dt>Updated</dt><dd><${Time} at=${record.updated_at} /></dd></div>
       <div><dt>Events</dt><dd>${(total ?? 0).toLocaleString("en")}</dd></div>
       <div><dt>Costs</dt><dd>${cost(record.stats)}</dd></div>
       ${record.current_model_id && html`<div><dt>Model</dt><dd><${Text} text=${record.current_model_id} /></dd></div>`}
       ${source && html`<div><dt>Fork of</dt><dd><${Other} id=${source} event=${record.forked_from_event_id} /></dd></div>`}
       ${parent && html`<div><dt>Child of</dt><dd><${Other} id=${parent} /></dd></div>`}
       ${record.sub_conversation_ids?.length > 0 && html`<div><dt>Children</dt><dd>${record.sub_conversation_ids.map((id) => html`<${Other} key=${id} id=${id} /> `)}</dd></div>`}
-      ${record.unapproved_resumes > 0 && html`<div><dt>Went on unasked</dt><dd class="high">${record.unapproved_resumes} times</dd></div>`}
-      <div><dt>Id</dt><dd><code>${record.id}</code></dd></div>
+      ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${record.unapproved_resumes} times</dd></div>`}
+      <div><dt>ID</dt><dd><code>${record.id}</code></dd></div>
     </dl>
     <${Sandbox} conversationId=${record.id} />
   </aside>`;

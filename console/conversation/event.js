@@ -11,34 +11,51 @@ import { Content, Images, Json, More, Output, partsOf, Prose } from "./content.j
 import { kindOf } from "./rows.js";
 
 const POLICIES = {
-  NeverConfirm: "every action runs without a decision",
-  AlwaysConfirm: "every action waits for a decision",
-  ConfirmRisky: "risky actions wait for a decision",
+  NeverConfirm: "every action runs without approval",
+  AlwaysConfirm: "every action needs approval",
+  ConfirmRisky: "risky actions need approval",
 };
 
-function Message({ event }) {
+function Message({ event, isTalk }) {
   const { content, reasoning_content: reasoning } = event.llm_message ?? {};
   const extended = partsOf(event.extended_content);
-  return html`<${Content} content=${content} />
+  return html`<${Content} content=${content} isTalk=${isTalk} />
     ${reasoning && html`<${More} label="Reasoning"><${Prose} text=${reasoning} /><//>`}
     ${(extended.text || extended.images.length > 0) && html`<${More} label="Added for the agent"><${Content} content=${event.extended_content} /><//>`}`;
 }
 
-/** What the agent means to do; an action that the agent's tools cannot read has a call alone. */
-function Proposal({ event }) {
+/** What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says nothing. */
+export function Proposal({ event, isTalk }) {
   const { kind, ...values } = typeof event.action === "object" && event.action ? event.action : { call: event.tool_call ?? null };
   const said = Object.keys(values).length === 1 ? (values.message ?? values.thought) : null;
-  return typeof said === "string" ? html`<${Prose} text=${said} />` : html`<${Arguments} arguments=${values} />`;
+  return typeof said === "string" ? html`<${Prose} text=${said} />` : html`<${Arguments} arguments=${values} isBrief=${isTalk} />`;
+}
+
+/** The risk of an action, where the agent names one. isBrief: where it is no low one. */
+export function Risk({ event, isBrief = false }) {
+  const risk = String(event.security_risk ?? "UNKNOWN").toLowerCase();
+  return risk !== "unknown" && !(isBrief && risk === "low") && html` <span class=${`risk ${risk}`}>${risk} risk</span>`;
+}
+
+/** What the agent says of an action, folded. */
+export function Summary({ event }) {
+  return html`<${Folded} text=${String(event.summary)} ...${SAID}>${(text) => html`<${Text} prose text=${text} />`}<//>`;
+}
+
+/** What stands in the place of an action that waits: it is shown, and decided, below. */
+export function Waits({ event }) {
+  const show = () => {
+    const prompt = document.querySelector(`[data-testid="pending-${CSS.escape(event.id)}"]`);
+    (prompt ?? document.querySelector(".waits-here [data-testid=show-more]"))?.focus();
+  };
+  return html`<span class="waits">Waits for a decision <button type="button" class="quiet" data-testid="to-decision" onClick=${show}>Show it</button></span>`;
 }
 
 function Action({ event, results }) {
-  const risk = String(event.security_risk ?? "UNKNOWN").toLowerCase();
   return html`
     <${Content} content=${event.thought} />
     ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
-    ${event.summary && html`<p class="summary"><${Folded} text=${String(event.summary)} ...${SAID}>
-      ${(text) => html`<${Text} prose text=${text} />`}<//>
-      ${risk !== "unknown" && html` <span class=${`risk ${risk}`}>${risk} risk</span>`}</p>`}
+    ${event.summary && html`<p class="summary"><${Summary} event=${event} /><${Risk} event=${event} /></p>`}
     <${Proposal} event=${event} />
     ${results.map((result) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
       <${Head} event=${result} /><${Body} event=${result} />
@@ -50,12 +67,12 @@ function Observation({ event }) {
   if (!observation || typeof observation !== "object") return html`<${Json} value=${observation ?? event} />`;
   const { text, images } = partsOf(observation.content);
   const printed = text || [observation.output, observation.stdout, observation.stderr].filter((one) => typeof one === "string").join("\n");
-  if (!printed && !images.length) return Object.keys(observation).length > 2 ? html`<${Json} value=${observation} />` : html`<p class="muted">It said nothing.</p>`;
+  if (!printed && !images.length) return Object.keys(observation).length > 2 ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
   return html`<${Output} text=${printed} /><${Images} addresses=${images} />`;
 }
 
 function Rejection({ event }) {
-  return html`<${Prose} text=${event.rejection_reason || event.reason || "No reason was given."} />`;
+  return html`<${Prose} text=${event.rejection_reason || event.reason || "No reason given."} />`;
 }
 
 function Fault({ event }) {
@@ -81,10 +98,10 @@ function Change({ event: { key, value } }) {
   return html`<${More} label=${String(key).replaceAll("_", " ")}><${Json} value=${value} /><//>`;
 }
 
-function Condensed({ event }) {
+function Condensed({ event, isTalk }) {
   const number = event.forgotten_event_ids?.length;
   return html`<p>${number == null ? "The agent shortens what it remembers." : `The agent forgot ${number.toLocaleString("en")} events and keeps a summary.`}</p>
-    ${event.summary && html`<${Prose} text=${event.summary} />`}`;
+    ${event.summary && html`<${Prose} text=${event.summary} isTalk=${isTalk} />`}`;
 }
 
 function Hook({ event }) {
@@ -102,8 +119,8 @@ const KINDS = {
   ConversationErrorEvent: { label: "Error", show: Fault, look: "bad" },
   SystemPromptEvent: { show: Prompt, look: "change" },
   ConversationStateUpdateEvent: { show: Change, look: "change" },
-  PauseEvent: { show: () => "Paused by a person", look: "change" },
-  InterruptEvent: { show: () => "Interrupted by a person", look: "change" },
+  PauseEvent: { show: () => "Paused", look: "change" },
+  InterruptEvent: { show: () => "Interrupted", look: "change" },
   Condensation: { label: "Memory", show: Condensed, look: "observation" },
   CondensationRequest: { show: () => "The agent is asked to shorten what it remembers", look: "change" },
   CondensationSummaryEvent: { label: "Memory", show: Condensed, look: "observation" },
@@ -112,8 +129,13 @@ const KINDS = {
 
 const OTHER = { show: ({ event }) => html`<${Json} value=${event} />`, look: "observation" };
 
+/** What is known of a kind, which an agent may call as it likes. */
+function known(kind) {
+  return Object.hasOwn(KINDS, kind) ? KINDS[kind] : OTHER;
+}
+
 export function lookOf(event) {
-  return (KINDS[kindOf(event)] ?? OTHER).look;
+  return known(kindOf(event)).look;
 }
 
 /** How an event is called. */
@@ -123,28 +145,34 @@ export function Label({ event }) {
   if (kind === "ActionEvent") return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;
   if (kind === "ConversationErrorEvent" && event.code) return html`<span title=${visible(beginning(String(event.code), 200))}>Error</span>`;
   if (kind === "UserRejectObservation" && event.rejection_source === "hook") return "Rejected by a hook";
-  return KINDS[kind]?.label ?? html`<${Text} text=${beginning(kind, 200)} />`;
+  return known(kind).label ?? html`<${Text} text=${beginning(kind, 200)} />`;
+}
+
+/** How a result ended: its exit code, or that it failed. isBrief: nothing where it went well. */
+export function Outcome({ event, isBrief = false }) {
+  const code = event.observation?.exit_code, isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
+  if (isBrief && !isFailed) return null;
+  if (Number.isInteger(code)) return html`<span class=${isFailed ? "high" : "muted"}>exit code ${code}</span>`;
+  return isFailed ? html`<span class="high">failed</span>` : null;
 }
 
 /** onFork(): undefined where no fork is offered. */
-function Head({ event, onFork }) {
-  const code = event.observation?.exit_code;
-  const isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0);
+export function Head({ event, onFork }) {
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span>
-    ${Number.isInteger(code) && html`<span class=${isFailed ? "high" : "muted"}>exit code ${code}</span>`}
-    ${isFailed && !Number.isInteger(code) && html`<span class="high">failed</span>`}
+    <${Outcome} event=${event} />
     ${onFork && html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>`}
     <${Time} at=${event.timestamp} />
   </div>`;
 }
 
-function Body({ event, results = [] }) {
-  const { show: Show } = KINDS[kindOf(event)] ?? OTHER;
-  return html`<div class="body"><${Show} event=${event} results=${results} /></div>`;
+/** What an event says. isTalk: messages as Markdown. */
+export function Body({ event, results = [], isTalk = false }) {
+  const { show: Show } = known(kindOf(event));
+  return html`<div class="body"><${Show} event=${event} results=${results} isTalk=${isTalk} /></div>`;
 }
 
-/** A row of the timeline. It is drawn again only when another event is in it, as there are hundreds. onFork(row). */
+/** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row). */
 export class Row extends Component {
   shouldComponentUpdate(next) {
     return next.row !== this.props.row || next.isFocus !== this.props.isFocus || next.waits !== this.props.waits;
@@ -154,8 +182,7 @@ export class Row extends Component {
     const { event, results } = row;
     const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
     return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)} tabindex="-1">
-      <${Head} event=${event} onFork=${onFork && (() => onFork(row))} /><${Body} event=${event} results=${results} />
-      ${waits && html`<p class="waits">Waits for a decision</p>`}
+      <${Head} event=${event} onFork=${onFork && (() => onFork(row))} />${waits ? html`<${Waits} event=${event} />` : html`<${Body} event=${event} results=${results} />`}
     </li>`;
   }
 }

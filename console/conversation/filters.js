@@ -1,6 +1,7 @@
 // The filters of the API over the timeline, with the number of events that pass them. The address has them.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
+import { usePanel } from "../lib/panels.js";
 import { setQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
 import { millis } from "../lib/words.js";
@@ -59,7 +60,7 @@ function Search({ query }) {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => change(query, { text: typed }), TYPED);
   };
-  return html`<label class="wide">Text of messages, commands and output
+  return html`<label class="wide">Search messages, commands and output
     <input type="search" data-search data-testid="filter-text" value=${text} onInput=${type} />
   </label>`;
 }
@@ -68,11 +69,6 @@ function Moment({ label, testid, value, onChange }) {
   return html`<label>${label}
     <input type="datetime-local" step="1" data-testid=${testid} value=${local(value)} onChange=${(event) => onChange(utc(event.target.value))} />
   </label>`;
-}
-
-/** Whether there is room for the plot at once. */
-function isRoomy() {
-  return innerHeight >= 640 && innerWidth >= 700;
 }
 
 /** The times of the filters, and the plot, which is loaded when it is first shown. */
@@ -102,23 +98,27 @@ function Count({ log, total, filters }) {
   return html`<span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span>${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}`;
 }
 
+/** Whether a query has filters. */
+export function isFiltered(query) {
+  return Object.values(filtersOf(query)).some(Boolean);
+}
+
 /** log: the Log that has these filters. total: of the conversation's events. query: of the address. */
 export function Filters({ id, log, total, query }) {
-  const [isOpen, setOpen] = useState(isRoomy), [areShown, setShown] = useState(false);
-  const filters = filtersOf(query), isFiltered = Object.values(filters).some(Boolean);
+  const [hasPlot, setPlot] = usePanel("plot");
+  const filters = filtersOf(query);
   const set = (name) => (value) => change(query, { [name]: value });
-  return html`<section class="narrow" aria-label="Filters">
-    <div class=${`bar event-filters${areShown || isFiltered ? " open" : ""}`}>
-      <button type="button" class="quiet show-filters" aria-expanded=${areShown} onClick=${() => setShown(!areShown)}>Filters</button>
-      <${Choice} label="Kind" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
-      <${Choice} label="Source" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
+  return html`<section class="narrow" id="filters" aria-label="Filters">
+    <div class="bar event-filters">
       <${Search} query=${query} />
+      <${Choice} label="Kind of event" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
+      <${Choice} label="From whom" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
       <p class="count" aria-live="polite">
-        ${isFiltered && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
+        ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
         <${Count} log=${log} total=${total} filters=${filters} />
       </p>
-      <button type="button" class="quiet" data-testid="over-time" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Over time</button>
+      <button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot} onClick=${() => setPlot(!hasPlot)}>Over time</button>
     </div>
-    ${isOpen && html`<${OverTime} id=${id} log=${log} total=${total} query=${query} filters=${filters} />`}
+    ${hasPlot && html`<${OverTime} id=${id} log=${log} total=${total} query=${query} filters=${filters} />`}
   </section>`;
 }

@@ -51,20 +51,28 @@ function Deletion({ record, onClose }) {
     if (done !== undefined) go("conversations");
   };
   return html`<${Question} title="Delete the conversation?" yes="Delete" onYes=${remove} onClose=${onClose}>
-    All its events go for good, and its sandbox with its files if no other conversation is in it. An export keeps the events.
+    This deletes all its events for good, and its sandbox and files unless another conversation uses them. Export it first to keep the events.
   <//>`;
 }
 
-/** record: the conversation. number: of its pending actions. total: of its events. onFork(): asks about a fork of all. */
-export function Heading({ record, number, total, isOpen, onDetails, onFork, onDone }) {
+/** A button that opens and closes a part of the view. panel: [isOpen, set]. */
+function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
+  return html`<button type="button" class="quiet" data-testid=${name} aria-expanded=${isOpen} aria-controls=${isOpen ? controls : null} ...${others} onClick=${() => set(!isOpen)}>${label}</button>`;
+}
+
+/** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
+ * onFork(): asks about a fork of all. */
+export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, onFork, onDone }) {
   const [isAsking, setAsking] = useState(false);
   return html`<header class="heading">
     <div class="title"><${Title} record=${record} onDone=${onDone} /><${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
     <div class="actions">
+      <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
+      <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
       ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
       <${Export} record=${record} total=${total} />
       ${may("admin") && html`<button type="button" class="quiet" data-testid="delete" onClick=${() => setAsking(true)}>Delete</button>`}
-      <button type="button" class="quiet" data-testid="details" aria-expanded=${isOpen} aria-controls="details" onClick=${onDetails}>Details</button>
+      <${Toggle} name="details" label="Details" panel=${details} controls="details" />
     </div>
     ${isAsking && html`<${Deletion} record=${record} onClose=${() => setAsking(false)} />`}
   </header>`;

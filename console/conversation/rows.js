@@ -1,4 +1,6 @@
 // Rows of the timeline: an event, and for an action its result.
+import { millis } from "../lib/words.js";
+import { usageOf } from "./usage.js";
 
 /** The bare name of an event's kind, which releases qualify. */
 export function kindOf(event) {
@@ -29,5 +31,66 @@ export function rowsOf(events, before = []) {
   return rows.map((row) => {
     const same = known.get(row.event.id);
     return same && same.event === row.event && same.results.length === row.results.length ? same : row;
+  });
+}
+
+/** Events between the steps of a talk: they change what is known of the conversation, and are told together. */
+const BETWEEN = new Set(["ConversationStateUpdateEvent", "SystemPromptEvent", "CondensationRequest", "HookExecutionEvent"]);
+
+/** A hook that stopped something, or failed, is a step of its own. */
+function isBetween(event) {
+  const kind = kindOf(event);
+  return BETWEEN.has(kind) && !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false));
+}
+
+/** The last words of the agent, which it says by an action; null for another event. */
+export function answerOf({ action }) {
+  const kind = action && typeof action === "object" ? String(action.kind) : "";
+  const text = kind.endsWith("FinishAction") ? action.message : kind.endsWith("ThinkAction") ? action.thought : null;
+  return typeof text === "string" ? text : null;
+}
+
+/** A turn: from a message of a person until the next one. known: the tokens before it; null where nobody knows. */
+function turn(known) {
+  return { rows: [], between: [], actions: 0, milliseconds: 0, since: null, known, tokens: known, hasMessage: false };
+}
+
+/** Counts an event into a turn. */
+function count(one, event) {
+  const at = millis(event.timestamp), usage = event.key === "stats" ? usageOf(event.value) : null;
+  if (usage) one.tokens = usage.tokens;
+  if (kindOf(event) === "ActionEvent" && answerOf(event) === null) one.actions += 1;
+  if (event.key !== "execution_status") return;
+  if (event.value === "running") one.since ??= at;
+  else if (one.since !== null) {
+    one.milliseconds += at - one.since;
+    one.since = null;
+  }
+}
+
+/** The line of a turn: what happened between its steps, and how much it took. before: the lines that were shown. */
+function lineOf(one, before) {
+  if (!one.between.length) return null;
+  const tokens = one.known === null || one.tokens === null ? 0 : one.tokens - one.known;
+  const line = { id: one.between[0].id, events: one.between, actions: one.actions, milliseconds: one.milliseconds, since: one.since, tokens };
+  const same = before.find(({ id }) => id === line.id);
+  const isSame = same && ["actions", "milliseconds", "since", "tokens"].every((name) => same[name] === line[name]) && same.events.length === line.events.length;
+  return isSame ? same : line;
+}
+
+/** The rows of a talk: {row} for each step, {line} for what is between those of a turn. hasOlder: the log has earlier events. */
+export function talkOf(rows, hasOlder, before = []) {
+  const turns = [turn(hasOlder ? null : 0)], lines = before.flatMap(({ line }) => line ?? []);
+  for (const row of rows) {
+    const { event } = row, isAsked = kindOf(event) === "MessageEvent" && event.source === "user";
+    if (isAsked && turns.at(-1).hasMessage) turns.push(turn(turns.at(-1).tokens));
+    const one = turns.at(-1);
+    one.hasMessage ||= isAsked;
+    count(one, event);
+    (isBetween(event) ? one.between : one.rows).push(isBetween(event) ? event : row);
+  }
+  return turns.flatMap((one) => {
+    const line = lineOf(one, lines);
+    return [...one.rows.map((row) => ({ row })), ...(line ? [{ line }] : [])];
   });
 }

@@ -48,7 +48,7 @@ export function Sandbox({ conversationId }) {
   const { value, error, again } = usePolled((signal) => read(conversationId, signal), LOOK, conversationId);
   if (error && value === undefined) return html`<${Failure} error=${error} again=${again} />`;
   if (value === undefined) return null;
-  if (value === null) return html`<h2>Sandbox</h2><p class="muted">None: a program of its own posts the events.</p>`;
+  if (value === null) return html`<h2>Sandbox</h2><p class="muted">None: an external program posts the events.</p>`;
   return html`<section class="sandbox" data-testid=${`sandbox-${value.id}`} aria-label="Sandbox">
     <h2>Sandbox <${State} of=${SANDBOX} status=${value.status} /></h2>
     <dl>

@@ -4,9 +4,11 @@ import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { Empty, Failure } from "../parts/notices.js";
-import { Text } from "../parts/text.js";
+import { Markdown } from "../parts/markdown.js";
+import { Entry } from "./entry.js";
 import { Row } from "./event.js";
-import { lastOf, rowsOf } from "./rows.js";
+import { lastOf, rowsOf, talkOf } from "./rows.js";
+import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
 const AT_END = 48, NEAR = 1_600;
@@ -89,15 +91,15 @@ function End({ state, log }) {
 }
 
 function Nothing({ isFiltered, onReset }) {
-  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">Write a message below: the agent begins with it.<//>`;
-  return html`<${Empty} title="No event passes the filters"><button type="button" onClick=${onReset}>Show all events</button><//>`;
+  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">Send a message below to start the agent.<//>`;
+  return html`<${Empty} title="No matching events"><button type="button" onClick=${onReset}>Show all events</button><//>`;
 }
 
 /** What the agent is writing now. */
 function Writing({ text }) {
   return html`<div class="event message writing">
     <p class="head"><span class="label">Agent is writing</span></p>
-    <div class="prose"><${Text} prose text=${text} /></div>
+    <${Markdown} text=${text} />
   </div>`;
 }
 
@@ -105,9 +107,22 @@ function isIn({ event, results }, id) {
   return id !== null && (event.id === id || results.some((result) => result.id === id));
 }
 
-/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now. onFork(event): undefined
- * where no fork is offered; without an event the fork is of all. */
-export function Timeline({ log, waiting, writing, isFiltered, onReset, onFork }) {
+/** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
+function Rows({ rows, isWire, state, waiting, isRunning, onFork }) {
+  const talk = useRef([]);
+  const focus = ({ event, results }) => isIn({ event, results }, state.focus);
+  if (isWire) return rows.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${onFork} />`);
+  talk.current = talkOf(rows, state.older, talk.current);
+  const last = isRunning && !state.newer ? talk.current.findLast(({ row }) => row)?.row : null;
+  return talk.current.map(({ row, line }) => line
+    ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} onFork=${onFork} />`
+    : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
+        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} onFork=${onFork} />`);
+}
+
+/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now. isWire: every event has a row
+ * of its own. onFork(event): undefined where no fork is offered; without an event the fork is of all. */
+export function Timeline({ log, waiting, writing, isWire, isRunning, isFiltered, onReset, onFork }) {
   const state = useStore(log.state);
   const rows = useRef([]);
   const { box, onScroll } = useSteadyScroll(log, state);
@@ -119,9 +134,10 @@ export function Timeline({ log, waiting, writing, isFiltered, onReset, onFork })
   };
   const forkRow = useMemo(() => onFork && ((row) => onFork(lastOf(row))), [onFork]);
   const fork = () => {
-    const at = [...box.current.querySelectorAll("li.event")].indexOf(focusedIn(box.current));
-    if (at < 0) onFork();
-    else forkRow(rows.current[at]);
+    const name = focusedIn(box.current)?.dataset.testid;
+    const row = name && rows.current.find(({ event }) => name === `event-${event.id}`);
+    if (row) forkRow(row);
+    else onFork();
   };
   useShortcuts({
     J: { label: "Choose the next event", run: () => step(box.current, 1) },
@@ -136,7 +152,7 @@ export function Timeline({ log, waiting, writing, isFiltered, onReset, onFork })
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
         <ol>
-          ${rows.current.map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${isIn(row, state.focus)} waits=${waiting.has(row.event.id)} onFork=${forkRow} />`)}
+          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} onFork=${forkRow} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

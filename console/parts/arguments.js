@@ -55,24 +55,24 @@ function form(values) {
   return { head: null, body: null, used: [] };
 }
 
-function Rest({ values }) {
+function Rest({ values, isBrief }) {
   const all = Object.entries(values), quiet = all.filter(([, value]) => saysNothing(value));
   const loud = Object.fromEntries(all.filter(([, value]) => !saysNothing(value)));
   return html`${quiet.length < all.length &&
     html`<${Code} text=${JSON.stringify(loud, null, 2)} label="Arguments" name="json" />`}
-    ${quiet.length > 0 &&
+    ${quiet.length > 0 && !isBrief &&
     html`<p class="quiet-arguments muted">
       <code><${Text} text=${quiet.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")} /></code>
     </p>`}`;
 }
 
-/** All arguments of an action. arguments: JSON of any form, as the agent gave it. */
-export function Arguments({ arguments: given }) {
+/** All arguments of an action. arguments: JSON of any form, as the agent gave it. isBrief: without those that say nothing. */
+export function Arguments({ arguments: given, isBrief = false }) {
   if (!isObject(given)) {
     return html`<${Code} text=${JSON.stringify(given ?? null, null, 2)} label="Arguments" name="json" />`;
   }
   const { head, body, used } = form(given);
   const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !used.includes(name)));
   if (!Object.keys(given).length) return html`<p class="muted">No arguments.</p>`;
-  return html`<div class="arguments">${head}${body}<${Rest} values=${rest} /></div>`;
+  return html`<div class="arguments">${head}${body}<${Rest} values=${rest} isBrief=${isBrief} /></div>`;
 }

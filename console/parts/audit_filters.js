@@ -47,10 +47,10 @@ export function AuditFilters({ query }) {
     <div class="bar">
       <${Choice} label="Decision" name="decision" query=${query} words=${DECISIONS} onChange=${set("decision")} />
       <${Choice} label="By" name="actor_kind" query=${query} words=${ACTORS} onChange=${set("actor_kind")} />
-      <label>Name<input data-search data-testid="filter-actor" maxlength="256" placeholder="Whole" value=${query.actor ?? ""} onInput=${set("actor", (value) => value)} /></label>
+      <label>Name<input data-search data-testid="filter-actor" maxlength="256" placeholder="Full name" value=${query.actor ?? ""} onInput=${set("actor", (value) => value)} /></label>
       <label>Since<input type="datetime-local" data-testid="filter-time__gte" value=${fieldOf(query.time__gte)} onChange=${set("time__gte", timeOf)} /></label>
       <label>Before<input type="datetime-local" data-testid="filter-time__lt" value=${fieldOf(query.time__lt)} onChange=${set("time__lt", timeOf)} /></label>
-      <label class="wide">Conversation<input data-testid="filter-conversation_id" placeholder="Its id" value=${query.conversation_id ?? ""} onInput=${set("conversation_id")} /></label>
+      <label class="wide">Conversation<input data-testid="filter-conversation_id" placeholder="ID" value=${query.conversation_id ?? ""} onInput=${set("conversation_id")} /></label>
       ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
     </div>
   </form>`;

@@ -38,7 +38,7 @@ export function ConversationFilters({ query }) {
       <summary>More filters</summary>
       <div class="bar">
         <label>Tag<input data-testid="filter-tag" placeholder="NAME or NAME=VALUE" value=${query.tag ?? ""} onInput=${set("tag")} /></label>
-        <label>Sandbox<input data-testid="filter-sandbox" placeholder="Its id" value=${query.sandbox_id ?? ""} onInput=${set("sandbox_id")} /></label>
+        <label>Sandbox<input data-testid="filter-sandbox" placeholder="ID" value=${query.sandbox_id ?? ""} onInput=${set("sandbox_id")} /></label>
         <label>Changed since<input type="datetime-local" data-testid="filter-since" value=${fieldOf(query.since)} onChange=${set("since", timeOf)} /></label>
         <label>Changed before<input type="datetime-local" data-testid="filter-until" value=${fieldOf(query.until)} onChange=${set("until", timeOf)} /></label>
         ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}

@@ -72,7 +72,7 @@ function useMessages(text) {
 
 export function MessageSearch({ text }) {
   const { items, next, error, isReading, more } = useMessages(text);
-  if (!text) return html`<${Empty} title="Search all messages">Type words: every message that has them is shown, of people and of agents, from every conversation. Commands and their output are not searched.<//>`;
+  if (!text) return html`<${Empty} title="Search all messages">Enter words to find every message that contains them, from people and agents, in every conversation. Commands and output are not searched.<//>`;
   const isFull = items.length >= MOST;
   return html`
     <div class="list-head" role="status"><span class="muted">${isReading ? "Searching" : counted(items.length, "message", next)}</span></div>
@@ -80,8 +80,8 @@ export function MessageSearch({ text }) {
       ${items.map((item) => html`<${Found} key=${`${item.conversation_id} ${item.event.id}`} item=${item} text=${text} />`)}
     </ul>
     ${error && html`<${Failure} error=${error} again=${more} />`}
-    ${!items.length && !isReading && !next && !error && html`<${Empty} title="Nobody said that">Other words may find it; titles have a search of their own.<//>`}
+    ${!items.length && !isReading && !next && !error && html`<${Empty} title="No messages found">Try other words, or search the titles instead.<//>`}
     ${isFull && html`<p class="muted">${MOST} are shown, and no more at once: more words find less.</p>`}
-    ${next && !error && !isFull && html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${more}>Search on</button></p>`}
+    ${next && !error && !isFull && html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${more}>Keep searching</button></p>`}
   `;
 }

@@ -46,7 +46,7 @@ function Wanted({ onMade, onClose }) {
     }
   };
   const toggle = (scope) => (event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((one) => one !== scope));
-  return html`<${Dialog} title="Make a key" onClose=${onClose}>
+  return html`<${Dialog} title="Create a key" onClose=${onClose}>
     <form class="new-key" onSubmit=${submit}>
       <label>Name
         <input name="name" required maxlength="100" autofocus autocomplete="off" placeholder="Who or what will use it" value=${name} onInput=${(event) => setName(event.target.value)} />
@@ -70,7 +70,7 @@ function Wanted({ onMade, onClose }) {
       ${error && html`<${Failure} error=${error} />`}
       <footer>
         <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
-        <button type="submit" disabled=${!scopes.length} aria-busy=${isAsking}>Make it</button>
+        <button type="submit" disabled=${!scopes.length} aria-busy=${isAsking}>Create</button>
       </footer>
     </form>
   <//>`;
@@ -86,13 +86,13 @@ function Shown({ made, onClose }) {
     else document.execCommand("copy");
     setCopied(true);
   };
-  return html`<${Dialog} title="The key is made">
-    <p>Copy it now: it is shown this once, and the server keeps only its hash.</p>
+  return html`<${Dialog} title="Key created">
+    <p>Copy it now. It is shown only once; the server keeps just its hash.</p>
     <div class="bar">
       <label class="wide">The key<input ref=${field} readonly data-testid="new-key" value=${made.key} onFocus=${(event) => event.target.select()} /></label>
       <button type="button" autofocus data-testid="copy" onClick=${copy}>Copy</button>
     </div>
     <p class="hint" role="status">${isCopied && "Copied."}</p>
-    <footer><button type="button" class="secondary" data-testid="done" onClick=${onClose}>I have it</button></footer>
+    <footer><button type="button" class="secondary" data-testid="done" onClick=${onClose}>Done</button></footer>
   <//>`;
 }

@@ -46,7 +46,7 @@ function Rows({ rows, onChange }) {
     </p>
     ${rows.length < MOST_ROWS &&
     html`<p>
-      <button type="button" class="quiet" onClick=${() => onChange([...rows, ROW])}>One more argument</button>
+      <button type="button" class="quiet" onClick=${() => onChange([...rows, ROW])}>Add an argument</button>
     </p>`}`;
 }
 
@@ -84,7 +84,7 @@ export function NewRule({ onMade, onClose }) {
       ${" "}Whatever the arguments are
     </label>
     ${!fields.isAny && html`<${Rows} rows=${fields.rows} onChange=${(rows) => set({ rows })} />`}
-    <label>Reason, for those who read the list<input type="text" maxlength="200" value=${fields.reason}
+    <label>Reason, shown in the list of rules<input type="text" maxlength="200" value=${fields.reason}
       onInput=${field("reason")} /></label>
     <div class="preview" data-testid="rule-preview">
       <h3>From now on, without asking</h3>
@@ -93,7 +93,7 @@ export function NewRule({ onMade, onClose }) {
     </div>
     <footer>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
-      <button type="submit" data-testid="make-rule">Make the rule</button>
+      <button type="submit" data-testid="make-rule">Create the rule</button>
     </footer>
   </form>`;
 }

@@ -9,7 +9,7 @@ const DONE = {
   approve: "Approved",
   reject: "Rejected",
   edit: "Approved with changes",
-  unapproved: "Went on unasked",
+  unapproved: "Continued without approval",
   deleted: "Deleted",
 };
 
@@ -30,7 +30,7 @@ function actorOf({ actor }) {
 export function Outcome({ fate, end }) {
   const isLost = fate?.state === "lost", isMine = fate?.state === "taken";
   if (!end?.decision) {
-    return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "It waits no longer."}</strong>`;
+    return html`<strong>${isMine ? `${DONE[fate.verb]} by you` : isLost ? fate.words : "No longer pending."}</strong>`;
   }
   const done = DONE[end.decision] ?? end.decision, actor = actorOf(end), own = actor === me.get()?.name;
   const words = end.reason && html`<${Text} text=${beginning(end.reason, 500)} prose />`;
@@ -40,7 +40,7 @@ export function Outcome({ fate, end }) {
     const faster = html`<${Text} text=${who} prose /> was faster: ${done.toLowerCase()} <${Time} at=${end.time} />`;
     return html`<strong>${faster}</strong>${reason}`;
   }
-  if (end.event === "expired") return html`<strong>Rejected: its time was over</strong> <${Time} at=${end.time} />`;
+  if (end.event === "expired") return html`<strong>Rejected: it expired</strong> <${Time} at=${end.time} />`;
   const by = html`${done} by <${Text} text=${isMine ? "you" : actor} prose />`;
   return html`<strong>${by}</strong> <${Time} at=${end.time} />${reason}`;
 }

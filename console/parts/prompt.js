@@ -29,7 +29,7 @@ function Deadline({ at }) {
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
   const left = hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
   return html`<span class=${seconds < PRESSING ? "deadline high" : "deadline"}>
-    ${seconds ? `Rejected in ${left}` : "Its time is over"}</span>`;
+    ${seconds ? `Rejected in ${left}` : "Expired"}</span>`;
 }
 
 function Head({ item, isEnded, isHere, choose }) {
@@ -147,7 +147,7 @@ export function Prompt({ item, ended = false, isHere = false, isCurrent = false,
   const words = isSent
     ? html`<p class="outcome" aria-busy="true">Deciding</p>`
     : ended === "aside"
-      ? html`<p class="outcome">Set aside: it waits at the end of the list.</p>`
+      ? html`<p class="outcome">Moved to the end of the list.</p>`
       : isEnded || fate?.state === "lost"
         ? html`<p class="outcome"><${Outcome} fate=${fate} end=${end} /></p>`
         : null;

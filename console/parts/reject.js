@@ -12,8 +12,8 @@ export function Reject({ item, onClose }) {
   const submit = (event) => press(event,
     () => decide([item], "reject", reason.trim() ? { reason: reason.trim() } : {}));
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
-    <label>Why? The agent reads it when it continues. It may stay empty.
-      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter rejects, Shift+Enter begins a new line."
+    <label>Reason (optional). The agent reads it when it continues.
+      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
         value=${reason} onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>

@@ -10,7 +10,7 @@ export const CONVERSATION = {
   finished: ["Finished", "calm"],
   error: ["Failed", "bad"],
   stuck: ["Stuck", "bad"],
-  deleting: ["Being deleted", "calm"],
+  deleting: ["Deleting", "calm"],
 };
 
 /** status of a sandbox: [words, look]. */
@@ -19,7 +19,7 @@ export const SANDBOX = {
   RUNNING: ["Running", "good"],
   PAUSED: ["Paused", "calm"],
   ERROR: ["Failed", "bad"],
-  MISSING: ["Host lost", "bad"],
+  MISSING: ["Host unreachable", "bad"],
 };
 
 /** What stands in the place of something that was deleted a moment ago. */

@@ -88,11 +88,11 @@ function refusal(element) {
   if (!isInSight(element)) {
     element.scrollIntoView({ block: "nearest" });
     restart(element);
-    return "Nothing was decided: the prompt was out of sight. Look at it, and press again.";
+    return "Nothing was decided: the action was out of sight. Look at it, then press again.";
   }
   look();
   return element.hasAttribute("data-steady") ? ""
-    : "Nothing was decided: the prompt had just come there. Look at it, and press again.";
+    : "Nothing was decided: the buttons had just moved. Look at the action, then press again.";
 }
 
 /**

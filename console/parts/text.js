@@ -29,3 +29,27 @@ export function Folded({ text, children, length = FOLDED, lines = 0 }) {
   return html`${children(text.slice(0, shown))}
     <button type="button" class="quiet" onClick=${() => setMore(more + MOST)}>Show more (${rest} characters)</button>`;
 }
+
+/** Lines, and characters, of the end of what was printed which are shown before "show earlier". */
+const LAST_LINES = 14, LAST = 2_000;
+
+/** Where the end of a text begins, of so many lines (0: of any number) and characters at most: at a line where one begins there. */
+function endOf(text, length, lines) {
+  let start = text.length - (text.endsWith("\n") ? 1 : 0);
+  for (let left = lines; left > 0 && start > 0; left -= 1) start = text.lastIndexOf("\n", start - 1);
+  start = lines && start > 0 ? start + 1 : 0;
+  const least = Math.max(0, text.length - length);
+  if (start >= least) return start;
+  const line = text.indexOf("\n", least) + 1, isHalf = (text.codePointAt(least - 1) ?? 0) > 0xffff;
+  return line && line < text.length ? line : least + (isHalf ? 1 : 0);
+}
+
+/** What was printed, folded: its end, which says how it went, and a button for more of it. children: as those of Folded. */
+export function Tail({ text, children }) {
+  const [more, setMore] = useState(0);
+  const start = endOf(text, LAST + more, more ? 0 : LAST_LINES);
+  if (!start) return children(text);
+  const number = start.toLocaleString("en");
+  return html`<button type="button" class="quiet earlier" data-testid="show-earlier" onClick=${() => setMore(more + MOST)}>Show earlier output (${number} characters)</button>
+    ${children(text.slice(start))}`;
+}

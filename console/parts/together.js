@@ -22,7 +22,7 @@ export default function Together({ item, items, verb, onClose }) {
     <p>The agent of this conversation takes one decision for all ${number} actions. The others are:</p>
     ${others.map((one) => html`<section key=${one.action_id}><h3><code><${Text} text=${one.tool_name} /></code></h3>
       <${Arguments} tool=${one.tool_name} arguments=${one.arguments} /></section>`)}
-    ${isReject && html`<label>Why? The agent reads it; it may stay empty.<input type="text" maxlength="2000"
+    ${isReject && html`<label>Reason (optional). The agent reads it.<input type="text" maxlength="2000"
       data-testid="reason" value=${reason} onInput=${(event) => setReason(event.target.value)} /></label>`}
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>

@@ -4,22 +4,21 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { connection } from "../lib/live.js";
 import { pending } from "../lib/pending.js";
+import { usePanel } from "../lib/panels.js";
 import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
+import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
-import { Filters, filtersOf } from "../conversation/filters.js";
+import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
 import { Fork } from "../conversation/fork.js";
 import { Heading } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts } from "../conversation/prompts.js";
 import { Timeline } from "../conversation/timeline.js";
-
-/** Pixels of width from which the details stand beside the timeline at once. */
-const WIDE = 1_400;
 
 /** The window of the log that passes the filters, once the stream has begun. */
 function useLog(feed, id, query, isBegun) {
@@ -53,8 +52,8 @@ async function open(log, id, eventId) {
 const same = (one, other) => one.replaceAll("-", "").toLowerCase() === other.replaceAll("-", "").toLowerCase();
 
 function Gone() {
-  return html`<${Empty} isPage title="This conversation is not here">
-    It was deleted, or its address is wrong. <a href=${href("conversations")}>Show all conversations</a>
+  return html`<${Empty} isPage title="Conversation not found">
+    It was deleted, or the address is wrong. <a href=${href("conversations")}>Show all conversations</a>
   <//>`;
 }
 
@@ -63,27 +62,33 @@ export default function View({ place: { id, query } }) {
   useEffect(() => feed.open(), [feed]);
   const record = useStore(feed.record), total = useStore(feed.total), fault = useStore(feed.fault), gone = useStore(feed.gone);
   const writing = useStore(feed.writing), all = useStore(pending);
-  const [isOpen, setOpen] = useState(innerWidth >= WIDE);
+  const details = usePanel("details"), wire = usePanel("wire"), [areOpen, setOpen] = usePanel("filters");
+  const hasFilters = isFiltered(query), [hasDetails, setDetails] = details, [hadFilters, setHad] = useState(hasFilters);
+  useEffect(() => void (hasFilters && setHad(true)), [hasFilters]);
   const [forked, setForked] = useState(null);
   const fork = useMemo(() => may("write") ? (event) => setForked({ event }) : undefined, [may("write")]);
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
+  useShortcuts({ "/": { label: "Search the conversation", run: () => (setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
   const refresh = () => feed.refresh();
   const reset = () => setQuery({});
-  const isFiltered = Object.values(filtersOf(query)).some(Boolean);
-  return html`<div class=${`one-conversation${isOpen ? " detailed" : ""}`}>
-    <${Heading} record=${record} number=${items.length} total=${total} isOpen=${isOpen} onDetails=${() => setOpen(!isOpen)} onFork=${() => fork()} onDone=${refresh} />
+  // a filter is about events, so what passes it is shown as events
+  const filters = [areOpen || hasFilters || hadFilters, (next) => (setOpen(next), setHad(false), !next && hasFilters && reset())];
+  const status = record.execution_status;
+  return html`<div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
+    <${Heading} record=${record} number=${items.length} total=${total} wire=${wire} filters=${filters} details=${details} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
-      <${Filters} id=${id} log=${log} total=${total} query=${query} />
-      <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${isFiltered ? "" : writing} isFiltered=${isFiltered} onReset=${reset} onFork=${fork} />
+      ${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
+      <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
+        isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />
       <${Prompts} items=${items} />
-      ${may("write") && html`<${Composer} key=${id} id=${id} status=${record.execution_status} log=${log} waiting=${items.length} onDone=${refresh} />`}
+      ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
-    ${isOpen && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setOpen(false)} />`}
+    ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
     ${forked && html`<${Fork} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
   </div>`;
 }

@@ -79,8 +79,8 @@ function Nothing({ query }) {
   }
   return html`<${Empty} title="No conversations yet">
     ${may("write")
-      ? html`<a role="button" href=${href("start")}>Start one</a>`
-      : "This key may read alone: one with the scope “write” starts a conversation."}
+      ? html`<a role="button" href=${href("start")}>Start a conversation</a>`
+      : "This key is read-only. Starting a conversation takes one with the scope “write”."}
   <//>`;
 }
 
@@ -131,7 +131,7 @@ export default function View({ place }) {
   return html`
     <div class="view-head">
       <h1>Conversations</h1>
-      ${may("write") && html`<a role="button" href=${href("start")}>Start one</a>`}
+      ${may("write") && html`<a role="button" href=${href("start")}>New conversation</a>`}
     </div>
     <${ConversationFilters} query=${place.query} />
     ${query.in === "messages" ? html`<${MessageSearch} key=${query.text} text=${query.text ?? ""} />` : html`<${List} query=${query} />`}

@@ -16,7 +16,7 @@ import { onceHeld, useSteady } from "../parts/steady.js";
 function Wish() {
   const state = useStore(wish);
   if (state === "none") return null;
-  if (state === "denied") return html`<span class="muted">The browser refuses notifications of this page.</span>`;
+  if (state === "denied") return html`<span class="muted">Your browser blocks notifications from this page.</span>`;
   const isOn = state === "on";
   return html`<button type="button" class="quiet" data-testid="notify" aria-pressed=${isOn}
     onClick=${() => setWish(!isOn)}>${isOn ? "Notifications are on" : "Notify me"}</button>`;
@@ -31,7 +31,7 @@ function RejectSeveral({ items, onCancel }) {
     () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
   return html`<form ref=${element} onSubmit=${submit} onKeyDown=${onEscape(onCancel)}>
     <textarea rows="1" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
-      placeholder="Why? The agents read it when they go on." data-testid="reason-for-all" value=${reason}
+      placeholder="Reason (optional). The agents read it when they continue." data-testid="reason-for-all" value=${reason}
       onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
     <button type="submit" class="danger" data-testid="reject-all">Reject ${items.length}</button>
     <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>
@@ -48,7 +48,7 @@ function SeveralButtons({ items, onReject, onClear }) {
   return html`<div ref=${element} onKeyDown=${onceHeld}>
     <button type="button" data-testid="approve-all" onClick=${approve}>Approve ${items.length}</button>
     <button type="button" class="secondary" data-testid="reject-chosen" onClick=${onReject}>Reject…</button>
-    <button type="button" class="quiet" onClick=${onClear}>Choose none</button>
+    <button type="button" class="quiet" onClick=${onClear}>Clear the selection</button>
   </div>`;
 }
 

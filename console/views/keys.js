@@ -24,7 +24,7 @@ function Key({ one, onRevoke }) {
       ${isOver && html`<span class="tag high">Expired</span>`}
     </span>
     <dl class="facts">
-      <div><dt>Made</dt><dd><${Time} at=${one.created_at} /></dd></div>
+      <div><dt>Created</dt><dd><${Time} at=${one.created_at} /></dd></div>
       <div><dt>Last used</dt><dd>${one.used_at ? html`<${Time} at=${one.used_at} />` : "Never"}</dd></div>
       <div><dt>Expires</dt><dd>${one.expires_at ? html`<${Time} at=${one.expires_at} />` : "Never"}</dd></div>
     </dl>
@@ -35,7 +35,7 @@ function Key({ one, onRevoke }) {
 function List({ keys, onRevoke }) {
   const [most, setMost] = useState(DRAWN);
   if (!keys.length) {
-    return html`<${Empty} title="No keys were made">Make one for each program and each person: what they did has its name in the audit.<//>`;
+    return html`<${Empty} title="No keys yet">Create one for each program and each person, so that the audit can name who did what.<//>`;
   }
   return html`<ul class="rows" data-testid="key-list">
       ${keys.slice(0, most).map((one) => html`<${Key} key=${one.id} one=${one} onRevoke=${() => onRevoke(one)} />`)}
@@ -70,9 +70,9 @@ export default function View() {
   return html`<section class="keys">
     <div class="view-head">
       <h1>Keys</h1>
-      <button type="button" data-testid="make-key" onClick=${() => setMaking(true)}>Make a key</button>
+      <button type="button" data-testid="make-key" onClick=${() => setMaking(true)}>Create a key</button>
     </div>
-    <p class="muted">A key opens this server to a program or a person. Those of the server's settings are not listed, and not revoked here.</p>
+    <p class="muted">A key gives a program or a person access to this server. Keys from the server's settings are not listed here, and cannot be revoked here.</p>
     ${error ? html`<${Failure} error=${error} again=${load} />` : keys ? html`<${List} keys=${keys} onRevoke=${setRevoked} />` : html`<p aria-busy="true">Loading</p>`}
     ${isMaking && html`<${NewKey} onMade=${load} onClose=${() => setMaking(false)} />`}
     ${revoked && html`<${Revocation} one=${revoked} onYes=${revoke} onClose=${() => setRevoked(null)} />`}

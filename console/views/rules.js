@@ -33,7 +33,7 @@ function Rule({ rule, onRevoke }) {
     <footer>
       <p class="muted">
         Used ${often}${rule.last_used_at && html`, last <${Time} at=${rule.last_used_at} />`}.
-        Made by <${Text} text=${rule.created_by || "somebody"} prose /> <${Time} at=${rule.created_at} />.
+        Created by <${Text} text=${rule.created_by || "somebody"} prose /> <${Time} at=${rule.created_at} />.
       </p>
       ${may("approve") && html`<button type="button" class="secondary" data-testid="revoke"
         onClick=${onRevoke}>Revoke…</button>`}

@@ -42,7 +42,7 @@ function Facts({ sandbox }) {
     <${Fact} name="CPU">${cpu_cores == null ? "–" : `${cpu_cores.toFixed(2)} cores`}<//>
     <${Fact} name="Disk">${bytes(disk_bytes)}<//>
     <${Fact} name="Isolation"><${Isolation} isolation=${isolation} /><//>
-    <${Fact} name="Made"><${Time} at=${created_at} /><//>
+    <${Fact} name="Created"><${Time} at=${created_at} /><//>
   </dl>`;
 }
 
@@ -175,7 +175,7 @@ function All({ query }) {
     </ul>
     ${rows?.length === 0 && !hasMore && html`<${Empty} title=${query.status ? "No sandbox is in this state" : "No sandboxes"}>
       Each conversation that you start has a sandbox, where its agent runs.
-      ${may("write") && html` <a href=${href("start")}>Start one</a>`}
+      ${may("write") && html` <a href=${href("start")}>Start a conversation</a>`}
     <//>`}
     <${ListFoot} list=${list} view=${view} />
   `;

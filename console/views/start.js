@@ -78,8 +78,8 @@ function Form({ specs, isBusy, onStart }) {
     <fieldset disabled=${isBusy}>
       <${Message} value=${value} spec=${spec} set=${set} />
       <div class="pair">
-        <label>Title, if you like
-          <input name="title" maxlength="200" placeholder="Without one: a number" autocomplete="off" value=${value.title} onInput=${set("title")} />
+        <label>Title (optional)
+          <input name="title" maxlength="200" placeholder="A number if left empty" autocomplete="off" value=${value.title} onInput=${set("title")} />
         </label>
         <label>Agent
           <select name="spec" value=${spec?.id ?? ""} onChange=${set("spec")}>
@@ -87,14 +87,14 @@ function Form({ specs, isBusy, onStart }) {
           </select>
         </label>
       </div>
-      ${may("approve") && html`<label>What waits for an approval
+      ${may("approve") && html`<label>Approval
         <select name="policy" value=${value.policy} onChange=${set("policy")}>
           ${POLICIES.map(([kind, words]) => html`<option key=${kind} value=${kind}>${words}</option>`)}
         </select>
       </label>
       <p class="hint">${POLICIES.find(([kind]) => kind === value.policy)[2]}</p>`}
     </fieldset>
-    <footer><span class="hint">Ctrl+Enter starts too</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
+    <footer><span class="hint">Ctrl+Enter also starts it</span><button type="submit" data-testid="start" disabled=${isBusy} aria-busy=${isBusy}>Start</button></footer>
   </form>`;
 }
 

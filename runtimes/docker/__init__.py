@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from core.cuts import last_lines_of_more
 from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
 from runtimes.containers import HOST, OUT_OF_MEMORY, SANDBOX, START, exit_sentence
-from runtimes.docker.engine import ISOLATION, arguments, docker, name_of
+from runtimes.docker.engine import ISOLATION, arguments, docker, name_of, real_folder
 from runtimes.docker.files import FILLS, Files, remove_container
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ class DockerRuntime(Files):
                     container.start()
                     container.reload()
                 handle = _handle(launch.sandbox_id, container.id, _ports(container, launch, what))
-                return Handle({**handle, "working_dir": container.attrs["Config"]["WorkingDir"]})
+                asked = container.attrs["Config"]["WorkingDir"]
+                real = real_folder(engine, container.id or "", asked)
+                return Handle({**handle, "working_dir": real, **({"linked_dir": asked} if real != asked else {})})
             except (docker.errors.APIError, RuntimeFailure):
                 remove_container(container)
                 raise

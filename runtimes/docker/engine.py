@@ -1,6 +1,8 @@
 """The Docker engine of this machine, its errors as sentences, and the settings of the container of a sandbox."""
 
+import base64
 import contextlib
+import json
 import posixpath
 import threading
 from collections.abc import Iterator
@@ -87,6 +89,22 @@ def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
         folder = engine.images.get(launch.image or "").attrs["Config"].get("WorkingDir") or "/"
     folder = "/" + posixpath.normpath(folder).strip("/")
     return WORK if folder == "/" else folder
+
+
+def real_folder(engine: "docker.DockerClient", container_id: str, folder: str) -> str:
+    """A folder of a container as a process there sees it that works in it: an image may have a symlink in the way.
+
+    One request for each name of the path. An engine that cannot tell has none. Raises the engine's errors.
+    """
+    path, url = "/", f"{engine.api.base_url}/v{engine.api.api_version}/containers/{container_id}/archive"
+    for name in folder.strip("/").split("/"):
+        path = posixpath.join(path, name)
+        response = engine.api.head(url, params={"path": path}, timeout=engine.api.timeout)
+        stat = response.headers.get("X-Docker-Container-Path-Stat")
+        if stat is None:
+            return folder
+        path = json.loads(base64.b64decode(stat)).get("linkTarget") or path  # the engine follows it to its end
+    return path
 
 
 def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:

@@ -110,6 +110,7 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
     reaches = [
         f"The sizes and modes of files whose path it knows; {servers}the host's list of processes with their command "
         "lines, its name, users, interfaces and System V shared memory.",
+        "Whoever connects to a port of the host that the kernel chooses: it can listen on such a port.",
     ]
     if can.landlock < _TCP:
         reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")

@@ -17,7 +17,10 @@ from runtimes.isolation.network import Network
 from runtimes.isolation.view import resolvers
 from runtimes.tree import ids_below
 
-_DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")]
+_DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+
+#: where programs make terminals; the host's own are there too, and their modes keep other users away from them alone
+_TERMINALS = [f"/dev/{name}" for name in ("tty", "ptmx", "pts")]
 
 #: seconds in which bubblewrap must run the command, and between two polls
 _WRAP_TIMEOUT, _POLL = 20.0, 0.002
@@ -156,7 +159,7 @@ class _Locked(Entrance):
         self._rules = kernel.LandlockRules(
             readable=[*confinement.readable, "/proc", *_resolved()],
             writable=[confinement.work, confinement.temporary],
-            devices=_DEVICES,
+            devices=_DEVICES if confinement.user is None else _DEVICES + _TERMINALS,
             bind=confinement.ports,
             connect=[*own, *(INTERNET_PORTS if internet else ())],
         )

@@ -14,8 +14,9 @@ from uuid import uuid4
 from core.access import Principal
 from core.refused import Kind
 from core.wire import ConversationId, Micros
-from store.errors import StoreError
+from store.errors import SecretsRefused, StoreError
 from store.keys import AccessRoot
+from store.link.secrets import Sealer
 from store.sandboxes.sandboxes import random_text
 from store.scripts import Scripts
 
@@ -27,6 +28,9 @@ REMEMBERED, _MOST_REMEMBERED = 0.5, 10_000
 
 #: seconds that a ticket is good for
 TICKET_SECONDS = 30
+
+#: the cookie by which a browser shows files of workspaces, and the seconds for which it is good
+WORKSPACE_COOKIE, SESSION_SECONDS = "workspace_session", 8 * 3600
 
 #: letters and digits of a key, of 256 random bits, and what a key and a ticket begin with
 _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
@@ -54,6 +58,13 @@ class TooManyKeys(StoreError):
 
     def __init__(self, most: int) -> None:
         super().__init__(f"Limit of {most} keys reached: revoke one first")
+
+
+class CookieUnsealed(StoreError):
+    """There is no key to seal a browser's cookie with."""
+
+    kind = Kind.UNSERVED
+    words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,31 @@ class Tickets:
             return None
         name, key_id, scopes, conversation_id = json.loads(content)
         return Principal(name, key_id, frozenset(scopes), conversation_id=conversation_id)
+
+
+class WorkspaceSessions:
+    """What the cookie of a browser says: whose it is, sealed. It opens files of workspaces, while its key is good.
+
+    Limitation: one of a key of the settings is good to its end, also if the settings have another key by then.
+    """
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    def make(self, principal: Principal) -> str:
+        """The cookie of a principal. Raises CookieUnsealed."""
+        try:
+            return self._sealer.seal_session(json.dumps([principal.name, principal.key_id]))
+        except SecretsRefused:
+            raise CookieUnsealed from None
+
+    def find(self, cookie: str) -> Principal | None:
+        """The one whose cookie this is, who may only read files; None for what is none, or too old."""
+        opened = self._sealer.open_session(cookie, SESSION_SECONDS)
+        if opened is None:
+            return None
+        name, key_id = json.loads(opened)
+        return Principal(name, key_id, frozenset({"approve"})) if key_id else None
 
 
 def _listed(identity: str, name: str, scopes: str, created: str, expires: str, used: str) -> AccessKey:

@@ -10,6 +10,7 @@ All times are those of Redis' clock.
 """
 
 import json
+import logging
 import time
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -22,7 +23,7 @@ from core.wire import ConversationId, Micros
 from store.approvals.audit import Actor
 from store.approvals.decisions import StaleDecision, decision_args
 from store.bounds import check_reason
-from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong
+from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong
 from store.keys import ConversationKeys, SandboxKeys
 from store.link.attempts import Stamp
 from store.link.secrets import Sealer
@@ -30,6 +31,8 @@ from store.listing import Listing
 from store.sandboxes.sandboxes import CHECK_SPAN
 from store.scripts import Scripts
 from telemetry import traces
+
+_log = logging.getLogger(__name__)
 
 #: seconds before the end of a lease after which no decision is taken: the nodes of a cluster have a clock each
 _MARGIN = 3.0
@@ -150,25 +153,31 @@ class Deliveries:
 
     def claim(self, seconds: float) -> Claim | None:
         """Take the delivery that has been due for longest, among those whose agent has no other delivery."""
-        token = uuid4().hex
-        args = [token, round(seconds * 1000), *self._spans]
-        asked_at = time.monotonic()
-        reply = self._scripts.claim_delivery([SandboxKeys.root], args)
-        if reply is None:
-            return None
-        delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
-        identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
-        tried_for = int(reply[-1]) / 1e6
-        return Claim(*identity, seconds, True, asked_at=asked_at, tried_for=tried_for, **_agent(reply[1:-1]))
+        while True:
+            token = uuid4().hex
+            args = [token, round(seconds * 1000), *self._spans]
+            asked_at = time.monotonic()
+            reply = self._scripts.claim_delivery([SandboxKeys.root], args)
+            if reply is None:
+                return None
+            try:
+                delivery_id, conversation_id, sandbox_id = reply[0].decode().split(" ")
+                identity = (delivery_id, ConversationId(conversation_id), sandbox_id, token)
+                tried_for = int(reply[-1]) / 1e6
+                return Claim(*identity, seconds, True, asked_at=asked_at, tried_for=tried_for, **_agent(reply[1:-1]))
+            except UNREADABLE as error:
+                _log.error("an entry of the deliveries cannot be read, and is given up: %r: %r", reply[0], error)
+                self._scripts.close_delivery([SandboxKeys.root], [reply[0], token, ""])
 
     def renew(self, claim: Claim) -> bool:
         """Renew the lease; False if it has ended."""
         args = [claim.entry, claim.token, round(claim.seconds * 1000)]
         return bool(self._scripts.renew_delivery([SandboxKeys.root], args))
 
-    def settle(self, conversation_id: ConversationId, delivery: Delivery) -> None:
-        """Forget a decision that the agent has received, or never will."""
-        self._scripts.settle_delivery([ConversationKeys(conversation_id).root], [delivery.id])
+    def settle(self, conversation_id: ConversationId, delivery: Delivery | Claim) -> None:
+        """Forget a decision that the agent has received, or never will; of a claim, as its record cannot be read."""
+        identity = delivery.delivery_id if isinstance(delivery, Claim) else delivery.id
+        self._scripts.settle_delivery([ConversationKeys(conversation_id).root], [identity])
 
     def close(self, claim: Claim, *, again_in: float | None = None) -> None:
         """End an attempt; the delivery is due again in so many seconds, or (None) never."""

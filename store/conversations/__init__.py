@@ -4,6 +4,7 @@ from redis import Redis
 
 from core.bounds import Bounds
 from store.conversations.app_conversations import AppConversations
+from store.conversations.chats import Chats
 from store.conversations.cold import Cold
 from store.conversations.conversations import Conversations
 from store.conversations.copies import Exports, Forks
@@ -41,4 +42,5 @@ class ConversationWing(Conversations):
         self.exports = Exports(scripts, listing, self, bounds)
         self.forks = Forks(scripts, listing, self)
         self.in_sandboxes = AppConversations(self, listing, sandboxes)
+        self.chats = Chats(scripts)
         self.queued_messages = QueuedMessages(scripts, start_tasks, self)

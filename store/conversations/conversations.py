@@ -7,17 +7,18 @@ from uuid import uuid4
 
 from redis import Redis
 
+from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.wire import MOST_TITLE, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
-from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere
+from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere, TooManySecrets
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
 from store.link.secrets import Sealer
 from store.listing import Cursor, Filter, Listing
 from store.log.text import record
-from store.sandboxes.sandboxes import Places
+from store.sandboxes.sandboxes import Places, SandboxId
 from store.scripts import Scripts
 
 #: fields of the hash that the recovery after a restart of an agent server keeps
@@ -141,12 +142,17 @@ class Conversations:
             "text_chunk": 0,
             "groups": "",
         }
+        if sandbox_id:
+            fields["secrets_version"] = incarnation  # it is masked by the secrets of the others there, too
         fields |= optional_fields(sandbox_id, app or {}, confirmation_seconds)
         sealed = self._sealer.seal(conversation_id, secrets or {})
         first = _first_message(initial_message, stamp, in_sandbox=bool(sandbox_id))
         start_id = (app or {}).get("start_id", "")
         args: list[Any] = [*stamp.args, incarnation, *first, start_body, start_id, 2 * len(sealed), *_words(sealed)]
-        return self._create(conversation_id, sandbox_id, start_id, [*args, *_words(fields)])
+        is_new = self._create(conversation_id, sandbox_id, start_id, [*args, *_words(fields)])
+        if sandbox_id and (sealed or start_body):
+            self._renew_masks(conversation_id, sandbox_id)
+        return is_new
 
     def _create(self, conversation_id: ConversationId, sandbox_id: str | None, start_id: str, args: list[Any]) -> bool:
         took = sandbox_id is not None and self._places.take(sandbox_id, conversation_id, made=True, start_id=start_id)
@@ -275,13 +281,29 @@ class Conversations:
         if outcome != "done":
             raise IllegalMove(verb, outcome)
 
-    def put_secrets(self, conversation_id: ConversationId, secrets: Mapping[str, Any]) -> None:
-        """Keep secrets, sealed; no response contains them. Raises ConversationNotFound, SecretsRefused."""
-        if sealed := self._sealer.seal(conversation_id, secrets):
-            args = [Stamp.now().utc_time, str(minted("secrets")), *_words(sealed)]
-            self._listing.write(self._scripts.put_secrets, conversation_id, args)
-        else:
+    def put_secrets(
+        self, conversation_id: ConversationId, secrets: Mapping[str, Any], sandbox_id: str | None = None
+    ) -> None:
+        """Keep secrets, sealed; no response contains them. They are masked in all conversations of its sandbox.
+
+        Raises ConversationNotFound, SecretsRefused, TooManySecrets.
+        """
+        sealed = self._sealer.seal(conversation_id, secrets)
+        if not sealed:
             self.get(conversation_id)
+            return
+        args = [Stamp.now().utc_time, str(minted("secrets")), MOST_SECRETS, MOST_SECRETS_BYTES, *_words(sealed)]
+        [outcome] = self._listing.write(self._scripts.put_secrets, conversation_id, args)
+        if outcome == "too_many":
+            raise TooManySecrets
+        if sandbox_id:
+            self._renew_masks(conversation_id, sandbox_id)
+
+    def _renew_masks(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        """Have a conversation's secrets masked in the others of its sandbox. A round trip, and one for each of them."""
+        others, _ = self._places.known(SandboxId(sandbox_id))
+        for other in others - {conversation_id}:
+            self._scripts.renew_mask([ConversationKeys(ConversationId(other)).root], [str(uuid4())])
 
     def secrets_of(self, conversation_id: ConversationId) -> dict[str, Any]:
         """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
@@ -317,7 +339,7 @@ class Conversations:
         """
         sandbox_id: Any = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id and not revision:
-            self._bury(conversation_id, sandbox_id.decode())
+            self.bury(conversation_id, sandbox_id.decode())
         args = [str(uuid4()), Stamp.now().utc_time, actor.by("deletion").json, self._audit_seconds, revision]
         reply = self._scripts.delete_conversation([ConversationKeys(conversation_id).root], args)
         if reply is None:
@@ -326,7 +348,7 @@ class Conversations:
         if outcome == "changed":
             return False
         if sandbox_id and revision:  # only now: one that stays needs its place in the sandbox
-            self._bury(conversation_id, sandbox_id.decode())
+            self.bury(conversation_id, sandbox_id.decode())
         self._listing.forget(conversation_id, int(last))
         if is_audited:
             self._listing.approvals.settle(conversation_id)
@@ -334,7 +356,8 @@ class Conversations:
             raise ConversationNotFound
         return True
 
-    def _bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+    def bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
+        """Keep a tombstone of a conversation in a sandbox, and free its place. One round trip."""
         args = [sandbox_id, conversation_id, MOST_TOMBSTONES]
         self._scripts.bury_conversation([SandboxKeys.root], args)
 

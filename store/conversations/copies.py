@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import TimeoutError
@@ -11,7 +12,16 @@ from core.refused import Kind
 from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
 from store.approvals.effects import final_effect, held_risks
 from store.conversations.conversations import Conversations
-from store.errors import ConversationNotFound, EventNotFound, IdInUse, LogTooLong, StoreError, TooManyKinds
+from store.errors import (
+    UNAVAILABLE,
+    ConversationNotFound,
+    CopyEnded,
+    EventNotFound,
+    IdInUse,
+    LogTooLong,
+    StoreError,
+    TooManyKinds,
+)
 from store.keys import APP_FIELD, ConversationKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
 from store.listing import Listing
@@ -36,12 +46,26 @@ class Copy:
         self.bytes = 0  #: of its events and their texts in Redis
         self._scripts = scripts
         self._stamp = stamp
-        self._fork = keys.fork  #: empty once it has begun
+
+    def begin(self, sandbox_id: str = "") -> None:
+        """Begin it, once. From here on a deletion of its conversation's id ends it. Raises CopyEnded.
+
+        sandbox_id: of the one whose agent server makes the same copy.
+        """
+        args = [self.keys.fork, self._stamp.utc_time, _HOUR, sandbox_id]
+        if not self._scripts.begin_copy([self._root], args):
+            raise CopyEnded
+
+    def close(self) -> bool:
+        """Note that nobody makes it any more; whether a deletion has ended it."""
+        return bool(self._scripts.close_copy([self._root], [self.keys.fork]))
 
     def append(self, events: Sequence[Event]) -> None:
-        """Write the next events, at most PAGE; one of an id that is in the log is not written
-        again. Raises TimeoutError."""
-        batch: list[Any] = [self._stamp.utc_time, _HOUR, self._fork]
+        """Write the next events, at most PAGE; one of an id that is in the log is not written again.
+
+        Raises TimeoutError, CopyEnded.
+        """
+        batch: list[Any] = [self._stamp.utc_time, _HOUR]
         for event in events:
             final = "1" if final_effect(event) else ""
             frame, text = compressed(event.raw), record(event)
@@ -49,13 +73,13 @@ class Copy:
             batch += (event.id, pair(event.kind, event.source), event.at, frame, text, final)
         copied = self._scripts.copy_events([self.keys.root], batch)
         if copied is None:
-            raise TimeoutError(_EXPIRED)
-        self.seq, self._fork = Seq(copied), ""
+            raise self._lost()
+        self.seq = Seq(copied)
 
     def adopt(self, listing: Listing, fields: Mapping[str, str], claims: Sequence[str] = ()) -> bool:
         """Make it the conversation of its id, with fields of the hash; False where that conversation exists.
 
-        claims: what the agent may claim of it, see `effects.py`. Two round trips. Raises TimeoutError.
+        claims: what the agent may claim of it, see `effects.py`. Two round trips. Raises TimeoutError, CopyEnded.
         """
         expected = [f"{claim} {self.keys.fork}" for claim in claims]
         words = [word for name_and_value in fields.items() for word in name_and_value]
@@ -63,8 +87,15 @@ class Copy:
         try:
             [outcome] = listing.write(self._scripts.adopt_fork, self.keys.id, args)
         except ConversationNotFound:
-            raise TimeoutError(_EXPIRED) from None
+            raise self._lost() from None
         return bool(outcome == "adopted")
+
+    @property
+    def _root(self) -> str:
+        return ConversationKeys(self.keys.id).root
+
+    def _lost(self) -> Exception:
+        return CopyEnded() if self.close() else TimeoutError(_EXPIRED)
 
 
 def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
@@ -98,20 +129,61 @@ class Forks:
         from_event_id: str | None = None,
         sandbox_id: str | None = None,
         claims: Sequence[str] = (),
+        copy: Copy | None = None,
     ) -> ConversationId:
         """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
 
+        A deletion of the copy's id ends it while it is under way.
+
         sandbox_id: that of the source, whose agent server has made the same copy; None: the copy is detached. claims:
-        what the agent may claim of the copy, see `effects.py`. Secrets are not copied. Raises ConversationNotFound,
-        EventNotFound, IdInUse, StoreFull, and TimeoutError of an hour without a page. Source: docs/wire.md, 8.
+        what the agent may claim of the copy, see `effects.py`. copy: by `begin`. Secrets are not copied. Raises
+        ConversationNotFound, EventNotFound, IdInUse, StoreFull, CopyEnded, and TimeoutError of an hour without a page.
+        Source: docs/wire.md, 8.
         """
-        target, fork = ConversationId(id or str(minted("conversation"))), str(minted("fork"))
+        target = ConversationId(id or str(minted("conversation")))
         if is_finished():
             return target
+        copy = copy or self.begin(target, sandbox_id)
+        try:
+            self._copy(copy, source, title, tags, reset_metrics, from_event_id, sandbox_id, claims)
+        except BaseException:
+            self.close(copy)
+            raise
+        return target
+
+    def begin(self, target: ConversationId, sandbox_id: str | None) -> Copy:
+        """Begin a copy that `fork` fills, so that a deletion ends it from now on. Raises CopyEnded."""
+        copy = Copy(self._scripts, ConversationKeys(target, str(minted("fork"))), Stamp.now())
+        copy.begin(sandbox_id or "")
+        return copy
+
+    def close(self, copy: Copy) -> None:
+        """Note that a copy is made no more; where Redis does not answer, it ends by itself."""
+        with suppress(*UNAVAILABLE):
+            copy.close()
+
+    def end(self, target: ConversationId) -> list[str | None]:
+        """End every copy into an id that is under way, an import too: nothing comes of it, whoever is killed.
+
+        Returns of each the sandbox whose agent server makes the same copy, None of a detached one. One round trip.
+        """
+        ended = self._scripts.end_copies([ConversationKeys(target).root], [])
+        return [sandbox_id.decode() or None for sandbox_id in ended[1::2]]
+
+    def _copy(
+        self,
+        copy: Copy,
+        source: ConversationId,
+        title: str | None,
+        tags: dict[str, str] | None,
+        reset_metrics: bool,
+        from_event_id: str | None,
+        sandbox_id: str | None,
+        claims: Sequence[str],
+    ) -> None:
+        target, fork, stamp = copy.keys.id, copy.keys.fork, Stamp.now()
         state = self._conversations.get(source)
         last = Seq(int(state["seq"])) if from_event_id is None else self._seq(source, from_event_id)
-        stamp = Stamp.now()
-        copy = Copy(self._scripts, ConversationKeys(target, fork), stamp)
         self._fill(copy, source, state["incarnation"], last)
         origin = {"forked_from_conversation_id": source, "forked_from_event_id": from_event_id}
         info = {**state["info"], **origin}  # the agent of a copy says itself what it is capable of
@@ -124,11 +196,10 @@ class Forks:
             "info": json.dumps({name: value for name, value in info.items() if name != "capabilities"}),
             "created_at": stamp.utc_time,
             "updated_at": stamp.utc_time,
-            **_inherited(state, sandbox_id),
+            **_inherited(state, sandbox_id, fork),
         }
         if not copy.adopt(self._listing, fields, claims):
             raise IdInUse
-        return target
 
     def _seq(self, source: ConversationId, event_id: str) -> Seq:
         reply = self._scripts.locate_event([ConversationKeys(source).root], [event_id])
@@ -141,7 +212,6 @@ class Forks:
 
     def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
         """Write the log up to `last` into the copy."""
-        copy.append([])
         while copy.seq < last:
             found, _, page = read_log(self._scripts, source, copy.seq, min(PAGE, last - copy.seq))
             if found.decode() != incarnation:  # deleted meanwhile; another conversation may have its id
@@ -149,13 +219,17 @@ class Forks:
             copy.append([read_event(raw) for raw in page])
 
 
-def _inherited(state: dict[str, Any], sandbox_id: str | None) -> dict[str, str]:
-    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox."""
+def _inherited(state: dict[str, Any], sandbox_id: str | None, fork: str) -> dict[str, str]:
+    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
+
+    There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
+    """
     fields = policy_fields(state)
     if sandbox_id is None:
         return fields
     app = {APP_FIELD + name: json.dumps(value) for name, value in state["app"].items() if name != "start_id"}
-    return {**fields, "sandbox_id": sandbox_id, "groups": state["groups"], **app}
+    place = {"sandbox_id": sandbox_id, "groups": state["groups"], "secrets_version": fork}
+    return {**fields, **place, **app}
 
 
 #: pairs of kind and source beyond MAX_EVENT_KINDS that the server's own events may have brought
@@ -206,14 +280,14 @@ class Exports:
         call made it, False if the conversation exists and its log begins with these very events.
 
         It is detached: no agent runs it, nothing waits in it, and it has no secrets. Readers see all of it or nothing;
-        where this raises, or the process ends, nothing is left of it after an hour.
-        Raises IdInUse of any other conversation of the id, RepeatedEvent, TooManyKinds, LogTooLong, StoreFull,
-        TimeoutError, and what `events` raises.
+        where this raises, or the process ends, nothing is left of it after an hour. A deletion of the id ends it.
+        Raises CopyEnded, IdInUse of any other conversation of the id, RepeatedEvent, TooManyKinds, LogTooLong,
+        StoreFull, TimeoutError, and what `events` raises.
         """
         stamp = Stamp.now()
         copy = Copy(self._scripts, ConversationKeys(conversation_id, str(minted("import"))), stamp)
         try:
-            copy.append([])
+            copy.begin()
             self._fill(copy, events)
             if copy.adopt(self._listing, _fields(conversation_id, head, stamp.at)):
                 return True
@@ -221,6 +295,7 @@ class Exports:
                 raise IdInUse
             return False
         finally:  # of an adopted copy no key is left under these names
+            copy.close()
             self._scripts.drop_copy([copy.keys.root], [])
 
     def _fill(self, copy: Copy, events: Iterable[Event]) -> None:

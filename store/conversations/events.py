@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from redis import Redis
 
 from core.bounds import Bounds
-from core.masking import Mask
+from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, event_time, user_message
 from store.approvals.audit import SERVER, Actor
@@ -29,7 +29,7 @@ from store.approvals.effects import (
 )
 from store.bounds import PAGE_BYTES, SEARCHED_EVENTS
 from store.conversations.conversations import Conversations
-from store.conversations.masks import NOTHING, Masks
+from store.conversations.masks import Masks
 from store.errors import (
     ConversationNotFound,
     EventNotFound,
@@ -258,6 +258,15 @@ class EventLog:
         root = [ConversationKeys(conversation_id).root]
         seqs = (self._scripts.find_events(root, list(event_ids)) if event_ids else None) or []
         return set(event_ids) - {one for one, seq in zip(event_ids, seqs, strict=False) if seq is not None}
+
+    def seq(self, conversation_id: ConversationId, event_id: str) -> Seq:
+        """The seq of an event. One round trip. Raises ConversationNotFound, EventNotFound."""
+        found = self._scripts.find_events([ConversationKeys(conversation_id).root], [event_id])
+        if not found:
+            raise ConversationNotFound
+        if found[0] is None:
+            raise EventNotFound
+        return Seq(int(found[0]))
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
         """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.

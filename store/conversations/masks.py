@@ -1,35 +1,38 @@
-"""What is masked in the events of a conversation: its secrets, those of its start, and those of its sandbox.
+"""What is masked in what a conversation shows: its secrets and those of its start, of its sandbox and of others there.
+
+The conversations of a sandbox share files and processes, so what one knows, another may print; so does a fork, whose
+agent has the secrets of its source.
 
 A worker keeps the masks of the conversations that it appends to, for their present versions. `append_events.lua`
 compares the version that the caller has masked by with that of the conversation, and writes nothing where they differ:
-so no event is stored that another worker's secret should have been masked in. A conversation without secrets has the
-version "", which needs no read. The mask of a sandbox is that of one start of its processes, which its hook key names.
+so no event is stored that another worker's secret should have been masked in. Where a conversation gets secrets, the
+others of its sandbox get a new version before the agent gets the secrets. A conversation without secrets and without a
+sandbox has the version "", which needs no read. The mask of a sandbox is that of one start of its processes, which its
+hook key names.
 """
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from hashlib import sha256
 from threading import Lock
 from typing import Any, NamedTuple
 
 from redis import Redis
 
-from core.masking import Mask
+from core.masking import NOTHING, Mask
 from core.redaction import credentials_in
 from core.wire import ConversationId
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import ConversationKeys
 from store.link.secrets import Sealer
-from store.sandboxes.sandboxes import Sandboxes, SandboxId
-from store.sandboxes.start_tasks import StartBodies
+from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
 
 _log = logging.getLogger("request_log")
 
 #: most characters of what one process looks for, in all conversations; and most masks. The least used go first
 _MOST_CHARACTERS, _MOST_MASKS = 16 * 1024 * 1024, 1000
-
-#: the mask of what has no secrets
-NOTHING = Mask()
 
 
 class Known(NamedTuple):
@@ -45,11 +48,11 @@ _NONE = Known("", NOTHING)
 class Masks:
     """The masks that this process needs at present. Any thread may use it."""
 
-    def __init__(self, redis: "Redis", sealer: Sealer, bodies: StartBodies, sandboxes: Sandboxes) -> None:
+    def __init__(self, redis: "Redis", sealer: Sealer, sandboxes: Sandboxes, places: Places) -> None:
         self._redis = redis
         self._sealer = sealer
-        self._bodies = bodies
         self._sandboxes = sandboxes
+        self._places = places
         self._lock = Lock()
         self._known = OrderedDict[str, Known]()
 
@@ -58,17 +61,60 @@ class Masks:
         return self._find(conversation_id) or _NONE
 
     def read(self, conversation_id: ConversationId) -> Known:
-        """Read the secrets of a conversation. Three round trips. Secrets of another SECRET_KEY are not masked."""
-        keys, texts = ConversationKeys(conversation_id), list[str]()
-        version = self._version(keys)  # first: secrets that are newer than it do no harm
+        """Read the secrets of a conversation, and of the others in its sandbox. Secrets of another SECRET_KEY are not
+        masked.
+
+        Two round trips, and in a sandbox one more.
+        """
+        version, sandbox_id = self._version(ConversationKeys(conversation_id))
+        present, _ = self._places.known(SandboxId(sandbox_id)) if sandbox_id else (set[str](), ())
+        secrets = self._secrets_of(present | {conversation_id})  # after the version: newer ones do no harm
+        return self._keep(conversation_id, version, [text for texts in secrets.values() for text in texts()])
+
+    def in_sandbox(self, sandbox_id: SandboxId) -> Mask:
+        """The mask of what a sandbox shows beside events: of its processes, and of all conversations in it.
+
+        Three round trips.
+        """
+        present, _ = self._places.known(sandbox_id)
+        [sandbox] = self._sandboxes.get_many([sandbox_id])
+        secrets = self._secrets_of(present)
+        if sandbox is None and not secrets:
+            return NOTHING
+        words = [sandbox.hook_hash.encode()] if sandbox else []
+        words += [one for sealed in secrets for one in sealed]
+        version, owner = sha256(b" ".join(sorted(words))).hexdigest(), f"all in {sandbox_id}"
+        known = self._find(owner)
+        if known and known.version == version:
+            return known.mask
+        texts = [text for texts in secrets.values() for text in texts()]
+        return self._keep(owner, version, texts + (self._hidden(sandbox) if sandbox else [])).mask
+
+    def _secrets_of(self, conversation_ids: Iterable[str]) -> dict[tuple[bytes, ...], Callable[[], list[str]]]:
+        """What opens the secrets of conversations, by what they are sealed as. One round trip."""
+        ids = sorted(conversation_ids)
+        with self._redis.pipeline(transaction=False) as pipe:
+            for one in ids:
+                keys = ConversationKeys(ConversationId(one))
+                pipe.hgetall(keys.secrets)
+                pipe.get(keys.start)
+            replies: list[Any] = pipe.execute() if ids else []
+        found = zip(ids, *[iter(replies)] * 2, strict=True)
+        return {
+            (*sealed.values(), body or b""): partial(self._opened, ConversationId(one), sealed, body)
+            for one, sealed, body in found
+            if sealed or body
+        }
+
+    def _opened(self, conversation_id: ConversationId, sealed: dict[bytes, bytes], body: bytes | None) -> list[str]:
+        texts = list[str]()
         try:
-            sealed: Any = self._redis.hgetall(keys.secrets)
             opened = self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
             texts += secret_texts(opened)
-            texts += credentials_in(self._bodies.of(conversation_id))
+            texts += credentials_in(self._sealer.open_body(conversation_id, body) if body else None)
         except SecretsRefused as refusal:
-            _log.warning("conversation %s: its secrets are not masked in its events: %s", conversation_id, refusal)
-        return self._keep(conversation_id, version, texts)
+            _log.warning("conversation %s: its secrets are not masked: %s", conversation_id, refusal)
+        return texts
 
     def of_sandbox(self, sandbox_id: str, hook_hash: str = "") -> Mask:
         """The mask of a sandbox: what its processes have secretly in their environment.
@@ -84,20 +130,22 @@ class Masks:
             return known.mask if known else NOTHING
         if known and known.version == sandbox.hook_hash:
             return known.mask
-        try:
-            texts = sandbox.hidden
-        except KeyUnreadable as refusal:
-            _log.warning("sandbox %s: its secrets are not masked in events: %s", sandbox_id, refusal)
-            texts = []
-        return self._keep(sandbox_id, sandbox.hook_hash, texts).mask
+        return self._keep(sandbox_id, sandbox.hook_hash, self._hidden(sandbox)).mask
 
-    def _version(self, keys: ConversationKeys) -> str:
-        """As `_masked.lua` has it."""
+    def _hidden(self, sandbox: Sandbox) -> list[str]:
+        try:
+            return sandbox.hidden
+        except KeyUnreadable as refusal:
+            _log.warning("sandbox %s: its secrets are not masked: %s", sandbox.id, refusal)
+            return []
+
+    def _version(self, keys: ConversationKeys) -> tuple[str, str]:
+        """The version as `_masked.lua` has it, and the sandbox; "" of a detached conversation."""
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.hmget(keys.root, "secrets_version", "incarnation")
+            pipe.hmget(keys.root, "secrets_version", "incarnation", "sandbox_id")
             pipe.exists(keys.secrets, keys.start)
-            (version, incarnation), are_there = pipe.execute()
-        return (version or (incarnation if are_there else b"") or b"").decode()
+            (version, incarnation, sandbox_id), are_there = pipe.execute()
+        return (version or (incarnation if are_there else b"") or b"").decode(), (sandbox_id or b"").decode()
 
     def _find(self, owner: str) -> Known | None:
         with self._lock:

@@ -14,7 +14,7 @@ from core.refused import Kind
 from core.wire import ConversationId
 from store.approvals.audit import Actor
 from store.conversations.conversations import Conversations
-from store.errors import ConversationNotFound, StartTaskNotFound, StoreError
+from store.errors import UNREADABLE, ConversationNotFound, StartTaskNotFound, StoreError
 from store.keys import StartKeys
 from store.link.attempts import minted
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks
@@ -62,6 +62,7 @@ class QueuedMessage(NamedTuple):
     was_sent: bool  #: an agent may have received it
     after: str  #: the last event of the agent's log before it was sent; empty: none
     lease: str
+    fault: str = ""  #: why its record cannot be read, so that it must be given up; empty: it can
 
 
 class QueuedMessages:
@@ -133,15 +134,22 @@ class QueuedMessages:
         if not reply:
             return None
         conversation_id, entry, tried, sent, after = reply
-        identity, _, message = entry.decode().partition(" ")
+        identity, _, message = entry.decode(errors="replace").partition(" ")
+        read: dict[str, Any] = {"content": [], "sender": "", "may_decide": False}
+        fault = ""
+        try:
+            read = {name: json.loads(message)[name] for name in read}
+        except UNREADABLE as error:
+            fault = f"its record in the queue cannot be read: {type(error).__name__}"
         return QueuedMessage(
             id=identity,
             conversation_id=ConversationId(conversation_id.decode()),
-            **json.loads(message),
+            **read,
             tried_for=int(tried) / 1e6,
             was_sent=sent.decode() == identity,
             after=after.decode(),
             lease=lease,
+            fault=fault,
         )
 
     def renew(self, queued: QueuedMessage) -> bool:
@@ -164,7 +172,8 @@ class QueuedMessages:
 
     def settle(self, queued: QueuedMessage) -> bool:
         """Take a message off its queue: it was delivered, or is given up. False as `renew`."""
-        return bool(self._scripts.settle_message([StartKeys.root], [queued.conversation_id, queued.lease, queued.id]))
+        args = [queued.conversation_id, queued.lease, "" if queued.fault else queued.id]
+        return bool(self._scripts.settle_message([StartKeys.root], args))
 
 
 def _micros(seconds: float) -> int:

@@ -18,6 +18,9 @@ from core.wire import ConversationId
 from store.errors import KeyUnreadable, SecretsRefused
 from store.keys import SEAL_CHECK
 
+#: seconds for which a client can carry back a secret that it was shown sealed
+SHOWN_SECONDS = 24 * 3600
+
 
 class Sealer:
     """Seals with the first of its keys and opens with any; without a key it refuses everything."""
@@ -78,6 +81,39 @@ class Sealer:
             return self._cipher("notification", message_id).decrypt(sealed).decode()
         except InvalidToken:
             raise SecretsRefused from None
+
+    def seal_setting(self, owner: str, text: str) -> bytes:
+        """What a key keeps for its clients, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher("settings", owner).encrypt(zlib.compress(text.encode()))
+
+    def open_setting(self, owner: str, sealed: bytes) -> str:
+        """The same, unsealed. Raises SecretsRefused as `open`."""
+        try:
+            return zlib.decompress(self._cipher("settings", owner).decrypt(sealed)).decode()
+        except InvalidToken:
+            raise SecretsRefused from None
+
+    def seal_shown(self, owner: str, text: str) -> str:
+        """A secret of a key as its clients carry it back, for SHOWN_SECONDS. Raises SecretsRefused as `seal_body`."""
+        return self._cipher("shown", owner).encrypt(text.encode()).decode()
+
+    def open_shown(self, owner: str, shown: str) -> str | None:
+        """The same, unsealed; None for a text that was not sealed for this key, or too long ago."""
+        try:
+            return self._cipher("shown", owner).decrypt(shown.encode(), ttl=SHOWN_SECONDS).decode()
+        except (InvalidToken, SecretsRefused):
+            return None
+
+    def seal_session(self, text: str) -> str:
+        """What a cookie says, sealed. Raises SecretsRefused when no key is set."""
+        return self._cipher("session", "").encrypt(text.encode()).decode()
+
+    def open_session(self, cookie: str, seconds: int) -> str | None:
+        """The same, unsealed; None for what is no cookie of this server, or is older than so many seconds."""
+        try:
+            return self._cipher("session", "").decrypt(cookie.encode(), ttl=seconds).decode()
+        except (InvalidToken, SecretsRefused):
+            return None
 
     @property
     def has_key(self) -> bool:

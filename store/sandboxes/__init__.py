@@ -7,7 +7,8 @@ from store.link.health import Health
 from store.link.secrets import Sealer
 from store.sandboxes.checks import Checks, Echoes
 from store.sandboxes.files import Archives, SandboxFiles
-from store.sandboxes.sandboxes import Hosts, Places, Sandboxes
+from store.sandboxes.hosts import Hosts
+from store.sandboxes.sandboxes import Places, Sandboxes
 from store.sandboxes.warm import WarmSandboxes
 from store.scripts import Scripts
 

@@ -7,6 +7,7 @@ supervisor had claimed is due again when the lease ends. All times are those of 
 """
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -17,6 +18,8 @@ from core.wire import ConversationId
 from store.keys import ConversationKeys, SandboxKeys
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
+
+_log = logging.getLogger(__name__)
 
 
 class Check(NamedTuple):
@@ -48,9 +51,16 @@ class Checks:
         reply = self._scripts.claim_checks([SandboxKeys.root], [host, round(seconds * 1000), most, *self._spans])
         if reply is None:
             return []
-        lease_end, *entries = (word.decode() for word in reply)
-        pairs = [entry.split(" ") for entry in entries]
-        return [Check(ConversationId(one), SandboxId(sandbox), lease_end) for one, sandbox in pairs]
+        lease_end, *entries = (word.decode(errors="surrogateescape") for word in reply)
+        found = list[Check]()
+        for entry in entries:
+            one, _, sandbox = entry.partition(" ")
+            if one and sandbox and " " not in sandbox:
+                found.append(Check(ConversationId(one), SandboxId(sandbox), lease_end))
+            else:
+                _log.error("an entry of the comparisons cannot be read, and is given up: %r", entry)
+                self._scripts.close_check([SandboxKeys.root], [entry, lease_end, ""])
+        return found
 
     def close(self, check: Check, *, again_in: float | None) -> None:
         """End a comparison: the conversation is due again in so many seconds, or (None) once something happens."""

@@ -17,6 +17,7 @@ no conversation reaches its own alone), `strays` (JSON: conversations of its age
 """
 
 import json
+import logging
 import math
 import secrets
 import string
@@ -33,6 +34,7 @@ from core.bounds import Limits
 from core.cuts import head_and_tail, last_lines
 from core.wire import ConversationId, Micros
 from store.errors import (
+    UNREADABLE,
     KeyUnreadable,
     NoSupervisor,
     NotDoneYet,
@@ -50,6 +52,8 @@ from store.link.secrets import Sealer
 from store.link.signals import ask_supervisors
 from store.scripts import Scripts
 from telemetry import traces
+
+_log = logging.getLogger(__name__)
 
 SandboxId = NewType("SandboxId", str)
 
@@ -85,7 +89,8 @@ class Sandbox:
     active_at: Micros
     runtime: str  #: name of the runtime that has its files; empty before its first start
     folder: str  #: id of the host's folder that has them; empty: they are in none, or an older release started it
-    working_dir: str  #: the folder of its agent, absolute, as the sandbox saw it last; empty before its first start
+    working_dir: str  #: the folder of its agent, absolute, as its `pwd` printed it last; empty before its first start
+    linked_dir: str  #: another path of that folder, where a symlink is in the way; empty: there is none
     handle: dict[str, Any] | None
     agent_url: str
     urls: list[dict[str, Any]]
@@ -165,6 +170,7 @@ def read_sandbox(fields: list[bytes], now: bytes, sealer: Sealer) -> Sandbox:
         "runtime": words.get("runtime", ""),
         "folder": words.get("folder", ""),
         "working_dir": words.get("working_dir") or (values["handle"] or {}).get("working_dir", ""),
+        "linked_dir": words.get("linked_dir", ""),
         "resumes": bool(words.get("resumes")),
         "gives_way": bool(words.get("gives_way")),
         "warm": words.get("warm", ""),
@@ -365,9 +371,10 @@ class Sandboxes:
         """As `get_many`, but None also for those that lists have no longer, as they are being deleted."""
         return [None if sandbox is None or sandbox.leaving else sandbox for sandbox in self.get_many(sandbox_ids)]
 
-    def owned_by(self, owner: str) -> list[SandboxId]:
-        """The sandboxes that run, are bound, and were started by a key of that id. One round trip."""
-        return [SandboxId(one.decode()) for one in self._scripts.own_sandboxes([SandboxKeys.root], [owner])]
+    def owned_by(self, owner: str) -> tuple[list[SandboxId], list[SandboxId]]:
+        """The bound sandboxes that a key of that id has started: the running and the paused ones. One round trip."""
+        running, paused = self._scripts.own_sandboxes([SandboxKeys.root], [owner])
+        return [SandboxId(one.decode()) for one in running], [SandboxId(one.decode()) for one in paused]
 
     def search(
         self, *, status: str | None, spec_id: str | None, limit: int, start: tuple[Micros, SandboxId] | None
@@ -420,7 +427,18 @@ class Sandboxes:
     def seen_on(self, host: str) -> tuple[Micros, list[Sandbox]]:
         """The time by Redis' clock, and every sandbox that a host holds then. One round trip."""
         now, *found = self._scripts.read_sandboxes([SandboxKeys.root], [*self._spans, host])
-        return Micros(int(now)), [self._read(fields, now) for fields in found if b"status" in fields[::2]]
+        return Micros(int(now)), [one for fields in found if (one := self._read_of_host(fields, now, host))]
+
+    def _read_of_host(self, fields: list[bytes], now: bytes, host: str) -> Sandbox | None:
+        """A sandbox; None of an unknown one, and of one whose record cannot be read: the others do not wait for it."""
+        if b"status" not in fields[::2]:
+            return None
+        try:
+            return self._read(fields, now)
+        except UNREADABLE as error:
+            identity = dict(zip(fields[::2], fields[1::2], strict=True)).get(b"id", b"")
+            _log.error("a sandbox of host %s cannot be read, and is left alone: %r: %r", host, identity, error)
+            return None
 
     def report(
         self, sandbox_id: SandboxId, host: str, supervisor: str, status: str = "", *, log: str = "", **fields: Any
@@ -476,12 +494,13 @@ class Sandboxes:
     def removals(self, host: str) -> list[tuple[str, SandboxId]]:
         """Sandboxes that were deleted while their host was lost, each after the name of its runtime."""
         found: Any = self._redis.smembers(SandboxKeys.removals(host))
-        pairs = [member.decode().split(" ", 1) for member in found]
-        return [(runtime, SandboxId(identity)) for runtime, identity in pairs]
+        pairs = [member.decode(errors="surrogateescape").partition(" ") for member in found]
+        return [(runtime, SandboxId(identity)) for runtime, _, identity in pairs]
 
     def removed(self, host: str, runtime: str, sandbox_id: SandboxId) -> None:
-        """Note that a host has removed one of its `removals`."""
-        self._redis.srem(SandboxKeys.removals(host), f"{runtime} {sandbox_id}")
+        """Note that a host has removed one of its `removals`, or gives it up."""
+        member = f"{runtime} {sandbox_id}" if sandbox_id else runtime
+        self._redis.srem(SandboxKeys.removals(host), member.encode(errors="surrogateescape"))
 
     def send_log(self, reply: str, text: str) -> None:
         """Send a log to the worker that asked for it."""
@@ -510,55 +529,6 @@ def _last(log: str) -> str:
 
 def _stored(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """A host whose supervisor has a heartbeat, or had one a moment ago."""
-
-    id: str
-    seen_at: Micros  #: its last heartbeat, by Redis' clock
-    sandboxes: int  #: that it has, whatever their status
-    said: dict[str, Any] | None  #: what isolates its process sandboxes, as it has said; None: it has said nothing yet
-    version: str | None  #: of its supervisor
-
-
-class Hosts:
-    """The hosts of all supervisors."""
-
-    def __init__(self, redis: "Redis") -> None:
-        self._redis = redis
-
-    def note(self, host: str, isolation: dict[str, Any], version: str) -> None:
-        """Note what isolates the process sandboxes of a host, and its supervisor's version; forget lost hosts."""
-        known: Any = self._redis.hkeys(SandboxKeys.isolation)
-        living = {name for name, _ in self._living()}
-        lost = [name for name in known if name not in living]
-        if lost:
-            self._redis.hdel(SandboxKeys.isolation, *lost)
-        self._redis.hset(SandboxKeys.isolation, host, json.dumps({**isolation, "version": version}))
-
-    def all(self) -> list[Host]:
-        """The hosts by their ids. Three round trips."""
-        living = self._living()
-        said: Any = self._redis.hgetall(SandboxKeys.isolation)
-        with self._redis.pipeline(transaction=False) as pipe:
-            for name, _ in living:
-                pipe.scard(SandboxKeys.of_host(name.decode()))
-            numbers: list[Any] = pipe.execute() if living else []
-        return [
-            _host(name.decode(), at, number, json.loads(said.get(name, b"null")))
-            for (name, at), number in zip(living, numbers, strict=True)
-        ]
-
-    def _living(self) -> list[tuple[bytes, float]]:
-        found: Any = self._redis.zrange(SandboxKeys.hosts, 0, -1, withscores=True)
-        return sorted(found)
-
-
-def _host(name: str, at: float, sandboxes: int, said: dict[str, Any] | None) -> Host:
-    version = said.pop("version", None) if said else None  # an older supervisor does not say it
-    return Host(name, Micros(int(at)), sandboxes, said, version)
 
 
 class Places:

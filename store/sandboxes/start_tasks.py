@@ -21,6 +21,7 @@ without `initial_message`, which is sent once, and without `secrets`, which the 
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -28,7 +29,14 @@ from uuid import uuid4
 from redis import Redis
 
 from core.wire import ConversationId, Micros
-from store.errors import ConversationNotFound, SecretsRefused, StartIsReady, StartTaskNotFound, TooManyStarts
+from store.errors import (
+    UNREADABLE,
+    ConversationNotFound,
+    SecretsRefused,
+    StartIsReady,
+    StartTaskNotFound,
+    TooManyStarts,
+)
 from store.keys import ConversationKeys, SandboxKeys, StartKeys
 from store.link.attempts import is_finished, minted
 from store.link.secrets import Sealer
@@ -36,6 +44,8 @@ from store.sandboxes.sandboxes import Places, Sandboxes
 from store.scripts import Scripts
 from telemetry import traces
 from telemetry.meter import Meter
+
+_log = logging.getLogger(__name__)
 
 #: members of a body that a later start does not repeat
 _ONCE = ("initial_message", "secrets")
@@ -69,6 +79,7 @@ LEASE, CLEARING = 5.0, 30.0
 MOST_ATTEMPTS = 3
 
 _NEVER_ENDED = f"An unforeseen error ended each of {MOST_ATTEMPTS} attempts: see the supervisor's log"
+_UNREAD = "Its record cannot be read: see the supervisor's log"
 _FORGOTTEN = "No supervisor runs that could go on with it"
 
 #: detail of one that a client has ended
@@ -154,6 +165,17 @@ class StartTasks:
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id)
             raise
+
+    def create_beside_none(
+        self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = ""
+    ) -> tuple[StartTask, bool]:
+        """As `create`, of a request that names its conversation and no sandbox: where a start of that conversation is
+        under way, that one; and whether this call created it."""
+        self._sandboxes.require_host()
+        identity, once = minted("start").hex, f"once {minted('start').hex}"
+        conversation_id = ConversationId(request["conversation_id"])
+        start = self._create(identity, conversation_id, request, echo, owner, once=once)
+        return start, start.id == identity
 
     def create_once(
         self,
@@ -284,16 +306,30 @@ class StartTasks:
         A start task that failed MOST_ATTEMPTS times ends instead; one whose driver was stopped or killed goes on. Each
         call also forgets a few old finished ones.
         """
-        lease = str(uuid4())
         kept = _micros(self._sandboxes.limits.start_task_days * 86400)
-        args = [lease, _micros(LEASE), MOST_ATTEMPTS, _NEVER_ENDED, kept]
-        fields = self._scripts.claim_start_task([StartKeys.root], args)
-        return (_start_task(fields, "request"), lease) if fields else None
+        while True:
+            lease = str(uuid4())
+            args = [lease, _micros(LEASE), MOST_ATTEMPTS, _NEVER_ENDED, kept]
+            fields = self._scripts.claim_start_task([StartKeys.root], args)
+            if not fields:
+                return None
+            try:
+                return _start_task(fields, "request"), lease
+            except UNREADABLE as error:
+                identity = _id_of(fields)
+                _log.error("start task %s: its record cannot be read, so it ends: %r", identity, error)
+                self.finish(identity, lease, "ERROR", _UNREAD)
 
     def claim_failed(self) -> StartTask | None:
         """Take a failed start task that may have left a sandbox or a conversation; None if there is none."""
-        fields = self._scripts.claim_failed_start_task([StartKeys.root], [_micros(CLEARING)])
-        return _start_task(fields, "request") if fields else None
+        while fields := self._scripts.claim_failed_start_task([StartKeys.root], [_micros(CLEARING)]):
+            try:
+                return _start_task(fields, "request")
+            except UNREADABLE as error:
+                identity = _id_of(fields)
+                _log.error("start task %s: what it left stays: its record cannot be read: %r", identity, error)
+                self.cleared(identity)
+        return None
 
     def bury(self, start: StartTask) -> None:
         """Let a start task that has ended make nothing more: its driver may be between two steps. Two round trips."""
@@ -350,6 +386,11 @@ class StartTasks:
 
 def _micros(seconds: float) -> int:
     return round(seconds * 1e6)
+
+
+def _id_of(fields: list[bytes]) -> str:
+    """The id of a start task of which nothing else can be read."""
+    return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"id", b"").decode(errors="replace")
 
 
 def _start_task(fields: list[bytes], request: str) -> StartTask:

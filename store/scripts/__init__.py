@@ -296,10 +296,14 @@ class Scripts:
     create_conversation: DecidingScript
     change_status: DecidingScript
     set_fields: DecidingScript
+    begin_copy: Script
     copy_events: Script
+    close_copy: Script
+    end_copies: Script
     adopt_fork: DecidingScript
     drop_copy: Script
     put_secrets: DecidingScript
+    renew_mask: Script
     report_conversation: DecidingScript
     settle_labels: Script
     read_log: Script
@@ -363,6 +367,7 @@ class Scripts:
     live_access_keys: Script
     list_access_keys: Script
     revoke_access_key: Script
+    change_settings: DecidingScript
     make_rule: DecidingScript
     revoke_rule: Script
     list_rules: Script
@@ -375,6 +380,8 @@ class Scripts:
     claim_idempotency_key: DecidingScript
     end_idempotency_claim: DecidingScript
     count_hit: Script
+    remember_chat: Script
+    take_chat: Script
     take_place: DecidingScript
     leave_place: Script
     note_approvals: DecidingScript

@@ -19,7 +19,7 @@ end
 local function write(id, ...)
   redis.call('HSET', root .. ':task:' .. id, 'updated_at', now, ...)
   redis.call('ZADD', root .. ':updated', now, id)
-  redis.call('ZADD', root .. ':updated:' .. field(id, 'conversation_id'), now, id)
+  redis.call('ZADD', root .. ':updated:' .. (field(id, 'conversation_id') or ''), now, id)
 end
 
 -- Enters an unfinished start task in the sets of what the deletion of a conversation ends, that of its own conversation

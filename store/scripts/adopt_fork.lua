@@ -4,13 +4,15 @@
 --       3 number of claims   then "CLAIM TOKEN" of each that its agent is expected to make
 --       then fields of the hash: name, value, …
 -- Returns  {"adopted" | "exists", revision, execution_status, created_at, updated_at, groups, title, whether approvals matter} | false: the copy has
---          expired
+--          expired, or a deletion of the id has ended it
 -- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside six
 -- Idempotent  by fork id: a repeat finds the copy renamed
 -- Log  not guarded: it writes only where no conversation is
 -- Kept  proven
 -- include: _log.lua
 -- include: _echoes.lua
+if redis.call('EXISTS', root .. ':ended:' .. ARGV[1]) == 1 then return false end
+redis.call('HDEL', root .. ':copies', ARGV[1])
 if open_log('') then
   return close_log(redis.call('HGET', root, 'incarnation') == ARGV[1] and 'adopted' or 'exists', '')
 end

@@ -17,7 +17,7 @@ local lease_end = string.format('%.0f', now + lease * 1000)
 local reply = {lease_end}
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':checks', '-inf', now, 'LIMIT', 0, 256)) do
   if #reply > tonumber(most) then break end
-  local status, of = unpack(redis.call('HMGET', root .. ':box:' .. string.match(entry, '(%S+)$'), 'status', 'host'))
+  local status, of = unpack(redis.call('HMGET', root .. ':box:' .. (string.match(entry, '(%S+)$') or ''), 'status', 'host'))
   if not status or status == 'MISSING' or of == host then
     redis.call('ZADD', root .. ':checks', lease_end, entry)
     reply[#reply + 1] = entry

@@ -1,6 +1,6 @@
 -- copy_events: append events to the unfinished copy of a conversation, which expires unless adopt_fork renames its keys.
 -- KEYS  1 root of the copy, conv:{id}:fork:FORK
--- ARGV  1 now, UTC text with Z   2 seconds until the copy expires   3 fork id, to begin the copy ("": go on with it)
+-- ARGV  1 now, UTC text with Z   2 seconds until the copy expires
 --       then six per event: id, "KIND:SOURCE" escaped, time in µs, bytes, text record ("" none), "1": it may be final
 -- Returns  seq of the copy's last event | false: the copy has expired
 -- Cost  O(e log n + k): e events, n of the copy, k keys of it
@@ -9,11 +9,7 @@
 -- Kept  proven
 -- Brings  bytes
 -- include: _log.lua
-local FIRST, STEP = 4, 6
-if ARGV[3] ~= '' and redis.call('EXISTS', root) == 0 then
-  redis.call('HSET', root, 'incarnation', ARGV[3], 'execution_status', 'idle', 'held', '', 'text_chunk', 0,
-    'seq', 0, 'revision', 0, 'groups', '', 'created_at', ARGV[1], 'updated_at', ARGV[1])
-end
+local FIRST, STEP = 3, 6
 if not open_log('') then return false end
 local final_at = redis.call('HGET', root, 'final_at') or '-inf'
 for i = FIRST, #ARGV, STEP do

@@ -1,5 +1,5 @@
 -- delete_conversation: remove a conversation with all its keys but its audit; memory is freed in the background. What
--- waited is audited as deleted.
+-- waited is audited as deleted. Copies into its id that are made at present end.
 -- KEYS  1 conversation root, conv:{id}
 -- ARGV  1 deletion id, one per request   2 now, UTC text with Z   3 who deletes, as canonical JSON
 --       4 seconds for which the audit is kept   5 the revision that it must have ("": any)
@@ -15,6 +15,7 @@
 -- include: _sha256.lua
 -- include: _audit.lua
 -- include: _actions.lua
+-- include: _copies.lua
 local state = redis.call('HMGET', root, 'text_chunk', 'revision', 'execution_status')
 if not state[1] then
   local id, revision = string.match(redis.call('GET', root .. ':deleted') or '', '^(%S+) (%S+)$')
@@ -28,6 +29,7 @@ for _, pair in ipairs(redis.call('SMEMBERS', root .. ':pairs')) do redis.call('U
 for number = 0, tonumber(state[1]) do redis.call('UNLINK', root .. ':text:' .. number) end
 redis.call('UNLINK', root, root .. ':log', root .. ':ids', root .. ':seqs', root .. ':pairs', root .. ':pending', root .. ':peaks',
   root .. ':secrets', root .. ':echoes', root .. ':start')
+end_copies()
 redis.call('SET', root .. ':deleted', ARGV[1] .. ' ' .. state[2], 'EX', 60)
 redis.call('PUBLISH', root .. ':signal', '0')
 return {'deleted', state[2], redis.call('EXISTS', root .. ':audit')}

@@ -1,15 +1,20 @@
--- own_sandboxes: the sandboxes that run, are bound and were started by a key.
+-- own_sandboxes: the sandboxes that run or are paused, are bound and were started by a key.
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 id of the key
--- Returns  their ids, in order
+-- Returns  {ids of those that run, in order}, {ids of those that are paused, in order}
 -- Cost  O(o log o): o sandboxes of the key, whatever their status
 -- Idempotent  reads only
 -- Log  none
 -- include: _clock.lua
 -- include: _sandbox.lua
-local found = {}
+local running, paused = {}, {}
 for _, id in ipairs(redis.call('SMEMBERS', root .. ':owned:' .. ARGV[1])) do
-  if field(id, 'status') == 'RUNNING' and field(id, 'wanted') == 'running' and not is_warm(id) then found[#found + 1] = id end
+  local status, wanted = field(id, 'status'), field(id, 'wanted')
+  if not is_warm(id) then
+    if status == 'RUNNING' and wanted == 'running' then running[#running + 1] = id end
+    if status == 'PAUSED' and wanted == 'paused' then paused[#paused + 1] = id end
+  end
 end
-table.sort(found)
-return found
+table.sort(running)
+table.sort(paused)
+return {running, paused}

@@ -16,13 +16,16 @@ from mcp_types import ElicitResult
 from admin import mcp_server
 from app import create_app
 from settings.config import Config
-from tests.conftest import LIMITS, SECRET_KEY, action, message
+from tests.conftest import LIMITS, SECRET_KEY, action, message, status
 from tests.servers import PROJECT
 from tests.shared import ADMIN, HERE, client_of, shared_server
 
 pytestmark = pytest.mark.process("an MCP client on threads")
 
-READING = {"list_conversations", "read_events", "count_events", "list_pending_actions", "count_pending_actions"}
+READING = {
+    *("list_conversations", "read_events", "count_events", "list_pending_actions", "count_pending_actions"),
+    *("list_specs", "follow_agent"),
+}
 
 
 @pytest.fixture(
@@ -159,13 +162,13 @@ def test_a_refusal_of_the_server_is_a_tool_error_with_its_sentence(server, waiti
 # who may what
 
 
-@pytest.mark.parametrize(
-    ("scopes", "decides"), [(["read"], False), (["write"], False), (["approve"], True), (["write", "approve"], True)]
-)
-def test_the_tool_that_decides_is_there_for_keys_that_approve_alone(server, scopes, decides):
+@pytest.mark.parametrize("scopes", [["read"], ["write"], ["approve"], ["write", "approve"]])
+def test_the_tools_that_decide_and_start_are_there_for_keys_that_may_alone(server, scopes):
     found = tools(server, key(server, *scopes))
 
-    assert set(found) == READING | {"send_message"} | ({"decide_pending_action"} if decides else set())
+    deciding = {"decide_pending_action", "list_files", "read_file"} if "approve" in scopes else set()
+    starting = {"start_agent"} if "write" in scopes else set()
+    assert set(found) == READING | {"send_message"} | deciding | starting
     assert all(found[name].annotations.read_only_hint for name in READING)
 
 
@@ -210,6 +213,62 @@ def test_a_message_is_sent_in_the_name_of_the_user(server, conversation):
     assert not sent.is_error
     [event] = server.get(f"/api/conversations/{conversation}/events/search").json()["items"]
     assert (event["source"], event["llm_message"]["content"][0]["text"]) == ("user", "go")
+
+
+# starting, following and fetching
+
+
+def test_an_agent_is_followed_by_seq_and_its_answer_comes_at_the_end(server, conversation):
+    assert server.post("/api/conversations", json={"conversation_id": conversation}).status_code == 201
+    long = message("x" * 10_000, "agent")
+    events = [message("go"), long, status("running"), message("It is 42.", "agent"), status("finished")]
+    server.post(f"/api/v1/webhooks/events/{conversation}", json=events)
+
+    async def follow(client):
+        first = (
+            await client.call_tool("follow_agent", {"conversation_id": conversation, "wait": 0})
+        ).structured_content
+        rest = {"conversation_id": conversation, "wait": 0, "after_seq": first["next_after_seq"]}
+        return first, (await client.call_tool("follow_agent", rest)).structured_content
+
+    first, rest = with_client(server, key(server, "read"), follow)
+
+    assert [one["id"] for one in first["events"]] == [one["id"] for one in events]
+    cut = first["events"][1]["llm_message"]["content"][0]["text"]
+    assert ("characters are not shown here" in cut, len(cut) <= 4000) == (True, True)
+    assert first["next_after_seq"] == 5
+    assert rest == {"execution_status": "finished", "events": [], "next_after_seq": 5, "answer": "It is 42."}
+
+
+def test_what_does_not_fit_into_one_result_follows_in_the_next(server, conversation):
+    assert server.post("/api/conversations", json={"conversation_id": conversation}).status_code == 201
+    events = [message(str(number) * 4000, "agent") for number in range(9)] * 3
+    for start in range(0, 27, 9):
+        fresh = [{**one, "id": str(uuid4())} for one in events[start : start + 9]]
+        server.post(f"/api/v1/webhooks/events/{conversation}", json=fresh)
+
+    async def follow(client):
+        after, sizes = 0, []
+        while after < 27:
+            asked = {"conversation_id": conversation, "wait": 0, "after_seq": after}
+            page = (await client.call_tool("follow_agent", asked)).structured_content
+            after, sizes = page["next_after_seq"], [*sizes, len(page["events"])]
+        return sizes
+
+    sizes = with_client(server, key(server, "read"), follow)
+
+    assert (sum(sizes), len(sizes)) == (27, 2)
+
+
+def test_the_specs_that_can_be_started_are_listed(server):
+    assert "reference-agent" in called(server, key(server, "read"), "list_specs").structured_content["result"]
+
+
+def test_the_files_of_a_conversation_without_a_sandbox_are_an_error_with_the_servers_sentence(server, conversation):
+    server.post("/api/conversations", json={"conversation_id": conversation})
+    for tool, members in (("list_files", {}), ("read_file", {"path": "a.txt"})):
+        refused = called(server, key(server, "approve"), tool, conversation_id=conversation, **members)
+        assert (refused.is_error, "404" in text(refused)) == (True, True)
 
 
 # what waits, and the person's decision

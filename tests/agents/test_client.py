@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from agents import client as client_module
-from agents.client import AgentRefused, AgentServer, AgentUnreachable, Transport
+from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong, Transport, pulse
+from core import wire
 from core.wire import ConversationId
 from tests.agents import agent_client
 
@@ -150,6 +151,55 @@ def test_a_call_has_a_deadline_in_all_however_slowly_bytes_come(first, each):
         agent.state(SOME)
 
 
+@pytest.mark.parametrize(
+    "interim",
+    [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.0 102 more\n\n", b"HTTP/1.1 103 hints\r\nLink: x\r\n\r\n"],
+)
+def test_interim_responses_without_end_are_refused_long_before_the_deadline(interim):
+    def serve(connection):
+        while True:
+            connection.sendall(interim * 1000)
+
+    with (
+        hostile(serve) as (agent, _),
+        pytest.raises(AgentUnreachable, match="more than 100 interim responses"),
+    ):
+        agent.state(SOME)
+
+
+@pytest.mark.parametrize("size", [1, 7, 65536])
+def test_the_response_after_a_hundred_interim_ones_is_read_however_the_bytes_are_cut(size):
+    sent = b"HTTP/1.1 102 Processing\r\n\r\n" * 100 + b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}'
+
+    def serve(connection):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(sent), size):
+            connection.sendall(sent[at : at + size])
+
+    with hostile(serve) as (agent, _):
+        assert agent.state(SOME) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "each", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H"], ids=["an interim response", "a byte of a head"]
+)
+def test_a_pulse_beats_also_while_bytes_come(each, monkeypatch):
+    class Gone(Exception):
+        pass
+
+    def beat() -> None:
+        raise Gone
+
+    monkeypatch.setattr(client_module, "_BEAT", SHORT)
+    with (
+        hostile(dripping(b"", each, SHORT / 5)) as (_, server),
+        httpx.Client(timeout=httpx.Timeout(LONG), transport=Transport(httpx.Limits())) as client,
+        pytest.raises(Gone),
+        pulse(beat),
+    ):
+        client.get(server.url)
+
+
 def test_the_deadline_includes_the_time_to_send(pass_deadlines):
     def serve(connection):
         pass_deadlines()  # in the middle of a request that is larger than all buffers
@@ -227,6 +277,12 @@ def test_a_response_other_than_a_json_object_is_an_error_and_never_a_state():
     for body in NO_STATES:
         with hostile(replying(body)) as (agent, _), pytest.raises(AgentUnreachable, match="JSON object"):
             agent.state(SOME)
+
+
+def test_a_response_of_too_many_values_is_too_long():
+    many = b"[" + b"[]," * wire.MOST_VALUES + b"[]]"
+    with hostile(replying(many)) as (agent, _), pytest.raises(ResponseTooLong, match=f"{wire.MOST_VALUES} values"):
+        agent.state(SOME)
 
 
 def test_a_list_of_another_shape_names_no_action():

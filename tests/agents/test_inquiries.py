@@ -5,7 +5,17 @@ from types import SimpleNamespace
 import pytest
 
 from agents.client import AgentRefused, AgentUnreachable
-from agents.inquiries import PathOutside, RouteLacking, git_changes, git_diff, hooks, seen_folder, skills, within
+from agents.inquiries import (
+    PathOutside,
+    RouteLacking,
+    git_changes,
+    git_diff,
+    hooks,
+    linked_folder,
+    seen_folder,
+    skills,
+    within,
+)
 from tests.agents import scripted_agent
 from tests.refusals import taken
 
@@ -89,8 +99,24 @@ def test_the_folder_of_a_conversation_is_seen_where_its_agent_prints_it(cwd, nam
     assert seen_folder(state) == seen
 
 
+def test_the_folder_is_found_by_the_path_that_pwd_prints_and_by_the_one_with_a_symlink_in_the_way():
+    state = {
+        "info": {"workspace": {"working_dir": "sub"}},
+        "sandbox": SimpleNamespace(working_dir="/data/real", linked_dir="/app"),
+    }
+
+    assert (seen_folder(state), linked_folder(state)) == ("/data/real/sub", "/app/sub")
+    for path in ("/data/real/sub/a", "/app/sub/a", "/app/sub/x/../a", "a"):
+        assert within(seen_folder(state), path, linked=linked_folder(state)) == "a"
+    for path in ("/app", "/app/subs", "/data/real", "/app/sub/../x"):
+        with pytest.raises(PathOutside):
+            within(seen_folder(state), path, linked=linked_folder(state))
+    state["sandbox"].linked_dir = ""
+    assert linked_folder(state) == ""
+
+
 def test_the_folder_that_pwd_prints_is_the_folder_itself_and_no_folder_beside_it():
-    state = {"info": {}, "sandbox": SimpleNamespace(working_dir="/s/work")}
+    state = {"info": {}, "sandbox": SimpleNamespace(working_dir="/s/work", linked_dir="")}
 
     assert [within(seen_folder(state), path) for path in ("/s/work", "/s/work/", "/s/work/a/b")] == [".", ".", "a/b"]
     for path in ("/s/workshop", "/s", "/s/work/../other", "/S/work"):

@@ -213,6 +213,7 @@ def test_the_runtime_of_a_conversation_is_its_sandbox_and_reading_it_wakes_nothi
 ):
     def told():
         found = client.get(url(linked, "runtime")).get_json()
+        assert client.get(f"/api/conversations/{linked}").get_json()["runtime_info"] == found
         return found["runtime_status"], found["can_resume"], found["runtime_error"] and found["runtime_error"]["code"]
 
     assert told() == ("available", True, None)
@@ -289,6 +290,44 @@ def test_a_copy_of_an_event_that_only_the_agent_has_leaves_nothing_on_either_sid
     assert (response.status_code, response.get_json()["detail"]) == (404, "Event not found")
     assert store.conversations.get_many([target]) == [None]
     assert agent.requests[-1][0] == f"DELETE /api/conversations/{target}"
+
+
+@pytest.mark.parametrize("api", ["/api/conversations/", "/api/v1/app-conversations/"])
+@pytest.mark.parametrize("step", ["/fork", "/respond_to_confirmation"])
+def test_a_copy_whose_id_is_deleted_while_its_agent_makes_it_comes_to_nothing(
+    app, client, store, agent, sandbox, filled, step, api
+):
+    target, deleted = str(uuid4()), []
+
+    def delete(path: str) -> None:
+        if path.endswith(step):
+            deleted.append(app.test_client().delete(f"{api}{target}").status_code)
+
+    agent.on_request = delete
+    response = client.post(copy_url(filled), json={"id": target})
+
+    assert (deleted, response.status_code) == ([200], 409)
+    assert "has ended this copy" in response.get_json()["detail"]
+    assert store.conversations.get_many([target]) == [None]
+    assert agent.requests[-1][0] == f"DELETE /api/conversations/{target}"
+    assert store.sandboxes.places.known(sandbox.id) == ({filled}, {target})
+    assert client.delete(f"{api}{target}").status_code == 404
+
+
+def test_a_copy_that_is_ended_does_not_come_to_life_by_a_repeat_of_its_request(app, client, store, agent, filled):
+    target, headers = str(uuid4()), {"Idempotency-Key": str(uuid4())}
+
+    def end_and_fail(path: str) -> None:
+        if path.endswith("/respond_to_confirmation"):  # as if its worker had been killed: the request has no outcome
+            app.test_client().delete(f"/api/conversations/{target}")
+            agent.statuses = [500]
+
+    agent.on_request = end_and_fail
+    assert client.post(copy_url(filled), json={"id": target}, headers=headers).status_code == 502
+    agent.on_request = lambda _path: None
+
+    assert client.post(copy_url(filled), json={"id": target}, headers=headers).status_code == 409
+    assert store.conversations.get_many([target]) == [None]
 
 
 def test_an_id_in_use_is_409_and_no_agent_is_asked(client, store, agent, filled):

@@ -65,7 +65,7 @@ READS: dict[str, list[dict]] = {
     # of its sandbox, which this one does not have
     f"{C}/runtime": [{}],
     **{f"{C}/{part}/{{rest}}": [{}] for part in ("bash", "file", "git", "vscode")},
-    **{f"/api/{part}/{{rest}}": [{"cid": "{conversation}"}] for part in ("bash", "file", "git")},
+    **{f"/api/{part}/{{rest}}": [{"cid": "{conversation}"}] for part in ("bash", "file", "git", "vscode")},
     **{f"{APP}/{part}": [{}] for part in ("file", "files", "git/changes", "git/diff", "skills", "hooks", "download")},
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 from agents.client import MOST_BYTES, _event
 from blueprints import approval_links
+from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.wire import MOST_EVENT_BYTES, MOST_REPORTED_BYTES, MOST_TITLE
 from reference_agent import events as wire
 from reference_agent.api import PAGE_BYTES as AGENT_PAGE_BYTES
@@ -19,7 +20,6 @@ from schemas.approval_rules import MOST_REASON
 from schemas.conversations import (
     MOST_SECRET_BYTES,
     MOST_SECRET_NAME,
-    MOST_SECRETS_BYTES,
     MOST_TAG,
     MOST_TAG_KEY,
     MOST_TAGS,
@@ -187,6 +187,66 @@ def test_the_largest_secret_fits_into_the_environment_of_a_command(keeper, conve
     assert MOST_SECRETS_BYTES + one_string < all_of_them
     secrets = {str(number): value for number in range(MOST_SECRETS_BYTES // MOST_SECRET_BYTES + 1)}
     assert keeper.post(f"{url}/secrets", json={"secrets": secrets}).status_code == 422
+
+
+@pytest.mark.parametrize("character", CHARACTERS)
+def test_the_most_secrets_of_a_conversation_come_in_several_requests_and_start_its_agent_again(
+    keeper, conversation, character
+):
+    store, url = keeper.application.extensions["store"], f"{API}/{conversation}"
+    value = largest(character, MOST_SECRETS_BYTES // 16 - 200)
+    secrets = {f"A{number}": value for number in range(16)}
+    assert keeper.post(API, json={"conversation_id": conversation, "secrets": {"A0": value}}).status_code == 201
+    for name in secrets:  # one that is there is overwritten, and counts once
+        assert keeper.post(f"{url}/secrets", json={"secrets": {name: value}}).status_code == 200
+
+    refused = keeper.post(f"{url}/secrets", json={"secrets": {"A0": value[1:], "B": value}})
+
+    assert refused.status_code == 422
+    [fault] = refused.get_json()["detail"]
+    assert fault["loc"] == ["body", "secrets"]
+    assert f"at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together" in fault["msg"]
+    assert store.conversations.secrets_of(conversation) == secrets  # all or none of a request
+    body = {"conversation_id": conversation, "secrets": secrets}
+    assert len(json.dumps(body)) <= CONFIG.max_body_bytes
+    assert keeper.post(f"{url}/fork", json={}).status_code == 201
+
+
+def test_a_conversation_has_no_more_secrets_than_one_request_may_bring(keeper, conversation):
+    url = f"{API}/{conversation}"
+    names = [str(number) for number in range(MOST_SECRETS)]
+    assert keeper.post(API, json={"conversation_id": conversation}).status_code == 201
+    assert keeper.post(f"{url}/secrets", json={"secrets": dict.fromkeys(names[1:], "x")}).status_code == 200
+    assert keeper.post(f"{url}/secrets", json={"secrets": {names[0]: "x"}}).status_code == 200
+    assert keeper.post(f"{url}/secrets", json={"secrets": {"more": "x"}}).status_code == 422
+    assert keeper.post(f"{url}/secrets", json={"secrets": dict.fromkeys(names, "y")}).status_code == 200
+
+
+def test_the_largest_event_that_is_nothing_but_secrets_is_carried_with_what_stands_for_them(keeper, conversation):
+    url = f"{API}/{conversation}"
+    assert keeper.post(API, json={"conversation_id": conversation, "secrets": {"A": "sesame"}}).status_code == 201
+    text = "sesame " * ((MOST_EVENT_BYTES - 2048) // 7)
+
+    posted(keeper, conversation, event("ObservationEvent", "environment", note=text))
+
+    [kept] = log(keeper, url)
+    assert kept["note"].replace("<secret-hidden> ", "") == ""
+    assert len(json.dumps(kept)) > 2 * MOST_EVENT_BYTES
+    carried(keeper, url)
+
+
+@pytest.mark.parametrize("character", CHARACTERS)
+def test_the_largest_body_that_starts_an_agent_is_kept_and_starts_it_again(keeper, conversation, character):
+    store = keeper.application.extensions["store"]
+    body = {"agent": {"kind": "Agent"}, "workspace": None, "title": None}
+    body["note"] = largest(character, CONFIG.max_body_bytes - 1024)
+    assert len(json.dumps(body)) < CONFIG.max_body_bytes
+
+    sealed = store.start_tasks.bodies.sealed(conversation, body)
+    store.conversations.create(conversation, sandbox_id=None, start_body=sealed)
+
+    assert store.start_tasks.bodies.of(conversation) == body
+    posted(keeper, conversation, event(note="its masks are read"))
 
 
 @pytest.mark.parametrize("character", CHARACTERS)

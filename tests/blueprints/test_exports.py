@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from schemas import exports
-from store.conversations.copies import PAGE
+from store.conversations.copies import PAGE, Copy
 from tests.blueprints import API, at, log, said
 from tests.blueprints.test_forks import assert_same_log
 from tests.conftest import action, event, message, observation, recorded
@@ -277,6 +277,21 @@ def test_other_media_types_and_idempotency_keys_are_refused(client, lines):
     keyed = client.post(f"{API}/import", data=lines[0], headers={"Idempotency-Key": "k"}, **LINES)
     assert keyed.status_code == 400
     assert "exports" in keyed.get_json()["detail"]
+
+
+def test_an_import_whose_id_is_deleted_while_it_is_made_comes_to_nothing(client, lines, monkeypatch):
+    url, lines = as_another(lines)
+    append, deleted = Copy.append, []
+
+    def overtaken(copy, events):
+        deleted.append(client.delete(url).status_code)
+        return append(copy, events)
+
+    monkeypatch.setattr(Copy, "append", overtaken)
+    assert "has ended this copy" in imported(client, lines, status=409)["detail"]
+
+    assert deleted == [200]
+    assert (client.get(url).status_code, client.delete(url).status_code) == (404, 404)
 
 
 def test_an_import_beyond_the_bound_is_refused(app, client, store, lines, monkeypatch):

@@ -36,6 +36,7 @@ OF_REQUESTS = {
     "Sec-Fetch-Site",
     "X-Expose-Secrets",
     "X-Session-API-Key",
+    "X-Stainless-Retry-Count",
 }
 
 #: of one hop alone: no browser shows them to any page

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from store.errors import ConversationNotFound
+from store.errors import ConversationNotFound, CopyEnded
 from tests.blueprints import API, at, log, opened, refused, said, sealed
 from tests.conftest import action, event, observation, recorded
 
@@ -356,3 +356,43 @@ def test_events_that_are_appended_during_a_fork_are_not_in_it(
     copy = store.conversations.forks.fork(conversation)
 
     assert log(client, f"{API}/{copy}") == before
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_fork_whose_id_is_deleted_while_it_is_made_comes_to_nothing(
+    client, store, url, conversation, post_events, monkeypatch, number
+):
+    post_events(*(said("text") for _ in range(150)))
+    target, deleted = str(uuid4()), []
+    scripts = store.conversations.forks._scripts
+
+    def delete():
+        deleted.append(client.delete(f"{API}/{target}").status_code)
+
+    monkeypatch.setattr(store.conversations.forks, "_scripts", Meanwhile(scripts, number, delete))
+    with pytest.raises(CopyEnded):
+        store.conversations.forks.fork(conversation, id=target)
+
+    assert deleted == [200]
+    assert client.get(f"{API}/{target}").status_code == 404
+    assert client.delete(f"{API}/{target}").status_code == 404
+    monkeypatch.setattr(store.conversations.forks, "_scripts", scripts)
+    assert store.conversations.forks.fork(conversation, id=target) == target  # another request may have the id
+    assert client.delete(f"{API}/{target}").status_code == 200
+
+
+def test_the_deletion_of_a_conversation_ends_the_copies_into_its_id_too(client, store, url, conversation, post_events):
+    post_events(said("text"))
+    target = client.post(f"{url}/fork", json={}).get_json()["id"]
+    copy = store.conversations.forks.begin(target, None)
+
+    assert client.delete(f"{API}/{target}").status_code == 200
+
+    with pytest.raises(CopyEnded):
+        store.conversations.forks.fork(conversation, id=target, copy=copy)
+
+
+def test_a_fork_that_fails_leaves_nothing_that_a_deletion_would_end(client, url):
+    target = str(uuid4())
+    assert client.post(f"{url}/fork", json={"id": target, "from_event_id": "unknown"}).status_code == 404
+    assert client.delete(f"{API}/{target}").status_code == 404

@@ -3,9 +3,14 @@
 import re
 from uuid import uuid4
 
+import pytest
+
 from tests.blueprints import API
 
 ID = str(uuid4())
+
+#: what probes and scrapers call: they add members of their own
+PROBED = {"/", "/alive", "/health", "/ready", "/server_info", "/metrics"}
 
 
 def operations(app):
@@ -13,7 +18,12 @@ def operations(app):
     for rule in app.url_map.iter_rules():
         view = app.view_functions[rule.endpoint]
         is_page = not hasattr(view, "_apidoc")
-        if is_page or view.needs.scope in ("link", "hook") or getattr(view, "is_forwarded", False):
+        if (
+            rule.rule in PROBED
+            or is_page
+            or view.needs.scope in ("link", "hook")
+            or getattr(view, "is_forwarded", False)
+        ):
             continue
         for method in rule.methods - {"HEAD", "OPTIONS"}:
             yield method, re.sub("<[^>]*>", ID, rule.rule)
@@ -24,10 +34,21 @@ def test_every_operation_refuses_a_member_that_it_does_not_have_and_names_it(cli
     for method, path in operations(client.application):
         response = client.open(path, method=method, query_string={"misspelt": "1"})
         refusals = response.get_json(silent=True) or {}
-        if response.status_code != 422 or [one["loc"] for one in refusals["detail"]] != [["query", "misspelt"]]:
+        openais = [["query", refusals["error"]["param"]]] if "error" in refusals else []
+        places = openais or [one["loc"] for one in refusals["detail"]]
+        if response.status_code != 422 or places != [["query", "misspelt"]]:
             passed.append((method, path, response.status_code))
 
     assert passed == []
+
+
+@pytest.mark.parametrize("path", sorted(PROBED))
+@pytest.mark.parametrize("query", ["_=1732550000", "module=http&target=x&target=y", "x", "limit=nine", "=", "%ff=%00"])
+def test_what_probes_and_scrapers_call_ignores_its_query(client, path, query):
+    response = client.get(f"{path}?{query}")
+
+    assert response.status_code == 200
+    assert (response.mimetype == "text/plain") == (path == "/metrics")
 
 
 def test_a_refusal_says_what_the_query_may_have(client, url):

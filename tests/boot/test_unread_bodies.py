@@ -1,5 +1,6 @@
-"""A connection whose request was answered and whose body does not come gives way to a new one."""
+"""A body that comes after the response to its request, or does not come: others have their share."""
 
+import itertools
 import socket
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ from gunicorn.config import Config
 from gunicorn.http import get_parser
 from gunicorn.workers.ggevent import GeventWorker
 
+from boot import http
+from boot.http import RequestBody
 from boot.worker import Connection, Worker
 from tests.servers import TIMEOUT
 
@@ -31,6 +34,41 @@ def worker(monkeypatch):
     worker._served, worker._waiting, worker._open = SimpleNamespace(), {}, 0
     worker.wsgi = SimpleNamespace(config={"BODY_SECONDS": 600, "BODY_BYTES_PER_SECOND": 1, "IDLE_SECONDS": 60})
     return worker
+
+
+def test_work_takes_its_share_of_the_time_of_a_process_however_many_do_it(monkeypatch):
+    present = [100.0]
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: present[0]))
+    share = http.Share(5)
+
+    assert [share.pause(1.0), share.pause(0.5)] == [4.0, 6.0]
+    present[0] = 200.0
+    assert share.pause(0.25) == 1.0
+
+
+@pytest.mark.parametrize("framing", ["chunked", "a length"])
+def test_a_body_that_nobody_reads_leaves_others_their_share(client, monkeypatch, framing):
+    ours, theirs = client
+    head, body = (
+        HEAD.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked"),
+        b"1\r\nx\r\n" * 5000 + b"0\r\n\r\n",
+    )
+    if framing == "a length":
+        head, body = HEAD.replace(b"100", b"200000"), b"x" * 200_000
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    ours.sendall(head + body)
+    request = next(get_parser(Config(), theirs, ("127.0.0.1", 1)))
+    looks, waits = itertools.count(step=0.001), []
+    monkeypatch.setattr(http, "_unread", http.Share(5))
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: next(looks), sleep=waits.append))
+
+    # When it is received in pieces, each of which takes a millisecond or more by this clock
+    assert RequestBody(request, theirs, seconds=600, least_rate=1).finish()
+
+    # Then it waits four times as long after each
+    assert len(waits) >= 2
+    assert min(waits) >= 0.003
+    theirs.close()
 
 
 @pytest.mark.parametrize("is_last", [True, False], ids=["of a last request", "of one that another may follow"])

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack, suppress
 
 import httpx
@@ -110,6 +111,41 @@ def test_connections_without_a_head_keep_nobody_out(server):
         # And the one that came first was closed for them, and no more than was needed
         assert received(waiting[0]) == b""
         assert 850 < sum(map(is_open, waiting[:-1])) < 950
+
+
+@pytest.mark.parametrize(
+    ("first", "each"),
+    [
+        (b"", b"GET /alive HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200),
+        (b"GET /alive HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"x" * 8000) for n in range(90)), b"x"),
+    ],
+    ids=["requests without a wait for responses", "a long head in crumbs"],
+)
+def test_a_client_that_never_waits_holds_up_no_other(server, first, each):
+    def send() -> None:
+        with suppress(OSError):
+            flood.sendall(first)
+            while True:
+                flood.sendall(each)
+
+    def receive() -> None:
+        with suppress(OSError):
+            received(flood)
+
+    with connected(server) as flood:
+        flood.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threads = [threading.Thread(target=one) for one in (send, receive)]
+        for thread in threads:
+            thread.start()
+        try:
+            # Each of these would wait until the flood ends
+            for _ in range(10):
+                assert httpx.get(f"{server.base_url}/alive", timeout=TIMEOUT / 9).status_code == 200
+        finally:
+            with suppress(OSError):
+                flood.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
 
 
 @pytest.mark.process("waits for a timeout")

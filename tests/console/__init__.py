@@ -109,6 +109,13 @@ class Browser:
         self.wait(look, f"an element {testid}")
         return found[0]
 
+    def opens(self, *names: str) -> None:
+        """Open parts of the view by their buttons, such as "filters", where they are not open."""
+        for name in names:
+            button = self.find(name)
+            if "true" not in (button.get_attribute("aria-expanded"), button.get_attribute("aria-pressed")):
+                button.click()
+
     def gone(self, testid: str) -> None:
         """Wait until no element of a name is there."""
         self.wait(lambda: not self.all(testid), f"no element {testid}")

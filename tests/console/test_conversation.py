@@ -81,20 +81,62 @@ def test_a_text_that_could_not_be_sent_stays_and_is_sent_once(browser, server):
     browser.errors()  # of the requests that failed
 
 
-def test_what_waits_stands_above_the_composer_which_says_what_a_message_would_do(browser, server):
+def test_what_waits_stands_above_the_composer_where_enter_alone_rejects_nothing(browser, server):
     identity = conversation(server, action("act", command="rm -r build"), policy="AlwaysConfirm")
     browser.open(f"conversations/{identity}")
 
     prompt = browser.find("pending-act")
     composer = browser.find("composer")
     assert prompt.location["y"] < composer.location["y"]
-    assert "A message rejects the action that waits." in composer.text
+    assert "Sending a message rejects the pending action." in composer.text
     browser.says("Waits for a decision", "event-act")
     composer.find_element("tag name", "textarea").send_keys("do something else", Keys.ENTER)
+    browser.says("Not sent: your message rejects the pending action", "rejects")
+    assert said(server, identity) == []
+    wait_until(lambda: composer.find_elements("css selector", "[data-steady]"), "buttons that are still")
+    browser.press(Keys.ENTER)  # on the button, which has the focus
 
     browser.says("Superseded by a new user message", "timeline")
-    wait_until(lambda: "A message rejects" not in browser.text("composer"), "no warning")
+    wait_until(lambda: "rejects the pending action" not in browser.text("composer"), "no warning")
     assert "Waits for a decision" not in browser.text("event-act")
+
+
+def test_an_action_that_comes_while_a_person_types_is_not_rejected_by_enter(browser, server):
+    identity = conversation(server, message("asked"), policy="AlwaysConfirm")
+    browser.open(f"conversations/{identity}")
+    browser.find("event-asked")
+    field = browser.find("composer").find_element("tag name", "textarea")
+    field.send_keys("and then the tests")
+
+    post(server, identity, action("act", 1, "make deploy"))
+    browser.find("pending-act")
+    field.send_keys(Keys.ENTER)
+    browser.says("Not sent", "rejects")
+    field.send_keys(" of the importer")
+
+    assert said(server, identity) == ["message asked"]
+    assert len(server.get(f"/api/conversations/{identity}/pending_actions").json()) == 1
+    assert field.get_property("value") == "and then the tests of the importer"
+    decisions = {"decisions": [{"action_id": "act", "decision": "reject"}]}
+    server.post(f"/api/v1/conversation/{identity}/pending-actions/decisions", json=decisions).raise_for_status()
+    browser.gone("rejects")
+    field.send_keys(Keys.ENTER)
+    wait_until(lambda: said(server, identity)[1:] == ["and then the tests of the importer"], "the message")
+
+
+def test_a_waiting_action_is_shown_once_and_its_row_leads_to_it(browser, server):
+    command = "rm -r build/only-once"
+    waiting = action("act", command=command, summary="Clean", thought=[{"type": "text", "text": "It is old."}])
+    browser.open(f"conversations/{conversation(server, message('asked'), waiting, policy='AlwaysConfirm')}")
+    browser.find("pending-act")
+    browser.says("Waits for a decision", "event-act")
+
+    for panel in ("all-events", "all-events"):
+        assert browser.driver.find_element("tag name", "main").text.count(command) == 1
+        browser.find("to-decision").click()
+        focused = browser.script("return document.activeElement.dataset.testid")
+        assert focused == "pending-act"
+        browser.find(panel).click()
 
 
 def test_of_an_agent_that_asks_nobody_no_policy_is_offered(browser, server):
@@ -102,10 +144,9 @@ def test_of_an_agent_that_asks_nobody_no_policy_is_offered(browser, server):
     body = {"conversation_id": identity, "agent": {"kind": "ACPAgent"}}
     server.post("/api/conversations", json=body).raise_for_status()
     browser.open(f"conversations/{identity}")
-    if not browser.all("close-details"):
-        browser.find("details").click()
+    browser.opens("details")
 
-    browser.says("No action of this agent waits, because it asks nobody")
+    browser.says("This agent never asks")
     assert browser.all("policy") == []
 
 
@@ -113,8 +154,7 @@ def test_title_tags_and_policy_are_changed_in_place(browser, server):
     identity = conversation(server, message("m"), title="Before")
     browser.open(f"conversations/{identity}")
     browser.says("Before")
-    if not browser.all("policy"):
-        browser.find("details").click()
+    browser.opens("details", "all-events")
 
     browser.find("edit-title").click()
     browser.find("title").send_keys("After", Keys.ENTER)  # what is typed takes the place of the title
@@ -163,11 +203,11 @@ def test_a_conversation_that_goes_or_never_was_is_told_with_a_way_on(browser, se
     browser.find("event-m")
 
     server.delete(f"/api/conversations/{identity}")
-    browser.says("This conversation is not here")
+    browser.says("Conversation not found")
     browser.driver.find_element("link text", "Show all conversations").click()
     browser.find("conversation-list")
     browser.open(f"conversations/{identity}")
-    browser.says("This conversation is not here")
+    browser.says("Conversation not found")
     browser.errors()  # of the requests that failed
 
 
@@ -193,6 +233,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
     browser.open(f"conversations/{identity}", key=keyed(locked, "read"))
     browser.find("event-act")
     browser.find("pending-act")
+    browser.opens("details")
 
     changes = [
         "composer",
@@ -211,7 +252,7 @@ def test_what_a_key_may_not_do_is_not_offered(browsers, locked):
     browser.find("export")
 
     browser.open(f"conversations/{identity}", key=keyed(locked, "write"))
-    browser.says("which your key may not decide", "composer")
+    browser.says("your key cannot decide that", "composer")
     assert not browser.all("send")
     locked.post(f"/api/conversations/{identity}/events/respond_to_confirmation", json={"accept": False})
     browser.find("send")
@@ -232,6 +273,7 @@ def test_the_sandbox_of_a_conversation_is_paused_and_resumed_and_shows_its_log(b
     browser = browsers(width=1500)
     browser.open(f"conversations/{identity}")
     browser.says("in the sandbox", "timeline")
+    browser.opens("details")
     panel = browser.find(f"sandbox-{record['sandbox_id']}")
 
     browser.find("sandbox-log", panel).find_element("tag name", "summary").click()
@@ -261,8 +303,10 @@ def test_a_conversation_has_no_fault_that_axe_finds(browsers, server, waits, dar
     browser.open(f"conversations/{identity}")
     browser.find("event-later")
     browser.find("pending-waits")
-    wait_until(lambda: browser.find("plot").find_elements("css selector", "canvas"), "the plot")
+    assert browser.violations() == []
 
+    browser.opens("filters", "over-time", "all-events", "details")
+    wait_until(lambda: browser.find("plot").find_elements("css selector", "canvas"), "the plot")
     assert browser.violations() == []
 
 
@@ -275,7 +319,7 @@ def test_details_leave_the_timeline_and_the_composer_in_sight_on_a_narrow_window
 
     browser.find("details").click()
 
-    browser.says("Began")
+    browser.says("Started")
     height, end = browser.script(
         """
         const timeline = document.querySelector(".timeline").getBoundingClientRect();
@@ -295,6 +339,6 @@ def test_after_a_rejection_the_page_says_how_the_agent_goes_on(browser, server):
     post(server, identity, message("m"), action("a", 1), {"id": "r", **rejected})
     browser.open(f"conversations/{identity}")
 
-    browser.says("Run lets it read why", "after-rejection")
+    browser.says("Press Run to let it read your reason", "after-rejection")
     post(server, identity, message("n", 3))
     browser.gone("after-rejection")

@@ -75,7 +75,7 @@ def test_a_list_without_conversations_leads_to_the_start_and_then_shows_states_a
     browser = browsers(base_url=str(fresh.base_url).rstrip("/"))
     browser.open("conversations")
     browser.says("No conversations yet")
-    assert browser.driver.find_element("link text", "Start one").get_attribute("href").endswith("#/start")
+    assert browser.driver.find_element("link text", "New conversation").get_attribute("href").endswith("#/start")
 
     one = _create(fresh, "One", tags={"team": "build"})
     browser.says("Idle", f"conversation-{one}")
@@ -178,7 +178,7 @@ def test_a_search_finds_what_was_said_and_leads_to_it(browser, server):
     assert f"/{identity}?event=" in browser.find("message-list").find_element("tag name", "a").get_attribute("href")
 
     browser.find("search").send_keys("nowhere")
-    browser.says("Nobody said that")
+    browser.says("No messages found")
 
 
 def test_pages_are_read_by_cursor_up_to_a_thousand_rows(browsers, fresh):
@@ -254,3 +254,19 @@ def test_a_small_desktop_window_shows_twelve_rows_and_how_many_there_are(browser
         """
     )
     assert rows >= 12
+
+
+def test_a_small_window_has_twelve_conversations_in_sight(browser, server):
+    for number in range(15):
+        _create(server, f"Conversation {number} of a list", tags={"team": "web"})
+    browser.command("Emulation.setDeviceMetricsOverride", width=1280, height=720, deviceScaleFactor=1, mobile=False)
+    browser.open("conversations")
+    browser.wait(lambda: len(_titles(browser)) >= 15, "the list")
+
+    in_sight = browser.script(
+        """
+        const rows = [...document.querySelectorAll("[data-testid=conversation-list] > li")];
+        return rows.filter((row) => row.getBoundingClientRect().bottom <= innerHeight).length;
+        """
+    )
+    assert in_sight >= 12

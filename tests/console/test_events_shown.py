@@ -44,15 +44,16 @@ def test_an_image_is_shown_from_the_event_itself_and_from_nowhere_else(browser, 
     assert not [url for url in browser.requested() if "elsewhere" in url]
 
 
-def test_a_long_output_is_folded_and_unfolds(browser, server):
+def test_of_a_long_output_the_end_is_shown_and_the_rest_when_asked_for(browser, server):
     printed = "\n".join(f"line {number}" for number in range(3000))
     events = [action("act"), observation("seen", "act", 1, printed)]
     browser.open(f"conversations/{conversation(server, *events)}")
 
-    browser.says("Show more", "event-seen")
-    assert "line 2999" not in browser.text("event-seen")
-    browser.find("event-seen").find_element("xpath", ".//button[contains(., 'Show more')]").click()
     browser.says("line 2999", "event-seen")
+    assert "line 2985" not in browser.text("event-seen")
+    browser.find("show-earlier").click()
+    browser.says("line 0\nline 1\n", "event-seen")
+    assert not browser.all("show-earlier")
 
 
 def test_a_file_edit_is_a_diff(browser, server):
@@ -88,6 +89,7 @@ def test_hostile_texts_are_shown_never_run_and_break_no_layout(browser, server):
         event("ConversationErrorEvent", "fault", 9, code=SCRIPT, detail=SCRIPT),
     ]
     browser.open(f"conversations/{conversation(server, *events, title=SCRIPT)}")
+    browser.opens("all-events")
 
     for one in events:
         browser.find("event-" + one["id"])

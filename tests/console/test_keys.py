@@ -39,7 +39,7 @@ def make(browser, name: str, *scopes: str, expiry: str = "Never") -> str:
 
 def test_a_key_is_made_shown_once_copied_and_revoked_after_a_question(browser, server, keys):
     browser.open("keys")
-    browser.says("No keys were made")
+    browser.says("No keys yet")
     browser.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
 
     key = make(browser, "dashboard", "read", "approve")
@@ -67,7 +67,7 @@ def test_a_key_is_made_shown_once_copied_and_revoked_after_a_question(browser, s
     browser.find(f"revoke-{made['id']}").click()
     browser.find("yes").click()
 
-    browser.says("No keys were made")
+    browser.says("No keys yet")
     assert keys() == []
 
 

@@ -204,7 +204,7 @@ def test_a_deadline_counts_down_and_its_end_is_told(inbox, waits):
 
     assert "Rejected in 50 min" in pending(inbox, one).text
     rest_on(inbox, pending(inbox, two))
-    inbox.says("Rejected: its time was over")
+    inbox.says("Rejected: it expired")
 
 
 def test_many_prompts_are_drawn_in_parts(inbox, waits):

@@ -255,4 +255,4 @@ def test_a_key_is_offered_what_its_scopes_allow(opened, keyed, waiting, scopes, 
 def test_an_unknown_conversation_of_a_hostile_address_says_so(opened):
     opened.open(f"conversations/{uuid4()}", key=KEY)
 
-    opened.says("This conversation is not here")
+    opened.says("Conversation not found")

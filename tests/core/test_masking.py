@@ -2,11 +2,13 @@
 
 import base64
 import json
+import random
 from urllib.parse import quote, quote_plus
 
 import pytest
 
-from core.masking import HIDDEN, LEAST, Mask
+from core import masking
+from core.masking import HIDDEN, LEAST, Mask, Masked, TextTooLong
 from core.wire import read_event
 from tests.conftest import event
 
@@ -123,3 +125,91 @@ def test_half_a_surrogate_pair_in_a_text_or_a_value_fails_nothing():
     raw = observed("ghp_sesame \ud83d", "\ud83d")
 
     assert seen(raw, "ghp_sesame", "\ud83d hush hush").raw == raw.replace(b"ghp_sesame", HIDDEN.encode())
+
+
+def cut(whole, chance, longest):
+    """A text or bytes in pieces."""
+    while whole:
+        size = chance.randint(1, longest)
+        yield whole[:size]
+        whole = whole[size:]
+
+
+def printed_by(chance):
+    """What a program may print of TOKEN and ODD."""
+    words = [TOKEN, ODD, json.dumps(ODD), base64.b64encode(TOKEN.encode()).decode(), TOKEN[:7], "\n", "é ", "ghp_"]
+    return "".join(chance.choice(words) for _ in range(20))
+
+
+@pytest.mark.parametrize("longest", [1, 3, 40])
+def test_a_value_that_is_split_over_pieces_is_masked_as_in_one_text(longest):
+    mask, chance = Mask([TOKEN, ODD]), random.Random(longest)
+    for _ in range(50):
+        text = printed_by(chance)
+        masked = Masked(mask)
+
+        shown = "".join(masked.feed(piece) for piece in cut(text, chance, longest)) + masked.end()
+
+        assert shown.replace(HIDDEN, "") == mask.text(text).replace(HIDDEN, "")
+        assert TOKEN not in shown
+
+
+def test_only_what_may_be_the_begin_of_a_value_is_held_back():
+    masked = Masked(Mask([TOKEN]))
+
+    assert masked.feed("nothing of it\n") == "nothing of it\n"
+    assert masked.feed("it is ghp_") == "it is "
+    assert masked.feed("none") == "ghp_none"
+    assert masked.feed(f"{TOKEN[:5]}") + masked.feed(TOKEN[5:]) == HIDDEN
+    assert masked.end() == ""
+
+
+@pytest.mark.parametrize("longest", [1, 7, 500])
+def test_a_json_text_that_comes_in_pieces_is_masked_and_stays_json(longest):
+    mask, chance = Mask([TOKEN, ODD]), random.Random(longest)
+    for indent in (None, 1):
+        text = printed_by(chance)
+        value = {"items": [{"stdout": text, "id": "é", "n": [1.5, None, text]}], "kind": TOKEN, text: True}
+        raw = json.dumps(value, ensure_ascii=bool(indent), indent=indent).encode()
+
+        masked = b"".join(mask.json(cut(raw, chance, longest), 1 << 20))
+
+        shown = mask.text(text)
+        assert json.loads(masked) == {
+            "items": [{"stdout": shown, "id": "é", "n": [1.5, None, shown]}],
+            "kind": TOKEN,  # by which programs know it
+            shown: True,
+        }
+
+
+def test_a_json_text_without_a_value_stays_byte_for_byte_and_one_that_is_too_long_is_refused():
+    raw = b'{ "a" : "\\u00e9 \\/",\n"b":[1.0e2 , "", {"c": "x"}]} '
+
+    assert b"".join(Mask([TOKEN]).json([raw[:7], raw[7:]], 100)) == raw
+    assert b"".join(Mask([TOKEN]).json([b"[1", b",2" * 200, b"]"], 100)) == b"[1" + b",2" * 200 + b"]"
+    with pytest.raises(TextTooLong):
+        list(Mask([TOKEN]).json([b'{"a": "', b"x" * 200, b'"}'], 100))
+
+
+def test_many_values_are_found_as_few_are(monkeypatch):
+    few = Mask([TOKEN, ODD])
+    monkeypatch.setattr(masking, "_MOST_SEARCHED", 0)
+    many, chance = Mask([TOKEN, ODD]), random.Random(1)
+    for _ in range(50):
+        text = printed_by(chance)
+        raw = observed(text, "nothing of it é")
+
+        assert many.text(text) == few.text(text)
+        assert many.event(read_event(raw)).raw == few.event(read_event(raw)).raw
+        assert [many.begin_at_end(text[:end]) for end in range(len(text))] == [
+            few.begin_at_end(text[:end]) for end in range(len(text))
+        ]
+
+
+def test_the_most_secrets_of_a_conversation_are_masked_without_a_search_for_each():
+    lines = ["\n".join(f"{one}-{line}-of-a-key-of-many-lines" for line in range(250)) for one in range(100)]
+    mask = Mask(lines)
+
+    assert mask._anchors is None
+    assert mask.text("it is 77-123-of-a-key-of-many-lines, no") == f"it is {HIDDEN}, no"
+    assert mask.text("nothing of it\n" * 1000) == "nothing of it\n" * 1000

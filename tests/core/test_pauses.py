@@ -6,11 +6,19 @@ import socket
 from types import SimpleNamespace
 
 import gevent
+import httpcore
+import httpx
 import pytest
 from gevent.socket import socketpair
+from gunicorn.config import Config
+from gunicorn.http import get_parser
 
+from agents.client import AgentServer, Backend, Transport
+from blueprints.approval_links import _marked
 from boot.http import RequestBody
+from boot.worker import Connection, Worker
 from core import pauses
+from core.wire import ConversationId
 from schemas.events import read_batch
 from store.conversations.events import _words
 from store.log import text
@@ -97,12 +105,46 @@ def read_from_a_client() -> None:
         assert b"".join(body.recv(1) for _ in range(40)) == b"x" * 40
 
 
+def read_heads(*, size: int) -> None:
+    """Read the heads of requests that have all arrived; size: bytes that each read brings."""
+    ours, theirs = socket.socketpair()
+    connection = Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
+    worker = Worker.__new__(Worker)
+    worker._served, worker._waiting, worker.cfg = SimpleNamespace(client=connection, is_new=True), {}, Config()
+    with ours, connection:
+        ours.sendall(b"GET /alive HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+        requests = get_parser(worker.cfg, connection, ("127.0.0.1", 1))
+        requests.unreader.mxchunk = size
+        for _ in range(40):
+            with worker.timeout_ctx():
+                assert next(requests).path == "/alive"
+
+
+def ask_an_agent(*pieces: bytes) -> None:
+    """Ask an agent server for a state; pieces: what each read of its response brings."""
+    backend = Backend()
+    backend._backend = httpcore.MockBackend(list(pieces))
+    with httpx.Client(transport=Transport(httpx.Limits(), backend)) as client:
+        state = AgentServer(client, "http://agent", "its key").state(ConversationId("some"))
+    assert state == {"said": "x" * 40}
+
+
+STATE = json.dumps({"said": "x" * 40}).encode()
+CHUNKS = b"".join(b"1\r\n%c\r\n" % byte for byte in STATE) + b"0\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(STATE)
+
 WORK = {
     "reading a batch": lambda: read_batch(json.dumps([event.fields for event in EVENTS]).encode()),
     "preparing a batch for the store": lambda: [_words(event, (), True, False) for event in EVENTS],
     "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
     "scanning text": scan,
     "a body that has arrived": read_from_a_client,
+    "an action on the page of a link": lambda: _marked("a\u202e" * 40),
+    "requests of a client that waits for no response": lambda: read_heads(size=8192),
+    "a head in crumbs that have arrived": lambda: read_heads(size=1),
+    "small chunks of an agent server": lambda: ask_an_agent(CHUNKED + CHUNKS),
+    "a response of an agent server that has arrived": lambda: ask_an_agent(SIZED, *(bytes([one]) for one in STATE)),
 }
 
 

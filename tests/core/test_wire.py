@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core import wire
 from core.wire import (
     InvalidJson,
     as_unicode,
@@ -247,6 +249,58 @@ def test_a_lone_surrogate_is_found_by_its_place_and_replaced():
         assert lone_surrogate(value) == place
         assert lone_surrogate(as_unicode(value)) is None
         assert (as_unicode(value) == value) == (place is None)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """A bound of values that takes no time to reach."""
+    monkeypatch.setattr(wire, "MOST_VALUES", 2000)
+    monkeypatch.setattr(wire, "_FEW_MARKS", 100)
+    return 2000
+
+
+@pytest.mark.parametrize("unit", [b"[]", b"{}", b"1", b'""', b'"[,\\""', b"[1,2]"])
+def test_a_text_of_too_many_values_is_refused_before_it_is_read(few, unit):
+    """Of eight mebibytes such a text would hold up all others for seconds."""
+    raw = b"[" + b",".join([unit] * (few + 1)) + b"]"
+    with pytest.raises(InvalidJson, match=f"more than {few} values"):
+        parse_json(raw)
+    with pytest.raises(InvalidJson, match=f"more than {few} values"):
+        json_elements(b"[1," + raw + b"]", 10)
+    with pytest.raises(InvalidJson, match=f"more than {few} values"):
+        json_elements(b"[1," + raw + b"]", 1)  # one more than the maximum is read
+
+
+def test_each_element_of_a_batch_may_have_so_many_values(few):
+    element = b"[" + b"1," * (few * 2 // 3) + b"1]"
+    assert [len(own) for _, own in json_elements(b"[" + b",".join([element] * 3) + b"]", 3)] == [len(element)] * 3
+
+
+@pytest.mark.parametrize("text", ["[,{", '\\"[,', "a,b}]", "\\\\,"])
+def test_commas_and_brackets_within_a_string_are_no_values(few, text):
+    raw = b'{"a": [["%s"], 1]}' % (text * few * 2).encode()
+    assert parse_json(raw) == json.loads(raw)
+    assert [value for value, _ in json_elements(b"[" + raw + b"]", 1)] == [json.loads(raw)]
+
+
+@pytest.mark.parametrize("levels", [64, 65])
+def test_the_levels_of_a_text_of_many_values_are_counted_too(few, levels):
+    raw = b"[" + b'"]",' * 500 + b'{"a":' * (levels - 1) + b"1" + b"}" * (levels - 1) + b"]"
+    if levels == 64:
+        assert parse_json(raw) == json.loads(raw)
+        assert len(json_elements(raw, 600)) == 501
+    else:
+        for read in (parse_json, lambda raw: json_elements(raw, 600)):
+            with pytest.raises(InvalidJson, match="64 levels"):
+                read(raw)
+
+
+@pytest.mark.parametrize("end", [b"", b'"', b'"a', b'"\\', b"]]]", b"x", b"[" * 60])
+def test_a_long_text_that_is_no_json_is_refused_in_time_in_proportion_to_its_length(few, end):
+    for raw in (b"[" + b"[],[1,2]," * 300 + b"x" * (1 << 20) + end, b"[" + b'"[,",' * 1500 + end):
+        for read in (parse_json, lambda raw: json_elements(raw, 10_000)):
+            with pytest.raises(InvalidJson):
+                read(raw)
 
 
 def test_reading_stops_after_the_maximum_number_of_elements():

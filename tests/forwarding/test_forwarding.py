@@ -197,6 +197,25 @@ def test_a_response_keeps_its_type_and_gives_a_browser_nothing_to_run(client, up
     assert "Access-Control-Allow-Origin" not in response.headers
 
 
+@pytest.mark.parametrize("door", ["/api/conversations/{}/", "/api/"])
+def test_what_commands_and_git_tell_shows_no_secret_of_the_sandbox_and_a_file_comes_as_it_is(
+    client, store, upstream, sandbox, linked, door
+):
+    store.conversations.put_secrets(linked, {"TOKEN": "sesame-ghp_1"}, sandbox.id)
+    upstream.headers = [("Content-Type", "application/json"), ("ETag", '"1"'), ("Accept-Ranges", "bytes")]
+    said = {"detail": "sesame-ghp_1 c2VzYW1lLWdocF8x", "cid": linked}
+
+    for rest in ("bash/bash_events/says", "git/diff/says"):
+        response = client.get(door.format(linked) + rest, query_string=said, headers={"Range": "bytes=3-"})
+
+        assert response.get_json() == {"detail": "<secret-hidden> <secret-hidden>"}
+        assert not {"Content-Length", "ETag", "Accept-Ranges"} & {name for name, _ in response.headers}
+        assert "Range" not in upstream.requests[-1]["headers"]
+    response = client.get(f"{door.format(linked)}file/says", query_string=said)
+    assert response.get_json() == {"detail": said["detail"]}
+    assert response.headers["ETag"] == '"1"'
+
+
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
 def test_the_errors_of_an_agent_server_are_its_own(client, upstream, linked, status):
     upstream.status, upstream.headers = status, [("Content-Type", "application/json")]
@@ -307,7 +326,7 @@ def test_a_cid_that_is_no_id_is_422_and_an_unknown_one_404(client):
 
 def test_a_call_that_names_none_of_several_sandboxes_is_409_and_says_what_to_give(client, store, sandbox, upstream):
     with running_sandbox(store, upstream.url, owner="anyone"):
-        response = client.get("/api/file/home")
+        response = client.get("/api/file/search_subdirs")
 
     assert response.status_code == 409
     assert "Several sandboxes" in response.get_json()["detail"]
@@ -319,3 +338,24 @@ def test_the_session_key_of_a_sandbox_says_which_is_meant_also_where_no_key_is_n
     response = client.get("/api/git/changes", headers={"X-Session-API-Key": sandbox.session_api_key})
     assert response.status_code == 200
     assert upstream.requests[0]["path"] == "/api/git/changes"
+
+
+@pytest.mark.parametrize("text", ["a\ud83d", "a\0b", "\u2028\u202e\u2066", "", "😀", "../..", "x" * (1 << 20), "%ff"])
+def test_a_forwarded_call_of_any_text_is_forwarded_or_refused_and_the_next_one_goes_on(client, upstream, linked, text):
+    query = {"path": text[:99].encode("utf-8", "surrogatepass")}
+    for at in (scoped(linked, ""), "/api/"):
+        for method, rest, body in (
+            ("POST", "bash/start_bash_command", {"command": text, "cwd": text}),
+            ("POST", "bash/execute_bash_command", {text: [text]}),
+            ("POST", "file/upload", {"path": text}),
+            ("GET", "git/diff", None),
+            ("GET", "file/download", None),
+        ):
+            content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+            asked = {**query, "size": "1", "cid": linked}
+            response = client.open(at + rest, method=method, query_string=asked, **content)
+            assert response.status_code < 500, (rest, response.data[:200])
+            if body and response.status_code == 200 and len(text) < 65_536:  # of which the upstream keeps the beginning
+                crossed = json.loads(upstream.requests[-1]["body"])
+                assert text in [*crossed, *crossed.values()]
+        assert client.get(f"{at}bash/echo", query_string={"cid": linked}).status_code == 200

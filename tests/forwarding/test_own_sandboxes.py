@@ -53,7 +53,7 @@ def reached(store, upstream) -> str:
 def test_a_call_never_reaches_the_sandbox_of_another_key_also_where_it_is_the_only_one(caller, upstream, own):
     own("settings-1")
 
-    for path in ("/api/file/home", "/api/git/changes", "/api/bash/bash_events/search"):
+    for path in ("/api/file/search_subdirs", "/api/git/changes", "/api/bash/bash_events/search"):
         refused = caller.get(path, headers=THEIRS)
         assert refused.status_code == 409
         assert "start a conversation" in refused.get_json()["detail"]
@@ -66,13 +66,13 @@ def test_a_call_reaches_the_sandbox_of_its_own_key_beside_those_of_others(caller
     mine, theirs = own("settings-1"), own("settings-2")
 
     for headers, sandbox in ((MINE, mine), (THEIRS, theirs)):
-        assert caller.get("/api/file/home", headers=headers).status_code == 200
+        assert caller.get("/api/file/search_subdirs", headers=headers).status_code == 200
         assert reached(store, upstream) == sandbox
 
 
 def test_a_call_reaches_no_sandbox_that_nobody_has_started(caller, upstream, own):
     own("")
-    assert caller.get("/api/file/home", headers=MINE).status_code == 409
+    assert caller.get("/api/file/search_subdirs", headers=MINE).status_code == 409
     assert upstream.requests == []
 
 
@@ -103,14 +103,26 @@ def test_a_folder_that_two_own_sandboxes_have_says_nothing(caller, upstream, own
     assert upstream.requests == []
 
 
+def test_a_folder_of_a_paused_sandbox_means_that_one_also_while_another_runs(caller, store, upstream, own):
+    first, _ = own("settings-1", "/work/a"), own("settings-1", "/work/b")
+    store.sandboxes.ask(first, "pause")
+    store.sandboxes.report(first, "scripted", "supervisor", "PAUSED")
+    forwarding = caller.application.extensions["forwarding"]
+
+    assert forwarding.own_sandbox("settings-1", lambda: ["/work/a/x"]) == first
+    assert forwarding.own_sandbox("settings-1", lambda: ["/work/b"]) != first
+    assert forwarding.own_sandbox("settings-1", lambda: []) != first  # nothing wakes a sandbox that nobody names
+    assert upstream.requests == []
+
+
 def test_all_callers_are_one_where_no_key_is_needed(client, store, upstream, own):
     own("settings-1")
     first = own("anyone", "/work/a", "/tmp/first")
-    assert client.get("/api/file/home").status_code == 200
+    assert client.get("/api/file/search_subdirs").status_code == 200
     assert reached(store, upstream) == first
 
     second = own("anyone", "/work/b", "/tmp/second")
-    assert client.get("/api/file/home").status_code == 409
+    assert client.get("/api/file/search_subdirs").status_code == 409
     command = {"command": "ls", "cwd": "/tmp/second"}
     assert client.post("/api/bash/start_bash_command", json=command).status_code == 200
     assert reached(store, upstream) == second

@@ -203,10 +203,10 @@ def test_a_call_without_a_name_goes_to_the_sandbox_of_its_key_and_never_to_that_
     made = {"name": "another", "scopes": ["admin"]}
     another = client.post("/api/v1/keys", json=made, headers=SHOWN).json()["key"]
 
-    assert client.get("/api/file/home", headers={"X-Session-API-Key": another}).status_code == 409
+    assert client.get("/api/file/search_subdirs", headers={"X-Session-API-Key": another}).status_code == 409
     assert upstream.requests == []
-    assert client.get("/api/file/home", headers=SHOWN).status_code == 200
-    assert upstream.requests[0]["path"] == "/api/file/home"
+    assert client.get("/api/file/search_subdirs", headers=SHOWN).status_code == 200
+    assert upstream.requests[0]["path"] == "/api/file/search_subdirs"
 
 
 def test_a_key_that_may_not_approve_reads_git_and_nothing_else(client, upstream):

@@ -8,7 +8,7 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, told
+from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, moved, told
 from reference_agent.tools import seen
 from reference_agent.webhooks import Webhooks
 from tests.servers import wait_until
@@ -73,6 +73,23 @@ def test_each_message_of_a_user_is_reported_as_the_last_one_also_after_a_restart
     log.step(log.state, [events.message("agent", events.parts("three"))])
     assert bodies[-1][0] != "/conversations"
     assert begin()[0].info()["last_user_message_id"] == said[1]["id"]
+
+
+def test_the_newest_event_is_reported_as_the_head_of_the_log_also_after_a_restart(folder):
+    Journal(folder).create({**START, "agent": {}, "workspace": None, "title": None, "tags": {}, "created_at": "x"})
+    journal, posted = Journal(folder), Posted()
+    log = Log(journal.load(), journal, posted)
+    assert log.info()["leaf_event_id"] is None
+
+    step = [events.message("user", events.parts("one"))]
+    log.step(moved(log.state, "running", step), step)
+    assert posted.bodies[-1][1]["leaf_event_id"] == step[-1]["id"]
+    answer = events.message("agent", events.parts("two"))
+    log.step(log.state, [answer])
+    assert log.info()["leaf_event_id"] == answer["id"]
+
+    again = Journal(folder)
+    assert Log(again.load(), again, Posted()).info()["leaf_event_id"] == answer["id"]
 
 
 def test_a_folder_without_a_start_request_holds_no_conversation(folder):
@@ -313,3 +330,39 @@ def test_a_line_is_short_and_moves_no_cursor():
     assert "\x1b" not in line
     assert len(line) == MOST_TOLD
     assert line.endswith("…")
+
+
+def test_a_result_shows_no_secret_of_another_conversation_of_the_agent_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
+    given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
+    one, _ = server.start(uuid4(), given, {"A": "first-secret"})
+    other_id = uuid4()
+    server.start(other_id, given, {"B": "other-secret"})
+    action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "cat"}, "r")
+
+    def printed():
+        one.log.step(one.log.state, [events.observation(action, seen("cat", "first-secret, other-secret", 0))])
+        return events.text_of(one.log.events[-1]["observation"]["content"])
+
+    assert printed() == "<secret-hidden>, <secret-hidden>"
+    server.delete(other_id)
+    assert printed() == "<secret-hidden>, other-secret"  # nobody's any more
+
+
+@pytest.mark.process("starts a command")
+def test_what_a_client_s_command_prints_is_kept_without_secrets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
+    given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
+    server.start(uuid4(), given, {"A": "first-secret"})
+
+    command = server.commands.start(
+        "printf 'it is fir'; sleep 0.1; printf st-secret; echo first-secret >&2", tmp_path, 9
+    )
+    command.has_ended.wait()
+
+    told = {name: "".join(one[name] or "" for one in command.outputs) for name in ("stdout", "stderr")}
+    assert told == {"stdout": "it is <secret-hidden>", "stderr": "<secret-hidden>\n"}

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from core.masking import HIDDEN, Mask
 from reference_agent.events import MOST_RESULT, result_text
 from reference_agent.output import MOST_FILES, MOST_OUTPUT, MOST_WHOLE, OUTPUTS, Output
 from store.sandboxes.files import MOST_BYTES
@@ -86,3 +87,18 @@ def test_a_model_reads_less_of_an_output_and_where_the_whole_is(tmp_path):
     assert mark[3] == str(files(tmp_path)[0])
     shown = len(text[: mark.start()].encode()) + len(text[mark.end() + 1 :].encode())
     assert abs(int(mark[1].replace(",", "")) + shown - len(data)) < 10
+
+
+@pytest.mark.parametrize("chunk", [7, 65_536])
+def test_neither_the_text_nor_the_file_has_a_value_that_is_masked(tmp_path, chunk):
+    lines = b"".join(b"%d\n" % number for number in range(40_000))
+    data = b"sesame-ghp_1\xff\n" + lines + b"sesame-ghp_1\n" + lines + b"ses\xc3\xa9ame sesame-ghp_1"
+    with Output(tmp_path, Mask(["sesame-ghp_1"])) as output:
+        for at in range(0, len(data), chunk):
+            output.add(data[at : at + chunk])
+        text = output.text()
+
+    [file] = files(tmp_path)
+    assert file.read_bytes() == data.replace(b"sesame-ghp_1", HIDDEN.encode())
+    assert text.startswith(f"{HIDDEN}\N{REPLACEMENT CHARACTER}\n0\n")
+    assert text.endswith(f"ses\N{LATIN SMALL LETTER E WITH ACUTE}ame {HIDDEN}")

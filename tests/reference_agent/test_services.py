@@ -161,6 +161,32 @@ def test_changes_of_a_repository_are_told_against_its_last_commit(agent, place):
     assert (refused.status_code, "ref" in refused.json()["detail"]) == (400, True)
 
 
+def test_commits_of_a_repository_are_told_newest_first_with_what_each_has_changed(agent, place):
+    at, folder = place
+    repository = folder / uuid4().hex
+    repository.mkdir()
+    git = ["git", "-C", str(repository), "-c", "user.name=Ä T", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    asked = {"path": repository.name}
+    assert agent.client.get(f"{at}/git/commits", params=asked).json() == {"commits": [], "has_more": False}
+    for text in ("first", "second"):
+        (repository / "a").write_text(f"{text}\n")
+        subprocess.run([*git, "add", "a"], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", f"{text}: it\n\nbody"], check=True)
+
+    told = agent.client.get(f"{at}/git/commits", params={**asked, "limit": 1}).json()
+
+    [newest] = told["commits"]
+    assert (newest["subject"], newest["author"], told["has_more"]) == ("second: it", "Ä T", True)
+    changes = agent.client.get(f"{at}/git/commits/{newest['sha']}/changes", params=asked).json()
+    assert changes == [{"status": "UPDATED", "path": "a"}]
+    both = {"path": f"{repository}/a", "commit": newest["short_sha"]}
+    assert agent.client.get(f"{at}/git/diff", params=both).json() == {"modified": "second\n", "original": "first\n"}
+    for commit, status in (("--output=x", 422), ("f" * 40, 400)):
+        assert agent.client.get(f"{at}/git/diff", params={**both, "commit": commit}).status_code == status
+    assert agent.client.get(f"{at}/git/commits", params={**asked, "limit": 201}).status_code == 422
+
+
 def test_a_folder_without_a_repository_is_400_in_words(agent, place):
     at, _ = place
     refused = agent.client.get(f"{at}/git/changes", params={"path": "."})

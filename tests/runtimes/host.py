@@ -132,6 +132,17 @@ def api() -> Iterator[Api]:
 
 
 @contextlib.contextmanager
+def a_terminal() -> Iterator[str]:
+    """A terminal of the server's user; its path."""
+    master, side = os.openpty()
+    try:
+        yield os.ttyname(side)
+    finally:
+        os.close(master)
+        os.close(side)
+
+
+@contextlib.contextmanager
 def secret_process() -> Iterator[int]:
     """A process of the server's user whose environment has a secret, as the server's has; its id."""
     with subprocess.Popen(["/bin/sleep", "600"], env={"SECRET_KEY": PLANTED}) as process:
@@ -158,9 +169,9 @@ def internet() -> Iterator[None]:
         pytest.skip("only root, with the program ip, can make a network that stands for the internet")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from runtimes.isolation import syscalls; from tests.runtimes.host import greeting\n"
+        "from runtimes.isolation import kernel; from tests.runtimes.host import greeting\n"
         "import socket, subprocess, contextlib\n"
-        "syscalls.unshare(syscalls.CLONE_NEWNET); print('made', flush=True); sys.stdin.readline()\n"
+        "kernel.unshare(kernel.CLONE_NEWNET); print('made', flush=True); sys.stdin.readline()\n"
         f"for words in ('link set lo up', 'addr add {FAR}/24 dev far', 'link set far up'):\n"
         "    subprocess.run(['ip', *words.split()], check=True)\n"
         "with contextlib.ExitStack() as stack:\n"

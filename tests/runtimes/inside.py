@@ -124,6 +124,22 @@ def bind(host: str, port: int) -> str:
         return "bound"
 
 
+def listen() -> str:
+    with socket.socket() as listener:
+        listener.listen()  # unbound: the kernel chooses the port
+        return str(listener.getsockname()[1])
+
+
+def terminal(path: str) -> str:
+    file = os.open(path, os.O_RDWR | os.O_NOCTTY)
+    os.write(file, b"planted")
+    return "written"
+
+
+def own_terminal() -> str:
+    return os.ttyname(os.openpty()[1])
+
+
 def kill(pid: int) -> str:
     os.kill(pid, 0)
     return "signalled"

@@ -103,9 +103,9 @@ HOSTILE = [
 ]
 
 
-def test_a_hostile_member_is_refused_by_its_name(folder, outside):
+def test_a_hostile_member_is_refused_by_its_name(outside):
     for number, (members, words) in enumerate(HOSTILE):
-        (own := folder / str(number)).mkdir()
+        (own := outside.with_name(f"folder {number}")).mkdir()
         with pytest.raises(MemberRefused, match=words):
             unpack(own, tar(*members))
 

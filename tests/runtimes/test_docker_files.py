@@ -205,6 +205,27 @@ def test_the_working_folder_is_the_images_or_else_workspace(runtime, engine, lau
     assert ran(again(runtime, engine, launch), f"cat {folder}/note") == "kept\n"
 
 
+@pytest.mark.parametrize(
+    ("lines", "folder", "real"),
+    [
+        (["RUN mkdir -p /data/app && ln -s data/app /app"], "/app", "/data/app"),
+        (["RUN mkdir -p /data/app && ln -s /data /one && ln -s one /two"], "/two/app/new", "/data/app/new"),
+    ],
+)
+def test_a_working_folder_behind_a_symlink_is_known_by_both_paths_and_its_files_are_kept(
+    runtime, engine, launch, made_image, lines, folder, real
+):
+    image = made_image("USER root", *lines)
+    launch = replace(launch, working_dir=folder, image=image)
+    handle = runtime.start(launch)
+
+    assert ran(engine.container_of(handle), "pwd -P && echo kept > note").split() == [real]
+    assert (handle["working_dir"], handle["linked_dir"]) == (real, folder)
+    assert runtime.content(launch, ".", "note", 100) == b"kept\n"
+    runtime.stop(handle)
+    assert ran(again(runtime, engine, launch), f"cat {folder}/note {real}/note").split() == ["kept", "kept"]
+
+
 def test_a_working_folder_below_tmp_is_kept(runtime, engine, launch):
     launch = replace(launch, working_dir="/tmp")
     handle = runtime.start(launch)

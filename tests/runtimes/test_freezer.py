@@ -4,11 +4,12 @@ import os
 import subprocess
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from runtimes import Launch, State
+from runtimes import Launch, State, freezer
 from runtimes.process import ProcessRuntime
 from runtimes.tree import _CHILDREN
 from tests.runtimes.test_process import marked
@@ -25,6 +26,34 @@ def runtime(tmp_path):
     for handle in runtime.known():
         runtime.stop(handle)
     assert not marked(tmp_path)
+
+
+def test_what_is_printed_between_two_pieces_is_copied_as_one(tmp_path, monkeypatch):
+    """A sandbox that prints without end waits: its launcher, which copies, is outside of its limits."""
+    output, end = os.pipe()
+    later, waits, read = [b"second\n", b"third\n"], [], []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        for text in later:
+            os.write(end, text)
+        if later:
+            later.clear()
+            os.close(end)
+
+    def counted(file: int, size: int) -> bytes:
+        read.append(os.read(file, size))
+        return read[-1]
+
+    monkeypatch.setattr(freezer, "time", SimpleNamespace(sleep=wait))
+    monkeypatch.setattr(freezer, "os", SimpleNamespace(**vars(os) | {"read": counted}))
+    os.write(end, b"first\n")
+    freezer.copy(output, tmp_path, 1 << 20)
+    os.close(output)
+
+    assert read == [b"first\n", b"second\nthird\n", b""]
+    assert waits == [0.005, 0.005]
+    assert freezer.printed(tmp_path, 10) == "first\nsecond\nthird"
 
 
 def opened(runtime, handle, monkeypatch) -> int:

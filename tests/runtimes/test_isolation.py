@@ -21,6 +21,7 @@ from tests.runtimes.host import (
     NEAR,
     PLANTED,
     a_launch,
+    a_terminal,
     api,
     greeting,
     internet,
@@ -75,9 +76,11 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
         greeting(socket.AF_UNIX, str(data / "redis.sock")),
         greeting(socket.AF_UNIX, abstract),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+        a_terminal() as terminal,
     ):
         datagrams.bind(str(data / "datagrams"))
         tries = [
+            ("a terminal of the server's user", "terminal", terminal),
             ("the server's environment", "read", f"/proc/{pid}/environ"),
             ("the launcher's environment", "read", f"/proc/{other['pid']}/environ"),
             ("a key file", "read", str(data / "key")),
@@ -112,6 +115,18 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
     assert reached == {}
     assert PLANTED not in str(outcomes)
     assert server.requests == []
+
+
+def test_under_landlock_a_sandbox_listens_on_a_port_that_the_kernel_chooses_and_says_so(runtime, monkeypatch):
+    """A limitation: Landlock checks a bind, and a listener that was not bound has none."""
+    require("landlock", monkeypatch)
+    tries = [("a port of its choice", "bind", "127.0.0.1", 0), ("a port of the kernel's", "listen")]
+    handle, outcomes = tried(runtime, a_launch(), tries)
+
+    says_so = any("port of the host that the kernel chooses" in one for one in handle["isolation"]["reaches"])
+    assert says_so is outcomes["a port of the kernel's"].startswith("reached")
+    if abilities().landlock >= kernel.TCP:
+        assert outcomes["a port of its choice"].startswith("refused")
 
 
 def test_no_file_gets_the_bits_set_uid_and_set_gid(kind, runtime):

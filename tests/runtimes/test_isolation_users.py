@@ -14,7 +14,7 @@ from runtimes import Launch, RuntimeFailure, State
 from runtimes.isolation import Abilities
 from runtimes.isolation.users import USERS, hand_over, held_user, processes_of
 from runtimes.process import ProcessRuntime
-from tests.runtimes.host import PLANTED, a_launch, require, runtime_in, secret_process, tried
+from tests.runtimes.host import PLANTED, a_launch, a_terminal, require, runtime_in, secret_process, tried
 from tests.servers import wait_until
 
 pytestmark = [
@@ -194,6 +194,15 @@ def test_the_kernel_keeps_a_users_sandbox_from_processes_files_and_modes_of_root
     said = handle["isolation"]
     assert not [sentence for sentence in said["reaches"] if "server's user" in sentence]
     assert not [sentence for sentence in said["lacks"] if "user of its own" in sentence]
+
+
+def test_a_user_of_its_own_makes_terminals_and_reaches_none_of_roots(landlocked):
+    with a_terminal() as terminal:
+        tries = [("its own", "own_terminal"), ("root's", "terminal", terminal)]
+        _, outcomes = tried(landlocked, a_launch(), tries)
+
+    assert outcomes["its own"].startswith("reached: /dev/pts/")
+    assert outcomes["root's"].startswith("refused")
 
 
 def test_a_folder_that_the_user_cannot_enter_shows_nothing_but_what_the_sandbox_needs(landlocked, tmp_path):

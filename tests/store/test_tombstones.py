@@ -126,7 +126,7 @@ def test_a_sandbox_has_a_bounded_number_of_tombstones_the_oldest_are_forgotten(s
 
 def test_a_worker_that_was_killed_before_a_deletion_leaves_a_working_conversation(store, conversation, sandbox):
     begin(store, conversation, sandbox)
-    store.conversations._bury(conversation, sandbox)
+    store.conversations.bury(conversation, sandbox)
 
     post(store, conversation, sandbox)
 

@@ -7,6 +7,7 @@ import pytest
 
 from agents import client
 from agents.client import AgentUnreachable
+from core import wire
 from store.errors import ConversationNotFound
 from supervisor.agent_log import Mark, catch_up
 from tests.conftest import action, as_events, event, message, observation, status
@@ -186,8 +187,12 @@ def test_events_that_no_webhook_would_take_are_left_out(store, conversation, age
     assert ids(store, conversation) == [one["id"] for one in log]
 
 
-def test_pages_that_are_too_long_are_asked_for_in_halves(store, conversation, agent, known, monkeypatch):
-    monkeypatch.setattr(client, "MOST_BYTES", 20_000)
+@pytest.mark.parametrize(
+    "bounds", [{(client, "MOST_BYTES"): 20_000}, {(wire, "MOST_VALUES"): 300, (wire, "_FEW_MARKS"): 50}]
+)
+def test_pages_that_are_too_long_are_asked_for_in_halves(store, conversation, agent, known, monkeypatch, bounds):
+    for (module, name), bound in bounds.items():
+        monkeypatch.setattr(module, name, bound)
     log = [message("x" * 3000, timestamp=at(number)) for number in range(40)]
 
     known(log, [])()

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from store.sandboxes.checks import Check
-from supervisor.checks import SILENT, Checker
+from supervisor.checks import MOST_FAILED, SILENT, Checker
 from tests.agents import agent_client
 from tests.conftest import action, as_events, observation, status
 from tests.conftest import message as say
@@ -356,3 +356,35 @@ def test_a_comparison_that_ends_after_a_later_one_changes_nothing(store, begin, 
     stored = json.dumps(store.conversations.get(conversation)["agent_log"])
     store.sandboxes.checks.note(conversation, [9], [10, 1, 1, "x", False, 1, ""], ended=False)
     assert json.dumps(store.conversations.get(conversation)["agent_log"]) == stored
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("entry", ["", "one", "three words here", "ends with a space "])
+def test_an_entry_of_the_comparisons_that_cannot_be_read_holds_up_no_other(store, begin, sandbox, entry, caplog):
+    conversation, redis = begin(status("running")), store.events._redis
+    redis.zadd("{sandboxes}:checks", {entry: 0, f"{conversation} {sandbox.id}": 1})
+
+    claimed = store.sandboxes.checks.claim("scripted", 60, 16)
+
+    assert [one.conversation_id for one in claimed] == [conversation]
+    assert redis.zscore("{sandboxes}:checks", entry) is None
+    assert "cannot be read, and is given up" in caplog.text
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_comparison_that_fails_again_and_again_is_given_up_and_said(store, begin, sandbox, checker, monkeypatch):
+    conversation = begin(status("running"))
+    entry = f"{conversation} {sandbox.id}"
+    monkeypatch.setattr(checker, "check", lambda _: 1 / 0)
+    for _ in range(MOST_FAILED):
+        assert store.events.count(conversation, kind="ConversationErrorEvent") == 0
+        store.events._redis.zadd("{sandboxes}:checks", {entry: 0})
+        [check] = store.sandboxes.checks.claim("scripted", 60, 16)
+        checker._drive(check)
+
+    assert not is_due(store, entry)
+    assert codes(store, conversation) == ["LogNotCompared"]
+    store.events._redis.zadd("{sandboxes}:checks", {entry: 0})  # as a webhook makes it due
+    [check] = store.sandboxes.checks.claim("scripted", 60, 16)
+    checker._drive(check)
+    assert is_due(store, entry)  # it is counted anew

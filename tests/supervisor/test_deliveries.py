@@ -301,3 +301,31 @@ def test_a_supervisor_whose_clock_steps_while_an_agent_is_slow_sends_a_decision_
         go_on.set()
         wait_until(lambda: not driver._driven, "the end of the driver")
         assert len(agent.decisions) == 1
+
+
+@pytest.mark.parametrize("field", ["delivery_reason", "delivery_actions", "delivery_decisions"])
+def test_a_decision_whose_record_cannot_be_read_is_given_up_and_said(store, commands, agent, sandbox, field):
+    conversation = decided(store, agent, sandbox.id)
+    store.events._redis.hset(f"conv:{{{conversation}}}", field, "{")
+
+    drive(store, commands, conversation)
+
+    [error] = errors(store, conversation)
+    assert error["code"] == "AnswerNotDelivered"
+    assert "was decided, but its agent did not receive the decision: its record cannot be read" in error["detail"]
+    assert store.approvals.deliveries.get(conversation) is None
+    assert agent.decisions == []
+
+
+@pytest.mark.parametrize("entry", [b"of-two words", b"four words in it", b"\xff \xff \xff", b"ends with a space "])
+def test_an_entry_of_the_deliveries_that_cannot_be_read_holds_up_no_other(store, agent, sandbox, entry, caplog):
+    conversation, redis = decided(store, agent, sandbox.id), store.events._redis
+    redis.zadd("{sandboxes}:deliveries", {entry: 0})
+
+    claims = []
+    while claim := store.approvals.deliveries.claim(30):
+        claims.append(claim.conversation_id)
+
+    assert conversation in claims
+    assert redis.zscore("{sandboxes}:deliveries", entry) is None
+    assert "cannot be read, and is given up" in caplog.text

@@ -1,6 +1,7 @@
 """A crash is followed by a restart, a rest by PAUSED, a fault by ERROR; the files stay in each case."""
 
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -100,6 +101,31 @@ def test_a_crash_loop_ends_in_error_with_its_files_and_a_resume_starts_it_again(
     sandboxes.ask(running.id, "resume")
     assert sandboxes.get(running.id).status == "STARTING"
     assert restarted(sandboxes, reconciler, running).status == "RUNNING"
+
+
+def test_no_text_that_a_failed_sandbox_leaves_shows_a_secret_of_its_conversations(
+    one_store, sandboxes, runtime, reconciler, running
+):
+    conversation = str(uuid4())
+    one_store.conversations.create(conversation, sandbox_id=running.id, app={}, secrets={"TOKEN": "sesame-ghp_1"})
+    runtime.printed = f"TOKEN=sesame-ghp_1\nkey {running.session_api_key}\nsesame-g"
+    hidden = "TOKEN=<secret-hidden>\nkey <secret-hidden>\n<secret-hidden>"
+    sent = []
+    one_store.sandboxes.send_log = lambda _, text: sent.append(text)
+
+    reconciler.send_log(running.id, 100, "reply")
+    for _ in range(SPEC.restarts):
+        crash(sandboxes, reconciler, runtime, running)
+        restarted(sandboxes, reconciler, running)
+    runtime.printed = f"TOKEN=sesame-ghp_1\nkey {sandboxes.get(running.id).session_api_key}\nsesame-g"
+    failed = crash(sandboxes, reconciler, runtime, running)
+
+    assert sent == [hidden]
+    assert (failed.status, failed.detail.endswith(hidden)) == ("ERROR", True)
+    assert sandboxes.log(running.id, 100) == hidden
+    errors, _ = one_store.events.search(conversation, kind="ConversationErrorEvent")
+    assert any(b"<secret-hidden>" in raw for raw in errors)
+    assert not any(b"sesame" in raw for raw in errors)
 
 
 def test_crashes_of_more_than_ten_minutes_ago_do_not_count(sandboxes, runtime, reconciler, running):

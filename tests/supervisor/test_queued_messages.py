@@ -370,3 +370,23 @@ def test_a_conversation_that_its_agent_has_forgotten_is_started_again_for_the_me
     assert [body["conversation_id"] for body in agent.posted("/api/conversations")] == [conversation]
     assert texts(agent)[-1] == "hello"
     assert claimed(store, conversation) is None
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]", b'{"content": []}', b"\xff\xfe", b""])
+def test_a_message_whose_record_cannot_be_read_is_given_up_and_the_next_one_goes_on(
+    store, commands, agent, conversation, record
+):
+    put(store, conversation, "lost")
+    put(store, conversation, "next")
+    redis, queue = store.start_tasks._redis, f"{{starts}}:queue:{conversation}"
+    identity = redis.lindex(queue, 0).partition(b" ")[0]
+    redis.lset(queue, 0, identity + b" " + record if record else b"")
+
+    drive(store, commands, conversation)
+    drive(store, commands, conversation)
+
+    assert texts(agent) == ["next"]
+    assert store.conversations.queued_messages.waiting_for(conversation) == 0
+    [raw], _ = store.events.search(conversation, kind="ConversationErrorEvent")
+    assert json.loads(raw)["code"] == "MessageNotDelivered"
+    assert "its record in the queue cannot be read" in json.loads(raw)["detail"]

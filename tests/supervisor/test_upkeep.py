@@ -10,7 +10,7 @@ from runtimes import RuntimeFailure, State
 from settings.specs import Specs
 from store.sandboxes.warm import Pool
 from supervisor.start_tasks import StartDriver
-from supervisor.upkeep import Upkeep, WarmPools, pool_of
+from supervisor.upkeep import MOST_REMOVALS, Upkeep, WarmPools, pool_of
 from tests.agents import agent_client
 from tests.conftest import store_of
 from tests.store.conftest import present_for, silent_for
@@ -80,6 +80,36 @@ def test_a_deletion_from_a_runtime_that_this_host_lacks_holds_up_no_other(one_st
 
     assert ("remove", "two") in runtime.called
     assert ("stop", "unknown") in runtime.called
+
+
+def test_a_removal_that_fails_for_hours_is_given_up_and_named(one_store, sandboxes, runtime, clock, caplog):
+    redis, removals = sandboxes._redis, "{sandboxes}:removals:h"
+    redis.sadd(removals, "scripted fails", "scripted works", "lacking some", b"\xff\xfe")
+    runtime.known_ids = ["works"]
+    runtime.failures["remove fails"] = RuntimeFailure("its folder cannot be removed")
+    upkeep = Upkeep(one_store, {"scripted": runtime}, "h", clock=clock)
+
+    upkeep.tidy()
+    assert redis.smembers(removals) == {b"scripted fails", b"lacking some"}
+    for _ in range(6 * 180):  # six hours
+        clock.now += 20
+        upkeep.tidy()
+
+    assert [one for verb, one in runtime.called if verb == "remove"].count("fails") == MOST_REMOVALS
+    assert not redis.exists(removals)
+    assert "sandbox fails: its removal failed 12 times and is given up" in caplog.text
+    assert upkeep._tries == {}
+
+
+def test_processes_that_cannot_be_ended_are_tried_again_ever_later(one_store, runtime, clock):
+    runtime.known_ids = ["unknown"]
+    runtime.failures["stop unknown"] = RuntimeFailure("a process would not end")
+    upkeep = Upkeep(one_store, {"scripted": runtime}, "h", clock=clock)
+    for _ in range(24 * 180):  # a day
+        clock.now += 20
+        upkeep.tidy()
+
+    assert 24 < runtime.count("stop") < 40
 
 
 def test_a_failed_sandbox_is_deleted_after_the_days_that_it_is_kept(redis_url, sandboxes, running):

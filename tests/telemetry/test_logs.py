@@ -16,7 +16,7 @@ import pytest
 from settings import ConfigError
 from settings.config import Config
 from telemetry.logs import JsonLines, LogLines
-from tests.servers import agent_server, store_server, supervised_server, wait_until
+from tests.servers import agent_server, runs, store_server, supervised_server, wait_until
 from tests.sockets import socket
 
 KEY = "planted-key-of-the-settings"
@@ -138,7 +138,7 @@ def test_embedded_store_supervisor_and_their_restarts_write_json_too(tmp_path):
         log = tmp_path / "log"
         wait_until(lambda: any(line["logger"] == "supervisor" for line in lines_of(log)), "a supervisor")
         for process in psutil.Process(master.pid).children(recursive=True):
-            if "supervisor" in process.cmdline():
+            if runs(process, "supervisor"):
                 process.kill()
         wait_until(lambda: any("restart in" in line["message"] for line in lines_of(log)), "its restart")
     assert all(line.keys() >= MEMBERS for line in lines_of(log))

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.scrapes import scrape
-from tests.servers import agent_server, store_server, supervised_server, wait_until
+from tests.servers import agent_server, runs, store_server, supervised_server, wait_until
 from tests.sockets import socket
 
 pytestmark = pytest.mark.faults("starts servers, and kills their workers and supervisors")
@@ -161,9 +161,8 @@ def test_a_supervisor_counts_beside_the_workers_and_its_successor_counts_on(tmp_
         assert before.value(trips, process="supervisor") > 0
         assert before.value("agent_server_supervisor_heartbeat_age_seconds") < 60
 
-        [supervisor] = [
-            one for one in psutil.Process(server[1].pid).children(recursive=True) if "supervisor" in one.cmdline()
-        ]
+        children = psutil.Process(server[1].pid).children(recursive=True)
+        [supervisor] = [one for one in children if runs(one, "supervisor")]
         supervisor.kill()
 
         wait_until(lambda: scrape(server[0]).value(STARTED, process="supervisor") == 2, "its successor")

@@ -10,7 +10,7 @@ import httpx
 import psutil
 
 from runtimes.tree import MARK
-from tests.servers import wait_until
+from tests.servers import runs, wait_until
 
 
 def supervisor_of(master) -> psutil.Process:
@@ -19,7 +19,7 @@ def supervisor_of(master) -> psutil.Process:
 
     def is_there() -> bool:
         children = psutil.Process(master.pid).children(recursive=True)
-        found[:] = [child for child in children if "--stand-by" in child.cmdline()]
+        found[:] = [child for child in children if runs(child, "--stand-by")]
         return bool(found)
 
     wait_until(is_there, "the supervisor")

@@ -77,12 +77,12 @@ def test_server_info_says_what_isolates_the_sandboxes_of_each_host(whole):
 
 
 def test_a_conversation_runs_and_its_sandbox_says_what_isolates_it(whole, api):
-    first = {"content": [{"type": "text", "text": "run: echo $MODEL_SECRET $A_TOKEN; echo done"}]}
+    first = {"content": [{"type": "text", "text": "run: printf '%s' $MODEL_SECRET$A_TOKEN | wc -c; echo $A_TOKEN"}]}
     conversation = api.app_conversation(initial_message=first)
     wait_until(lambda: api.count(conversation["id"], kind="ObservationEvent") == 1, "the observation")
     [seen] = api.events(conversation["id"], kind__eq="ObservationEvent")
 
-    assert seen["observation"]["content"][0]["text"] == f"{PLANTED} {PLANTED}\ndone\n"
+    assert seen["observation"]["content"][0]["text"] == f"{2 * len(PLANTED)}\n<secret-hidden>\n"
     sandbox = api.sandbox(conversation["sandbox_id"])
     assert sandbox["isolation"]["kind"] == whole[1]
     [url] = sandbox["exposed_urls"]

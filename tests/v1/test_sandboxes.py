@@ -36,6 +36,7 @@ def test_a_new_sandbox_starts_and_runs(api):
         "memory_bytes",
         "cpu_cores",
         "isolation",
+        "stray_conversations",
     }
     assert started["status"] == "STARTING"
     assert started["sandbox_spec_id"] == "asks"  # the first spec

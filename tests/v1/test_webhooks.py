@@ -211,9 +211,26 @@ def test_a_report_keeps_what_it_does_not_name_and_leaves_out_what_is_too_long(ap
 
     state = api.call("GET", f"/conversations/{conversation}")
     assert state["max_iterations"] == 9
-    for name in ("invoked_skills", "persistence_dir", "runtime_info", "client_tools"):
+    for name in ("invoked_skills", "persistence_dir", "client_tools"):
         assert state[name] == TOLD[name]
     post(api, "/conversations", {"id": conversation, "max_iterations": "many"}, sandbox.hook, status=422)
+
+
+def test_a_report_is_kept_without_secrets_of_its_sandbox_and_what_is_too_long_then_is_left_out(api, store, sandbox):
+    conversation = uuid4()
+    secrets = {"TOKEN": "sesame-ghp_1", "SHORT": "sesame"}
+    store.conversations.create(str(conversation), sandbox_id=sandbox.id, app={}, secrets=secrets)
+    told = {"title": "Use sesame-ghp_1", "tags": {"key": "sesame-ghp_1"}, "persistence_dir": "/of/sesame-ghp_1"}
+    long = {"invoked_skills": ["sesame " * 30_000]}  # what stands for the values makes it longer than is kept
+
+    post(api, "/conversations", {"id": conversation.hex, **TOLD, **told, **long}, sandbox.hook)
+
+    state = api.call("GET", f"/conversations/{conversation}")
+    assert (state["title"], state["tags"]) == ("Use <secret-hidden>", {"key": "<secret-hidden>"})
+    assert (state["persistence_dir"], state["max_iterations"]) == ("/of/<secret-hidden>", 7)
+    assert state["client_tools"] == TOLD["client_tools"]
+    assert "sesame" not in str(state["invoked_skills"])
+    assert len(str(state["invoked_skills"])) < 300_000
 
 
 def test_the_head_of_the_conversation_follows_the_states_that_its_agent_posts(api, sandbox, conversation):

@@ -7,7 +7,8 @@ import pytest
 from core import wire
 from schemas.sandboxes import STATUSES
 from store.errors import NoSupervisor, SandboxNotFound, SandboxPostedTooMuch, SandboxPostsTooFast, TooManySandboxes
-from store.sandboxes.sandboxes import MOST_DETAIL, MOST_LOG_BYTES, Hosts, SandboxId
+from store.sandboxes.hosts import Hosts
+from store.sandboxes.sandboxes import MOST_DETAIL, MOST_LOG_BYTES, SandboxId
 from tests.store.conftest import (
     fresh_sandboxes,
     hashes_read,
@@ -531,3 +532,15 @@ def test_a_host_says_how_many_sandboxes_it_has_and_a_lost_one_is_forgotten(sandb
     assert sandboxes.beat("h", "supervisor")
     hosts.note("h", {"kind": "bubblewrap"}, "1.0")
     assert [(one.id, one.version) for one in hosts.all()] == [("h", "1.0")]
+
+
+@pytest.mark.parametrize(("field", "value"), [("handle", "{"), ("created_at", "x"), ("wanted", None)])
+def test_a_sandbox_whose_record_cannot_be_read_hides_no_other_of_its_host(sandboxes, field, value, caplog):
+    broken, whole = sandboxes.start("spec"), sandboxes.start("spec")
+    while sandboxes.claim("h"):
+        pass
+    key = f"{{sandboxes}}:box:{broken.id}"
+    _ = sandboxes._redis.hdel(key, field) if value is None else sandboxes._redis.hset(key, field, value)
+
+    assert [one.id for one in sandboxes.of_host("h")] == [whole.id]
+    assert "cannot be read, and is left alone" in caplog.text

@@ -472,3 +472,19 @@ def test_a_driver_whose_clock_is_wrong_neither_loses_nor_takes_a_lease(store, mo
         assert store.start_tasks.claim() is None
         let_pass(store, start)
         assert store.start_tasks.claim()[0].id == start.id
+
+
+@pytest.mark.parametrize(("field", "value"), [("request", "{"), ("waits", "x"), ("own_sandbox", None)])
+def test_a_start_task_whose_record_cannot_be_read_ends_and_holds_up_no_other(store, field, value, caplog):
+    broken, whole = made(store), made(store)
+    redis, key = store.start_tasks._redis, f"{{starts}}:task:{broken.id}"
+    _ = redis.hdel(key, field) if value is None else redis.hset(key, field, value)
+
+    assert claimed_id(store) == whole.id
+    assert redis.hget(key, "status") == b"ERROR"
+    assert redis.hget(key, "detail") == b"Its record cannot be read: see the supervisor's log"
+    assert due(store) == [whole.id]
+    assert store.start_tasks.claim_failed() is None
+    assert redis.zscore("{starts}:failed", broken.id) is None
+    assert f"start task {broken.id}: its record cannot be read, so it ends" in caplog.text
+    assert f"start task {broken.id}: what it left stays" in caplog.text

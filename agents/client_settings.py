@@ -1,0 +1,585 @@
+"""What a key keeps for its clients, as they see and change it; and starts, which it completes.
+
+A client sees a secret masked, or sealed for its key (`X-Expose-Secrets: encrypted`), and sends it back as it is. It is
+opened by a start alone: here what a start request names, a profile, a sealed value or a secret that is kept, is
+replaced by what it stands for, before the request is sealed for its sandbox.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+from core.client_settings import MOST_PROFILES, MOST_STEPS, has_key, merged, unmasked, without_key
+from core.redaction import REDACTED, with_secrets
+from core.refused import Kind
+from settings.specs import Spec, model_of
+from store.access.client_settings import ClientSettings, Entries
+from store.errors import StoreError
+
+#: most folders of a sort that a key keeps
+MOST_WORKSPACES = 100
+
+#: what everything begins with that a Fernet has sealed
+SEALED = "gAAAAA"
+
+#: where clients find the secrets that a key keeps
+SECRETS_PATH = "/api/settings/secrets/"
+
+#: members of a start request that may have sealed values
+_SEALED_MEMBERS = ("agent", "agent_settings", "secrets")
+
+#: the agent profile that there is without any
+_DEFAULT = "default"
+
+_LLM, _AGENT, _SECRET = "llm ", "agent ", "secret "
+
+
+class ProfileNotFound(StoreError):
+    """The key keeps no profile of that name or id."""
+
+    kind = Kind.MISSING
+    words = "Profile not found"
+
+
+class ProfileInUse(StoreError):
+    """A model's profile is named by profiles of agents, which would lose their model."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, name: str, agents: list[str]) -> None:
+        super().__init__(f"The profile {name} is used by the agent profiles {', '.join(agents)}: change these first")
+
+
+class ProfileExists(StoreError):
+    """A profile of the new name exists."""
+
+    kind = Kind.CONFLICT
+    words = "A profile of this name already exists"
+
+
+class TooManyProfiles(StoreError):
+    """There are as many profiles as may be."""
+
+    kind = Kind.CONFLICT
+    words = f"A key keeps at most {MOST_PROFILES} profiles of models and {MOST_PROFILES} of agents: delete one first"
+
+
+class SecretNotKept(StoreError):
+    """The key keeps no secret of that name."""
+
+    kind = Kind.MISSING
+    words = "Secret not found"
+
+
+class WorkspaceNotFound(StoreError):
+    """The key's clients remember no folder of that path."""
+
+    kind = Kind.MISSING
+    words = "Workspace not found"
+
+
+class TooManyWorkspaces(StoreError):
+    """The key's clients remember as many folders as may be."""
+
+    kind = Kind.CONFLICT
+    words = f"A key keeps at most {MOST_WORKSPACES} folders: delete one first"
+
+
+class SealedElsewhere(StoreError):
+    """A start has a sealed value that this server has not sealed for the key, or longer ago than a day."""
+
+    kind = Kind.MEMBER
+    words = (
+        "A sealed value cannot be opened: this server has not sealed it for this key, or longer ago than a day. Read "
+        "the settings again with X-Expose-Secrets: encrypted"
+    )
+
+
+class ProfileUnusable(StoreError):
+    """A start names a profile of an agent whose model's profile does not exist."""
+
+    kind = Kind.MEMBER
+    member = "agent_profile_id"
+
+    def __init__(self, name: str, llm: str) -> None:
+        super().__init__(
+            f"The agent profile {name} uses the model's profile {llm}, which does not exist: save it first"
+        )
+
+
+class Template(NamedTuple):
+    """What the spec of a key's agents says, which holds where its settings say nothing."""
+
+    model: str | None
+    base_url: str | None
+    has_key: bool
+    waits: bool  #: whether actions wait for a decision
+    rates: bool  #: whether only those that are rated risky wait
+
+    @classmethod
+    def of(cls, spec: Spec) -> "Template":
+        model, policy = model_of(spec), spec.conversation.get("confirmation_policy")
+        kind = policy.get("kind") if isinstance(policy, dict) else None
+        waits = kind not in (None, "NeverConfirm")
+        return cls(model.model, model.base_url, bool(model.api_key), waits, kind == "ConfirmRisky")
+
+
+#: what becomes of a secret in a response
+Show = Callable[[str], Any]
+
+
+class OwnSettings:
+    """What one key keeps. Every method raises what `ClientSettings` raises."""
+
+    def __init__(self, kept: ClientSettings, owner: str, template: Template) -> None:
+        self._kept = kept
+        self._owner = owner
+        self._template = template
+
+    def masked(self, _: str) -> str:
+        """What becomes of a secret that nobody sees."""
+        return REDACTED
+
+    def sealed(self, secret: str) -> str:
+        """What becomes of a secret that a client of the key carries back."""
+        return self._kept.shown(self._owner, secret)
+
+    # settings
+
+    def info(self, show: Show) -> dict[str, Any]:
+        """The settings, the template's where there are none."""
+        return self._info(self._kept.of(self._owner), show)
+
+    def update(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Change settings, and return them masked. Raises ProfileNotFound."""
+
+        def change(entries: Entries) -> dict[str, Any]:
+            settings = entries.get("settings", {})
+            if (name := given.get("active_profile")) is not None:
+                settings["agent_settings"] = {**settings.get("agent_settings", {}), "llm": _llm_of(entries, name)}
+            if (identity := given.get("active_agent_profile_id")) is not None:
+                self._agent_of(entries, str(identity))
+            for part in ("agent_settings", "conversation_settings", "misc_settings"):
+                if (diff := given.get(f"{part}_diff")) is not None:
+                    kept = settings.get(part, {})
+                    settings[part] = merged(kept, self._opened(unmasked(diff, kept)))
+            for pointer in ("active_profile", "active_agent_profile_id"):
+                if pointer in given:
+                    settings[pointer] = None if given[pointer] is None else str(given[pointer])
+            entries["settings"] = settings
+            return self._info(entries, self.masked)
+
+        return self._kept.change(self._owner, change)
+
+    def _info(self, entries: Entries, show: Show) -> dict[str, Any]:
+        settings, template = entries.get("settings", {}), self._template
+        agent = self._agent_settings(entries)
+        llm = agent["llm"]
+        is_template = llm.get("model") == template.model and llm.get("base_url") == template.base_url
+        begun = {
+            "schema_version": 1,
+            "max_iterations": MOST_STEPS,
+            "confirmation_mode": template.waits,
+            "security_analyzer": "llm" if template.rates else "none",
+        }
+        return {
+            "agent_settings": with_secrets(agent, show),
+            "conversation_settings": merged(begun, settings.get("conversation_settings", {})),
+            "llm_api_key_is_set": has_key(llm) or (is_template and template.has_key),
+            "active_profile": settings.get("active_profile"),
+            "active_agent_profile_id": settings.get("active_agent_profile_id"),
+            "misc_settings": settings.get("misc_settings", {}),
+        }
+
+    def _agent_settings(self, entries: Entries) -> dict[str, Any]:
+        llm = {name: value for name in ("model", "base_url") if (value := getattr(self._template, name))}
+        begun = {"schema_version": 9, "agent_kind": "openhands", "llm": llm, "mcp_config": {}}
+        own = entries.get("settings", {}).get("agent_settings", {})
+        if own.get("llm", {}).get("model", self._template.model) != self._template.model:
+            begun["llm"] = {}  # the endpoint of the template's model is not that of another one
+        return merged(begun, own)
+
+    # secrets
+
+    def secrets(self) -> list[dict[str, Any]]:
+        """Names and descriptions, in the order of the names."""
+        entries = self._kept.of(self._owner)
+        names = _named(entries, _SECRET)
+        return [{"name": name, "description": entries[_SECRET + name]["description"]} for name in names]
+
+    def put_secret(self, name: str, value: str, description: str | None) -> None:
+        """Keep a secret; one of that name is overwritten."""
+        self._kept.change(
+            self._owner, lambda entries: entries.update({_SECRET + name: {"value": value, "description": description}})
+        )
+
+    def delete_secret(self, name: str) -> None:
+        """Forget a secret. Raises SecretNotKept."""
+
+        def change(entries: Entries) -> None:
+            if entries.pop(_SECRET + name, None) is None:
+                raise SecretNotKept
+
+        self._kept.change(self._owner, change)
+
+    # profiles of models
+
+    def profiles(self) -> dict[str, Any]:
+        """All, in the order of their names, and which is active."""
+        entries = self._kept.of(self._owner)
+        found = [(name, entries[_LLM + name]) for name in _named(entries, _LLM)]
+        return {
+            "profiles": [
+                {"name": name, "model": llm.get("model"), "base_url": llm.get("base_url"), "api_key_set": has_key(llm)}
+                for name, llm in found
+            ],
+            "active_profile": entries.get("settings", {}).get("active_profile"),
+        }
+
+    def profile(self, name: str, show: Show) -> dict[str, Any]:
+        """Raises ProfileNotFound."""
+        llm = _llm_of(self._kept.of(self._owner), name)
+        return {"name": name, "config": with_secrets(llm, show), "api_key_set": has_key(llm)}
+
+    def save_profile(self, name: str, llm: dict[str, Any], *, include_secrets: bool) -> None:
+        """Keep a model under a name; one of that name is overwritten. Raises TooManyProfiles."""
+
+        def change(entries: Entries) -> None:
+            _require_room(entries, _LLM + name, _LLM)
+            new = self._opened(unmasked(llm, entries.get(_LLM + name)))
+            entries[_LLM + name] = new if include_secrets else without_key(new)
+
+        self._kept.change(self._owner, change)
+
+    def activate_profile(self, name: str) -> None:
+        """Make a model that of new conversations. Raises ProfileNotFound."""
+        self.update({"active_profile": name})
+
+    def rename_profile(self, name: str, new_name: str) -> None:
+        """Raises ProfileNotFound, ProfileExists."""
+
+        def change(entries: Entries) -> None:
+            llm = _llm_of(entries, name)
+            if new_name == name:
+                return
+            if _LLM + new_name in entries:
+                raise ProfileExists
+            del entries[_LLM + name]
+            entries[_LLM + new_name] = llm
+            for agent in _named(entries, _AGENT):
+                if entries[_AGENT + agent].get("llm_profile_ref") == name:
+                    entries[_AGENT + agent]["llm_profile_ref"] = new_name
+            if entries.get("settings", {}).get("active_profile") == name:
+                entries["settings"]["active_profile"] = new_name
+
+        self._kept.change(self._owner, change)
+
+    def delete_profile(self, name: str) -> None:
+        """Forget a model, if there is one of that name. Raises ProfileInUse."""
+
+        def change(entries: Entries) -> None:
+            users = [one for one in _named(entries, _AGENT) if entries[_AGENT + one].get("llm_profile_ref") == name]
+            if users:
+                raise ProfileInUse(name, users)
+            entries.pop(_LLM + name, None)
+            if entries.get("settings", {}).get("active_profile") == name:
+                entries["settings"]["active_profile"] = None
+
+        self._kept.change(self._owner, change)
+
+    # profiles of agents
+
+    def agents(self) -> dict[str, Any]:
+        """All, in the order of their names, and which is active; without any, the one that follows the settings."""
+        entries = self._kept.of(self._owner)
+        found = self._agents(entries)
+        asked = entries.get("settings", {}).get("active_agent_profile_id")
+        active = next((one["id"] for one in found if one["id"] == asked), found[0]["id"])
+        return {"profiles": found, "active_agent_profile_id": active}
+
+    def agent(self, name: str) -> dict[str, Any]:
+        """Raises ProfileNotFound."""
+        return self._named_agent(self._kept.of(self._owner), name)
+
+    def save_agent(self, name: str, given: dict[str, Any]) -> None:
+        """Keep an agent under a name; one of that name is overwritten, and keeps its id. Raises TooManyProfiles."""
+
+        def change(entries: Entries) -> None:
+            _require_room(entries, _AGENT + name, _AGENT)
+            known = entries.get(_AGENT + name) or (self._default(entries) if name == _DEFAULT else {})
+            identity = known.get("id") or str(uuid4())
+            revision = int(known.get("revision", -1)) + 1
+            entries[_AGENT + name] = {**without_key(given), "id": identity, "name": name, "revision": revision}
+
+        self._kept.change(self._owner, change)
+
+    def activate_agent(self, identity: str) -> None:
+        """Raises ProfileNotFound."""
+        self.update({"active_agent_profile_id": identity})
+
+    def rename_agent(self, name: str, new_name: str) -> None:
+        """Raises ProfileNotFound, ProfileExists."""
+
+        def change(entries: Entries) -> None:
+            agent = self._named_agent(entries, name)
+            if new_name != name and _AGENT + new_name in entries:
+                raise ProfileExists
+            entries.pop(_AGENT + name, None)
+            entries[_AGENT + new_name] = {**agent, "name": new_name}
+
+        self._kept.change(self._owner, change)
+
+    def delete_agent(self, name: str) -> None:
+        """Forget an agent, if there is one of that name."""
+
+        def change(entries: Entries) -> None:
+            gone = entries.pop(_AGENT + name, None)
+            if gone and entries.get("settings", {}).get("active_agent_profile_id") == gone["id"]:
+                entries["settings"]["active_agent_profile_id"] = None
+
+        self._kept.change(self._owner, change)
+
+    def report_agent(self, name: str, draft: dict[str, Any] | None) -> dict[str, Any]:
+        """What a start with an agent, or with a draft of it, would find. Raises ProfileNotFound."""
+        entries = self._kept.of(self._owner)
+        agent = self._named_agent(entries, name) if draft is None else draft
+        llm, errors = self._llm_of_agent(entries, agent), []
+        if llm is None and agent.get("agent_kind") != "acp":
+            errors.append(f"The model's profile {agent.get('llm_profile_ref')} does not exist")
+        servers, wanted = self._agent_settings(entries)["mcp_config"], agent.get("mcp_server_refs")
+        missing = [one for one in wanted or [] if one not in servers]
+        errors += [f"The MCP server {one} does not exist" for one in missing]
+        settings = None if errors else with_secrets(self._started(entries, agent), self.masked)
+        return {
+            "agent_kind": agent.get("agent_kind", "openhands"),
+            "valid": not errors,
+            "errors": errors,
+            "llm_profile_ref": agent.get("llm_profile_ref"),
+            "llm_profile_resolved": llm is not None,
+            "llm_api_key_set": has_key(llm) or (llm == {} and self._template.has_key),
+            "mcp_server_refs": wanted,
+            "resolved_mcp_config_keys": [one for one in servers if wanted is None or one in wanted],
+            "dangling_mcp_server_refs": missing,
+            "secret_refs": agent.get("secret_refs"),
+            "resolved_settings": settings,
+        }
+
+    def _agents(self, entries: Entries) -> list[dict[str, Any]]:
+        kept = [entries[_AGENT + name] for name in _named(entries, _AGENT)]
+        listed = kept if any(one["name"] == _DEFAULT for one in kept) else [self._default(entries), *kept]
+        return [
+            {
+                "id": one["id"],
+                "name": one["name"],
+                "agent_kind": one.get("agent_kind", "openhands"),
+                "revision": one["revision"],
+                "llm_profile_ref": one.get("llm_profile_ref"),
+                "mcp_server_refs": one.get("mcp_server_refs"),
+            }
+            for one in listed
+        ]
+
+    def _default(self, entries: Entries) -> dict[str, Any]:
+        """The agent that the settings describe, whose id is the same at each read."""
+        active = entries.get("settings", {}).get("active_profile")
+        return {
+            "id": str(uuid5(NAMESPACE_URL, f"agent-profile:{self._owner}")),
+            "name": _DEFAULT,
+            "revision": 0,
+            "agent_kind": "openhands",
+            "llm_profile_ref": active or _DEFAULT,
+            "mcp_server_refs": None,
+            "secret_refs": None,
+            "tools": None,
+        }
+
+    def _named_agent(self, entries: Entries, name: str) -> dict[str, Any]:
+        agent: dict[str, Any] | None = entries.get(_AGENT + name)
+        if agent is None and name == _DEFAULT:
+            return self._default(entries)
+        if agent is None:
+            raise ProfileNotFound
+        return agent
+
+    def _agent_of(self, entries: Entries, identity: str) -> dict[str, Any]:
+        for one in self._agents(entries):
+            if one["id"] == identity:
+                return self._named_agent(entries, one["name"])
+        raise ProfileNotFound
+
+    def _llm_of_agent(self, entries: Entries, agent: dict[str, Any]) -> dict[str, Any] | None:
+        """The model of an agent; None where its profile does not exist."""
+        name = agent.get("llm_profile_ref") or _DEFAULT
+        if _LLM + name in entries:
+            found: dict[str, Any] = entries[_LLM + name]
+            return found
+        if agent.get("id") == self._default(entries)["id"]:
+            own: dict[str, Any] = self._agent_settings(entries)["llm"]
+            return own
+        return None
+
+    # folders
+
+    def workspaces(self) -> dict[str, Any]:
+        """The folders that clients remember, by their sorts."""
+        return _folders(self._kept.of(self._owner))
+
+    def add_workspaces(self, sort: str, folders: list[dict[str, Any]]) -> dict[str, Any]:
+        """Remember folders, once per path. Raises TooManyWorkspaces."""
+
+        def change(entries: Entries) -> dict[str, Any]:
+            kept = _folders(entries)
+            by_path = {one["path"]: one for one in [*folders[::-1], *kept[sort][::-1]]}  # the first of each path counts
+            kept[sort] = [by_path[path] for path in dict.fromkeys(one["path"] for one in [*kept[sort], *folders])]
+            if len(kept[sort]) > MOST_WORKSPACES:
+                raise TooManyWorkspaces
+            entries["workspaces"] = kept
+            return kept
+
+        return self._kept.change(self._owner, change)
+
+    def delete_workspace(self, sort: str, path: str) -> None:
+        """Forget a folder. Raises WorkspaceNotFound."""
+
+        def change(entries: Entries) -> None:
+            kept = _folders(entries)
+            left = [one for one in kept[sort] if one["path"] != path]
+            if len(left) == len(kept[sort]):
+                raise WorkspaceNotFound
+            entries["workspaces"] = {**kept, sort: left}
+
+        self._kept.change(self._owner, change)
+
+    # starts
+
+    def completed(self, body: dict[str, Any], host: str) -> dict[str, Any]:
+        """The body of a start with what this key keeps in place of what names it; the body itself where it names none.
+
+        host: by which the client reaches this server. Raises ProfileUnusable, SealedElsewhere, SecretNotKept.
+        """
+        body = self._with_secrets(self._with_agent(body), host)
+        if body.get("secrets_encrypted"):
+            opened = {name: self._unsealed(body[name]) for name in _SEALED_MEMBERS if name in body}
+            body = {**body, **opened, "secrets_encrypted": False}
+        return body
+
+    def llm_named(self, name: str) -> dict[str, Any] | None:
+        """The model of a profile; None where the key keeps none of that name."""
+        llm: dict[str, Any] | None = self._kept.of(self._owner).get(_LLM + name)
+        return llm
+
+    def opened(self, llm: dict[str, Any]) -> dict[str, Any]:
+        """A model that a client sends, with its sealed values opened. Raises SealedElsewhere."""
+        opened: dict[str, Any] = self._unsealed(llm)
+        return opened
+
+    def _with_agent(self, body: dict[str, Any]) -> dict[str, Any]:
+        identity = body.get("agent_profile_id")
+        if not isinstance(identity, str) or any(body.get(source) for source in ("agent", "agent_settings")):
+            return body
+        entries = self._kept.of(self._owner)
+        try:
+            agent = self._agent_of(entries, str(UUID(identity)))
+        except (ProfileNotFound, ValueError):
+            return body  # the agent server in the sandbox may have such a profile of its own
+        settings = self._started(entries, agent)
+        allowed, secrets = agent.get("secret_refs"), body.get("secrets")
+        kept = {name: value for name, value in body.items() if name != "agent_profile_id"}
+        if allowed is not None and isinstance(secrets, dict):
+            kept["secrets"] = {name: value for name, value in secrets.items() if name in allowed}
+        return {**kept, "agent_settings": settings}
+
+    def _started(self, entries: Entries, agent: dict[str, Any]) -> dict[str, Any]:
+        """The settings that an agent server gets for an agent. Raises ProfileUnusable."""
+        base, llm = self._agent_settings(entries), self._llm_of_agent(entries, agent)
+        if llm is None and agent.get("agent_kind") != "acp":
+            raise ProfileUnusable(agent["name"], str(agent.get("llm_profile_ref")))
+        wanted = agent.get("mcp_server_refs")
+        own = {name: value for name, value in agent.items() if name not in _OF_PROFILES and value is not None}
+        context: dict[str, Any] = {
+            name: own.pop(name) for name in ("system_message_suffix", "disabled_skills") if name in own
+        }
+        servers = {name: one for name, one in base["mcp_config"].items() if wanted is None or name in wanted}
+        return {
+            **base,
+            **own,
+            **({"llm": llm} if llm is not None else {}),
+            "mcp_config": servers,
+            **({"agent_context": merged(base.get("agent_context"), context)} if context else {}),
+        }
+
+    def _with_secrets(self, body: dict[str, Any], host: str) -> dict[str, Any]:
+        named = body.get("secrets")
+        named = named if isinstance(named, dict) else {}
+        looked_up = {name: kept for name, one in named.items() if (kept := _kept_here(one, host))}
+        if not looked_up:
+            return body
+        entries = self._kept.of(self._owner)
+        found = {}
+        for name, kept in looked_up.items():
+            if _SECRET + kept not in entries:
+                raise SecretNotKept
+            secret = entries[_SECRET + kept]
+            found[name] = {"kind": "StaticSecret", "value": secret["value"], "description": secret["description"]}
+        return {**body, "secrets": {**named, **found}}
+
+    def _opened(self, value: Any) -> Any:
+        """A value of settings, with its secrets as they are meant. Raises SealedElsewhere."""
+        return with_secrets(value, self._meant)
+
+    def _unsealed(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._unsealed(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._unsealed(inner) for inner in value]
+        return self._meant(value) if isinstance(value, str) else value
+
+    def _meant(self, text: str) -> str:
+        if not text.startswith(SEALED):
+            return text
+        meant = self._kept.meant(self._owner, text)
+        if meant is None:
+            raise SealedElsewhere
+        return meant
+
+
+#: members of an agent's profile that its agent server's settings have not
+_OF_PROFILES = {
+    *("id", "name", "revision", "schema_version", "llm_profile_ref", "mcp_server_refs", "secret_refs"),
+    *("public_skills", "meta_profile_ref"),
+}
+
+
+def _folders(entries: Entries) -> dict[str, Any]:
+    return {"workspaces": [], "workspace_parents": [], **entries.get("workspaces", {})}
+
+
+def _named(entries: Entries, prefix: str) -> list[str]:
+    """The names of the entries of one sort."""
+    return sorted(name.removeprefix(prefix) for name in entries if name.startswith(prefix))
+
+
+def _llm_of(entries: Entries, name: str) -> dict[str, Any]:
+    llm: dict[str, Any] | None = entries.get(_LLM + name)
+    if llm is None:
+        raise ProfileNotFound
+    return llm
+
+
+def _require_room(entries: Entries, name: str, prefix: str) -> None:
+    if name not in entries and len(_named(entries, prefix)) >= MOST_PROFILES:
+        raise TooManyProfiles
+
+
+def _kept_here(secret: Any, host: str) -> str:
+    """The name of the kept secret that a secret of a start looks up; empty where it is another one."""
+    if not isinstance(secret, dict) or secret.get("kind") != "LookupSecret" or not isinstance(secret.get("url"), str):
+        return ""
+    try:
+        url = urlsplit(secret["url"])
+    except ValueError:
+        return ""
+    if url.netloc not in ("", host) or not url.path.startswith(SECRETS_PATH):
+        return ""
+    return unquote(url.path.removeprefix(SECRETS_PATH))

@@ -1,0 +1,295 @@
+"""Turns: a user's message, and what the agent does until it stops, told as one answer.
+
+A turn is read from the log, so any worker can tell it, and one whose worker was killed is told again by another: who
+says the same words to an agent that still works on them follows that turn, and sends nothing.
+
+What waits for a decision is told as it begins to wait, and so is what becomes of it; the turn goes on meanwhile.
+"""
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+from core.cuts import beginning, head_and_tail
+from core.refused import Kind, Refused
+from core.visible import visible
+from core.wire import ConversationId, bare_kind
+from store import Store
+from store.approvals.effects import finish_message, message_claim
+from store.errors import ConversationNotFound
+from store.log.feed import Entry, Follower
+from store.log.text import texts
+from store.sandboxes.sandboxes import SandboxId
+
+#: the statuses in which an agent does nothing until somebody asks it to
+STOPPED = ("idle", "paused", "finished", "error", "stuck")
+
+#: seconds for which an agent that has said nothing must have stopped: one that ends an earlier run begins again then
+_SETTLES = 1.0
+
+#: seconds in which an agent must begin to work on a message
+_BEGINS = 15.0
+
+#: seconds of silence after which it is looked whether the agent still has a sandbox
+_LOOKS = 5.0
+
+#: most characters of the arguments that are told of a pending action, of a reason, and of what an agent does
+_MOST_ARGUMENTS, _MOST_REASON, _MOST_STEP = 4000, 1000, 500
+
+#: the risks that an agent may name; any other is UNKNOWN
+_RISKS = ("LOW", "MEDIUM", "HIGH")
+
+_TICKS = re.compile("`+")
+
+#: stands for a secret that a log does not show
+_MASKED = "**********"
+
+
+class AgentStopped(Refused):
+    """The agent of a turn was paused before it had ended."""
+
+    kind = Kind.CONFLICT
+    words = "The agent was paused: send a message with the id of its conversation, and it goes on"
+
+
+class AgentFailed(Refused):
+    """The agent of a turn ended with an error, or did not begin."""
+
+    kind = Kind.BAD_AGENT
+
+
+class TurnNotDone(Refused):
+    """A turn takes longer than its call waits; it goes on."""
+
+    kind = Kind.LATER
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The agent still works after {seconds:g} s (COMPLETION_SECONDS): send the same message again with the id "
+            "of its conversation to wait on, or ask for a stream"
+        )
+
+
+class Piece(NamedTuple):
+    """A part of an answer: what the agent says, what becomes of its actions (`note`), what it does (`step`)."""
+
+    kind: Literal["text", "note", "step"]
+    text: str
+
+
+class Turn:
+    """The turn of one message, from a follower of its conversation. Close it, or use it in a `with`."""
+
+    def __init__(
+        self,
+        store: Store,
+        conversation_id: ConversationId,
+        follower: Follower,
+        content: Sequence[Mapping[str, Any]],
+        *,
+        has_run: bool,
+        place: str,
+    ) -> None:
+        """content: of the message, the follower is before it. has_run: the agent ran as it was sent. place: where a
+        person decides what waits."""
+        self._store = store
+        self._id = conversation_id
+        self._follower = follower
+        self._claim = message_claim(list(content))
+        self._place = place
+        self._has_begun = False  #: the message is in the log
+        self._has_run = has_run
+        self._status = ""
+        self._stopped_at: float | None = None
+        self._asks = False  #: what waits is to be read
+        self._told = set[str]()  #: the actions that were told
+        self._is_rejected = False
+        self._error = ""
+        self._pieces = list[Piece]()
+        self._since = self._looked_at = time.monotonic()
+        self.has_spoken = False
+        self.waits = False
+        self.is_over = False
+        self.failure: Refused | None = None
+
+    def __enter__(self) -> "Turn":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def seq(self) -> int:
+        """Of the last event that was read."""
+        return self._follower.seq
+
+    @property
+    def closed(self) -> bool:
+        return self._follower.closed
+
+    def close(self) -> None:
+        """Stop reading; the agent goes on."""
+        self._follower.close()
+
+    def pause(self) -> None:
+        """Wait before asking a store again that did not answer."""
+        self._follower.pause()
+
+    def stats(self) -> dict[str, Any]:
+        """The use of the agent's models, as it has reported it. One round trip."""
+        [state] = self._store.conversations.get_many([self._id])
+        return state["stats"] if state else {}
+
+    def next(self, timeout: float) -> list[Piece]:
+        """The next pieces; none at the timeout, in seconds, and at the end.
+
+        Raises what a follower raises; after one of UNAVAILABLE it may be called again, and nothing is lost.
+        """
+        due = timeout if self._stopped_at is None else min(timeout, _SETTLES)
+        entries = self._follower.next(due)
+        for entry in entries:
+            self._take(entry)
+        if self._asks:
+            self._ask()
+        if not self.closed:
+            self._end(is_quiet=not entries)
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _take(self, entry: Entry) -> None:
+        if not entry.raw:  # a run has ended without an event
+            return
+        fields = entry.fields
+        kind, source = bare_kind(fields["kind"]), fields.get("source")
+        if not self._has_begun:
+            self._has_begun = kind == "MessageEvent" and source == "user" and self._is_it(fields)
+            return
+        if kind == "ConversationStateUpdateEvent" and fields.get("key") == "execution_status":
+            self._move(str(fields.get("value")))
+        elif kind == "MessageEvent" and source == "agent":
+            self._say("\n".join(texts((fields.get("llm_message") or {}).get("content"))))
+        elif kind == "ActionEvent":
+            self._act(fields)
+        elif kind == "UserRejectObservation":
+            self._is_rejected = True
+            self._note(f"**Rejected**: {_one_line(fields.get('rejection_reason'), _MOST_REASON)}")
+        elif kind == "ConversationErrorEvent":
+            self._error = _one_line(fields.get("detail") or fields.get("code"), _MOST_REASON)
+
+    def _is_it(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a user's message is that of this turn; one in which a secret was masked counts as it."""
+        return says(fields, self._claim) or any(_MASKED in text for text in _texts_of(fields))
+
+    def _act(self, fields: Mapping[str, Any]) -> None:
+        self._has_run = True
+        finished = finish_message(dict(fields))
+        if finished is not None:
+            self._say(finished)
+        elif fields.get("action") is not None:
+            thought = " ".join(texts(fields.get("thought")))
+            did = f"{fields.get('tool_name')}: {fields.get('summary') or _command(fields['action'])}"
+            lines = [_one_line(line, _MOST_STEP) for line in (thought, did) if line.strip()]
+            self._pieces.append(Piece("step", "\n".join(lines)))
+            self._asks = self._asks or self.waits
+
+    def _say(self, text: str) -> None:
+        self._has_run = True
+        if text:
+            self.has_spoken = True
+            self._pieces.append(Piece("text", text))
+
+    def _note(self, text: str) -> None:
+        self._pieces.append(Piece("note", text))
+
+    def _move(self, status: str) -> None:
+        """Take a new status of the conversation."""
+        waited, self.waits = self.waits, status == "waiting_for_confirmation"
+        self._status = status
+        if self.waits:
+            self._asks, self._is_rejected = True, False
+        elif waited and status == "running" and not self._is_rejected and self._told:
+            self._note("**Approved**")
+        if status in STOPPED:
+            self._stopped_at = time.monotonic() if self._has_run else None
+        else:
+            self._has_run, self._stopped_at = True, None
+
+    def _ask(self) -> None:
+        """Tell what waits for a decision, each action once."""
+        for action in self._store.approvals.confirmations.pending(self._id) if self.waits else ():
+            if action["id"] not in self._told:
+                self._told.add(action["id"])
+                self._note(asked(action, self._place))
+        self._asks = False
+
+    def _end(self, *, is_quiet: bool) -> None:
+        """Whether the agent has stopped, for good as far as this message goes. The store's own status decides."""
+        now = time.monotonic()
+        if not is_quiet:
+            self._looked_at = now
+        elif now - self._looked_at > _LOOKS:
+            self._looked_at = now
+            if self._is_left():
+                self.is_over, self.failure = True, AgentFailed("The sandbox of the agent was deleted")
+                return
+        if self._stopped_at is not None:
+            is_good = self._status in ("idle", "finished")
+            if is_good and not self.has_spoken and now - self._stopped_at < _SETTLES:
+                return
+        elif self._has_run or not is_quiet or now - self._since < _BEGINS:
+            return
+        [state] = self._store.conversations.get_many([self._id])
+        if state is None:
+            raise ConversationNotFound
+        status = state["execution_status"]
+        if status not in STOPPED:
+            self._stopped_at, self._since = None, now
+            return
+        self.is_over = True
+        if not self._has_run or status in ("error", "stuck"):
+            words = f"ended with the status {status}" if self._has_run else "did not begin to work on the message"
+            self.failure = AgentFailed(f"The agent {words}" + (f": {self._error}" if self._error else ""))
+        elif status == "paused":
+            self.failure = AgentStopped(f"{AgentStopped.words} ({self._error})" if self._error else "")
+
+    def _is_left(self) -> bool:
+        """Whether the sandbox of the conversation is gone: no state of the conversation says so. Two round trips."""
+        sandbox_id = self._store.conversations.sandbox_of(self._id)
+        if sandbox_id is None:
+            return False
+        [sandbox] = self._store.sandboxes.get_many([SandboxId(sandbox_id)])
+        return sandbox is None or sandbox.wanted == "deleted"
+
+
+def says(message: Mapping[str, Any], claim: str) -> bool:
+    """Whether a MessageEvent has the texts and images of this `message_claim`."""
+    return message_claim((message.get("llm_message") or {}).get("content")) == claim
+
+
+def _texts_of(message: Mapping[str, Any]) -> list[str]:
+    return texts((message.get("llm_message") or {}).get("content"))
+
+
+def asked(action: Mapping[str, Any], place: str) -> str:
+    """What waits for a decision, in Markdown: nothing of what the agent wrote counts as Markdown, or is hidden.
+
+    action: as `pending` describes it. place: where a person decides.
+    """
+    risk = action["security_risk"] if action["security_risk"] in _RISKS else "UNKNOWN"
+    arguments = json.dumps(action["arguments"], ensure_ascii=False, indent=1)
+    shown = f"{_one_line(action['tool_name'], _MOST_STEP)}\n{head_and_tail(visible(arguments), _MOST_ARGUMENTS)}"
+    fence = "`" * max(3, 1 + max(map(len, _TICKS.findall(shown)), default=0))
+    return f"**Waits for approval**, risk {risk}. A person decides it at {place}\n\n{fence}\n{shown}\n{fence}"
+
+
+def _command(action: Any) -> str:
+    """What an action does, in a word of its own: its command or its path."""
+    return str(action.get("command") or action.get("path") or "") if isinstance(action, dict) else ""
+
+
+def _one_line(text: Any, most: int) -> str:
+    """Text on one line of at most so many characters, an escape for each that would not show as itself."""
+    return beginning(visible(" ".join(str(text or "").split())), most)

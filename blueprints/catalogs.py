@@ -1,0 +1,169 @@
+"""What a web client offers to choose from before there is a sandbox: models, tools, folders. Source: the wire of the
+agent server.
+
+What lies in a sandbox, such as the skills and hooks of its workspace, its agent server knows alone: nothing of these is
+listed here. GET /api/v1/app-conversations/{conversation_id}/skills and /hooks read them.
+"""
+
+from typing import Any
+
+from flask import Response, jsonify
+
+from blueprints import current_specs
+from blueprints.api import Blueprint, needs
+from blueprints.client_settings import own_settings
+from blueprints.operations import USABLE_TOOLS
+from schemas.catalogs import (
+    AddWorkspaceParents,
+    AddWorkspaces,
+    ModelQuery,
+    Models,
+    ModelsByProvider,
+    OwnHooks,
+    OwnSkills,
+    ProjectQuery,
+    Providers,
+    ToolCatalog,
+    WorkspaceDeleted,
+    WorkspaceQuery,
+    Workspaces,
+)
+from settings.specs import model_of
+
+catalogs = Blueprint("Catalogs", __name__, url_prefix="/api")
+
+#: the provider of a model whose name has none before a slash
+_PROVIDER = "openai"
+
+#: tools that an agent has without being given any. Source: the agent-server wire
+_DEFAULT_TOOLS = ("terminal", "file_editor", "task_tracker")
+
+
+@catalogs.get("/llm/models")
+@needs("read")
+@catalogs.fails()
+@catalogs.arguments(ModelQuery(), location="query")
+@catalogs.response(200, Models)
+def list_model_names(query: dict[str, str]) -> dict[str, list[str]]:
+    """List the models that the sandbox specs and the caller's profiles name; any other can be named as well."""
+    found = _models()
+    wanted = [query["provider"]] if "provider" in query else found
+    return {"models": sorted(model for provider in wanted for model in found.get(provider, []))}
+
+
+@catalogs.get("/llm/models/verified")
+@needs("read")
+@catalogs.fails()
+@catalogs.response(200, ModelsByProvider)
+def list_verified_models() -> dict[str, Any]:
+    """List the same models by provider, without the provider's name."""
+    return {"models": {one: [name.removeprefix(f"{one}/") for name in names] for one, names in _models().items()}}
+
+
+@catalogs.get("/llm/providers")
+@needs("read")
+@catalogs.fails()
+@catalogs.response(200, Providers)
+def list_providers() -> dict[str, list[str]]:
+    """List the providers of those models."""
+    return {"providers": sorted(_models())}
+
+
+def _models() -> dict[str, list[str]]:
+    """The models that are known, by provider."""
+    named = [model_of(spec).model for spec in current_specs.all]
+    named += [profile["model"] for profile in own_settings().profiles()["profiles"]]
+    found: dict[str, list[str]] = {}
+    for model in sorted({one for one in named if one}):
+        provider, slash, _ = model.partition("/")
+        found.setdefault(provider if slash else _PROVIDER, []).append(model)
+    return found
+
+
+@catalogs.get("/tools/")
+@needs("read")
+@catalogs.response(200, {"type": "array", "items": {"type": "string"}})
+def list_tools() -> Response:
+    """List the tools that agents of the published agent server may have; a sandbox's agent server has its own."""
+    return jsonify(USABLE_TOOLS)
+
+
+@catalogs.get("/tools/catalog")
+@needs("read")
+@catalogs.response(200, ToolCatalog)
+def get_tool_catalog() -> dict[str, Any]:
+    """List the same tools, and which an agent has without being given any."""
+    return {
+        "tools": [{"name": one, "description": "", "in_default_set": one in _DEFAULT_TOOLS} for one in USABLE_TOOLS]
+    }
+
+
+@catalogs.post("/skills")
+@needs("read")
+@catalogs.fails(413, 415)
+@catalogs.arguments(ProjectQuery(), required=False)
+@catalogs.response(200, OwnSkills)
+def list_skills(_: dict[str, Any]) -> dict[str, Any]:
+    """List this server's own skills, of which there are none: agent servers load those of their workspaces."""
+    return {}
+
+
+@catalogs.post("/hooks")
+@needs("read")
+@catalogs.fails(413, 415)
+@catalogs.arguments(ProjectQuery(), required=False)
+@catalogs.response(200, OwnHooks)
+def get_hooks(_: dict[str, Any]) -> dict[str, Any]:
+    """Get this server's own hooks, of which there are none: agent servers load those of their workspaces."""
+    return {}
+
+
+@catalogs.get("/workspaces")
+@needs("read")
+@catalogs.fails()
+@catalogs.response(200, Workspaces)
+def list_workspaces() -> dict[str, Any]:
+    """List the folders that the key's clients remember."""
+    return own_settings().workspaces()
+
+
+@catalogs.post("/workspaces")
+@needs("write")
+@catalogs.fails(409, 413, 415)
+@catalogs.arguments(AddWorkspaces())
+@catalogs.response(200, Workspaces)
+def add_workspaces(given: dict[str, Any]) -> dict[str, Any]:
+    """Remember folders, once per path. They are names for the working folders of sandboxes: nothing reads them here."""
+    return own_settings().add_workspaces("workspaces", given["workspaces"])
+
+
+@catalogs.delete("/workspaces")
+@needs("write")
+@catalogs.fails(404, 409)
+@catalogs.arguments(WorkspaceQuery(), location="query")
+@catalogs.response(200, WorkspaceDeleted)
+def delete_workspace(query: dict[str, str]) -> dict[str, bool]:
+    """Forget a folder."""
+    own_settings().delete_workspace("workspaces", query["path"])
+    return {"deleted": True}
+
+
+@catalogs.post("/workspaces/parents")
+@needs("write")
+@catalogs.fails(409, 413, 415)
+@catalogs.arguments(AddWorkspaceParents())
+@catalogs.response(200, Workspaces)
+def add_workspace_parents(given: dict[str, Any]) -> dict[str, Any]:
+    """Remember folders of folders, once per path."""
+    return own_settings().add_workspaces("workspace_parents", given["parents"])
+
+
+@catalogs.delete("/workspaces/parents")
+@needs("write")
+@catalogs.fails(404, 409)
+@catalogs.arguments(WorkspaceQuery(), location="query")
+@catalogs.response(200, WorkspaceDeleted)
+def delete_workspace_parent(query: dict[str, str]) -> dict[str, bool]:
+    """Forget a folder of folders."""
+    own_settings().delete_workspace("workspace_parents", query["path"])
+    return {"deleted": True}

@@ -1,0 +1,185 @@
+"""Settings and secrets that a key keeps for its clients. Source: the agent-server wire; docs/wire.md.
+
+No response has a secret in plain text. A client that carries one back to this server asks for it sealed.
+"""
+
+from typing import Any
+
+from flask import g, request
+from marshmallow import ValidationError
+from werkzeug.exceptions import Conflict, Forbidden, NotFound
+
+from agents.client_settings import OwnSettings, Show, Template
+from blueprints import current_specs, current_store
+from blueprints.api import Blueprint, InvalidInput, needs
+from schemas.client_settings import (
+    AGENT_FORM,
+    McpServer,
+    SecretDeleted,
+    SecretItem,
+    SecretList,
+    SecretPut,
+    SettingsForm,
+    SettingsInfo,
+    SettingsUpdate,
+    conversation_form,
+    secret_name,
+)
+from schemas.fields import Fault, checked_text
+
+client_settings = Blueprint("Settings", __name__, url_prefix="/api/settings")
+
+_EXPOSED = "X-Expose-Secrets"
+
+#: the header by which a client asks for secrets that it can carry back
+EXPOSE = {
+    "in": "header",
+    "name": _EXPOSED,
+    "required": False,
+    "schema": {"type": "string", "enum": ["encrypted"]},
+    "description": "`encrypted`: secrets are sealed for this server instead of masked; needs the scope write.",
+}
+
+
+def own_settings() -> OwnSettings:
+    """The settings of the one who asks; valid while a request is handled."""
+    template = Template.of(current_specs.of_own_agents)
+    return OwnSettings(current_store.access.settings, g.principal.owner, template)
+
+
+def asked_show(own: OwnSettings) -> Show | None:
+    """What becomes of secrets in the response, by the request's header; None: it asks for nothing.
+
+    Raises InvalidInput for plain text, Forbidden for a key that may not start anything.
+    """
+    asked = request.headers.get(_EXPOSED, "").strip().lower()
+    if not asked:
+        return None
+    if asked not in ("encrypted", "true"):  # `true` is an older client's word for it
+        fault = Fault("Secrets are not shown in plain text: should be `encrypted`, or absent", "enum")
+        raise InvalidInput("header", {_EXPOSED: [fault]})
+    if not g.principal.may("write"):
+        raise Forbidden("Sealed secrets are for starts: this needs a key with the scope write")
+    return own.sealed
+
+
+@client_settings.get("")
+@needs("read")
+@client_settings.fails()
+@client_settings.doc(parameters=[EXPOSE])
+@client_settings.response(200, SettingsInfo)
+def get_settings() -> dict[str, Any]:
+    """Get the settings of the key that asks; those of the sandbox spec where it has none of its own."""
+    own = own_settings()
+    return own.info(asked_show(own) or own.masked)
+
+
+@client_settings.patch("")
+@needs("write")
+@client_settings.fails(404, 409, 413, 415)
+@client_settings.arguments(SettingsUpdate())
+@client_settings.response(200, SettingsInfo)
+def update_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Change settings: each diff is merged into what is kept, null removes, and a mask leaves a secret as it is."""
+    return own_settings().update(given)
+
+
+@client_settings.get("/agent-schema")
+@needs("read")
+@client_settings.response(200, SettingsForm)
+def get_agent_schema() -> dict[str, Any]:
+    """Describe the settings of agents, for forms."""
+    return AGENT_FORM
+
+
+@client_settings.get("/conversation-schema")
+@needs("read")
+@client_settings.response(200, SettingsForm)
+def get_conversation_schema() -> dict[str, Any]:
+    """Describe the settings of conversations, for forms."""
+    return conversation_form(Template.of(current_specs.of_own_agents).waits)
+
+
+@client_settings.post("/mcp/<settings_key>")
+@needs("write")
+@client_settings.fails(409, 413, 415)
+@client_settings.arguments(McpServer())
+@client_settings.response(201, SettingsInfo)
+def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
+    """Add an MCP server to those of agents."""
+    own = own_settings()
+    if settings_key in _servers(own):
+        raise Conflict(f"The MCP server {settings_key} exists already")
+    return own.update(_of_server(settings_key, server))
+
+
+@client_settings.patch("/mcp/<settings_key>")
+@needs("write")
+@client_settings.fails(404, 409, 413, 415)
+@client_settings.arguments(McpServer())
+@client_settings.response(200, SettingsInfo)
+def update_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
+    """Change an MCP server; null removes a member."""
+    return _existing(settings_key).update(_of_server(settings_key, server))
+
+
+@client_settings.delete("/mcp/<settings_key>")
+@needs("write")
+@client_settings.fails(404, 409)
+@client_settings.response(200, SettingsInfo)
+def delete_mcp_server(settings_key: str) -> dict[str, Any]:
+    """Remove an MCP server."""
+    return _existing(settings_key).update(_of_server(settings_key, None))
+
+
+def _servers(own: OwnSettings) -> dict[str, Any]:
+    servers: dict[str, Any] = own.info(own.masked)["agent_settings"]["mcp_config"]
+    return servers
+
+
+def _existing(settings_key: str) -> OwnSettings:
+    own = own_settings()
+    if settings_key not in _servers(own):
+        raise NotFound(f"MCP server {settings_key} not found")
+    return own
+
+
+def _of_server(settings_key: str, server: dict[str, Any] | None) -> dict[str, Any]:
+    try:
+        name = checked_text(settings_key, least=1, most=128)
+    except ValidationError as fault:
+        raise InvalidInput("path", {"settings_key": fault.messages}) from None
+    return {"agent_settings_diff": {"mcp_config": {name: server}}}
+
+
+@client_settings.get("/secrets")
+@needs("read")
+@client_settings.fails()
+@client_settings.response(200, SecretList)
+def list_secrets() -> dict[str, Any]:
+    """List the names of the secrets that the key keeps; a start names those that its agent gets."""
+    return {"secrets": own_settings().secrets()}
+
+
+@client_settings.put("/secrets")
+@needs("write")
+@client_settings.fails(409, 413, 415)
+@client_settings.arguments(SecretPut())
+@client_settings.response(200, SecretItem)
+def put_secret(given: dict[str, Any]) -> dict[str, Any]:
+    """Keep a secret, sealed; one of that name is overwritten. Nothing shows its value again."""
+    own_settings().put_secret(given["name"], given["value"], given["description"])
+    return given
+
+
+@client_settings.delete("/secrets/<name>")
+@needs("write")
+@client_settings.fails(404, 409)
+@client_settings.response(200, SecretDeleted)
+def delete_secret(name: str) -> dict[str, bool]:
+    """Forget a secret. Conversations that have it keep it."""
+    try:
+        own_settings().delete_secret(secret_name(name))
+    except ValidationError as fault:
+        raise InvalidInput("path", {"name": fault.messages}) from None
+    return {"deleted": True}

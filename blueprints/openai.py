@@ -1,0 +1,532 @@
+"""OpenAI's API in front of agents: models, chat completions, responses. Its errors: `blueprints/errors.py`.
+
+A model is a sandbox spec. A call starts a conversation with an agent in a sandbox, or goes on with the one that its
+header `X-OpenHands-ServerConversation-ID` names, and tells what the agent says until it stops (`agents/turns.py`). An
+id that is unknown is taken for the conversation that begins. Source: the gateway of the published agent server.
+
+Clients repeat a call that failed, by themselves. A repeat of the words on which the agent still works sends nothing and
+follows that turn; so does one that says that it is a repeat, whose turn may have ended since. A call that has named no
+conversation could only begin another one: its errors forbid a repeat (`X-Should-Retry`).
+"""
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+from flask import Response, current_app, g, request
+from marshmallow import ValidationError
+from werkzeug.exceptions import Unauthorized
+
+from agents.starts import started
+from agents.turns import Piece, Turn, TurnNotDone, says
+from blueprints import current_commands, current_specs, current_store
+from blueprints.api import Blueprint, InvalidInput, needs
+from blueprints.errors import code_of
+from blueprints.following import client_required, event_lines, streamed
+from core.cuts import beginning
+from core.refused import Kind, Refused
+from core.wire import ConversationId, Seq
+from schemas.app_conversations import AppConversationStartRequest, combined, echo
+from schemas.fields import canonical_id
+from schemas.openai import (
+    MODEL_PREFIX,
+    ChatCompletion,
+    ChatCompletionRequest,
+    Model,
+    ModelList,
+    ResponseObject,
+    ResponseRequest,
+    Words,
+    error_of,
+    response_usage,
+    usage_of,
+)
+from settings.specs import Spec
+from store.approvals.effects import message_claim
+from store.errors import REDIS_FULL, UNAVAILABLE, StoreError, StoreFull
+from store.link.attempts import is_finished, is_later, minted
+from store.sandboxes.start_tasks import StartTask
+
+openai = Blueprint("OpenAI Compatibility", __name__, url_prefix="/v1")
+
+#: names the conversation of a call and of its response
+CONVERSATION = "X-OpenHands-ServerConversation-ID"
+
+#: what clients of OpenAI's API say of a repeat, and what they are told of one
+_REPEAT, _SHOULD_RETRY = "X-Stainless-Retry-Count", "X-Should-Retry"
+
+#: seconds between two checks that the client of a call that is not streamed still waits
+_POLL = 1.0
+
+#: before the id of a response; 32 digits of its conversation follow, and 16 of its own
+_RESPONSE = "resp_"
+
+_DOCUMENTED = {
+    "in": "header",
+    "name": CONVERSATION,
+    "schema": {"type": "string", "format": "uuid"},
+    "description": "The conversation to go on with. An unknown id is that of the conversation that begins; without "
+    "one, the server chooses it.",
+}
+_RETURNED = {CONVERSATION: {"description": "The conversation.", "schema": {"type": "string", "format": "uuid"}}}
+
+#: what a call may fail with
+_REFUSALS = (404, 409, 410, 413, 415, 429, 502)
+
+
+class ModelNotFound(Refused):
+    """There is no model of that name: no sandbox spec has it."""
+
+    kind = Kind.MISSING
+
+    def __init__(self, model: str) -> None:
+        name = json.dumps(beginning(model, 200))
+        super().__init__(f"The model {name} does not exist: GET /v1/models lists those that do")
+
+
+class PreviousResponseNotFound(Refused):
+    """The response that a call goes on with is unknown, or its conversation was deleted."""
+
+    kind = Kind.MISSING
+    words = "previous_response_id is the id of no response whose conversation is there"
+
+
+def _spec_of(model: str) -> Spec:
+    """The spec that a model stands for. Raises ModelNotFound."""
+    spec = current_specs.find(model.removeprefix(MODEL_PREFIX)) if model.startswith(MODEL_PREFIX) else None
+    if spec is None:
+        raise ModelNotFound(model)
+    return spec
+
+
+def _model(spec: Spec) -> dict[str, Any]:
+    return {"id": f"{MODEL_PREFIX}{spec.id}", "created": int(spec.created_at.timestamp())}
+
+
+@openai.get("/models")
+@needs("read")
+@openai.fails()
+@openai.response(200, ModelList)
+def list_models() -> dict[str, Any]:
+    """List the models: one for each sandbox spec, the default one first."""
+    return {"data": [_model(spec) for spec in current_specs.all]}
+
+
+@openai.get("/models/<path:model>")
+@needs("read")
+@openai.fails(404)
+@openai.response(200, Model)
+def get_model(model: str) -> dict[str, Any]:
+    """Get a model."""
+    return _model(_spec_of(model))
+
+
+def _is_start() -> bool:
+    """Whether a call begins a conversation, as far as its headers say."""
+    return CONVERSATION not in request.headers
+
+
+@openai.post("/chat/completions")
+@needs("write")
+@openai.starts_if(_is_start)
+@openai.replay(remade=True)
+@openai.fails(*_REFUSALS)
+@openai.doc(parameters=[_DOCUMENTED])
+@openai.arguments(ChatCompletionRequest())
+@openai.alt_response(200, schema={"type": "string"}, content_type="text/event-stream", headers=_RETURNED)
+@openai.response(200, ChatCompletion, headers=_RETURNED)
+def create_chat_completion(call: dict[str, Any]) -> Any:
+    """Send messages to an agent and get what it answers, with `stream` as it comes."""
+    spec, words = _spec_of(call["model"]), call["words"]
+    turn = _turn(spec, words, _named() or _of_chat(words))
+    options = call.get("stream_options") or {}
+    telling = Chat(call["model"], turn, words, with_usage=options.get("include_usage", False))
+    return _streamed(telling) if call["stream"] else telling.whole(_waited(turn))
+
+
+@openai.post("/responses")
+@needs("write")
+@openai.starts_if(_is_start)
+@openai.replay(remade=True)
+@openai.fails(*_REFUSALS)
+@openai.doc(parameters=[_DOCUMENTED])
+@openai.arguments(ResponseRequest())
+@openai.alt_response(200, schema={"type": "string"}, content_type="text/event-stream", headers=_RETURNED)
+@openai.response(200, ResponseObject, headers=_RETURNED)
+def create_response(call: dict[str, Any]) -> Any:
+    """Send an input to an agent and get its response, with `stream` as it comes."""
+    spec = _spec_of(call["model"])
+    previous = call["previous_response_id"]
+    turn = _turn(spec, call["words"], _named() if previous is None else _of_response(previous))
+    telling = Responses(call, turn)
+    return _streamed(telling) if call["stream"] else telling.whole(_waited(turn))
+
+
+@openai.after_request
+def _tell_conversation(response: Response) -> Response:
+    """Every response to a call, an error too, names its conversation."""
+    conversation_id = g.get("conversation_of_call")
+    if conversation_id is None:
+        return response
+    response.headers[CONVERSATION] = conversation_id
+    if response.status_code >= 400 and not g.call_can_be_repeated:
+        response.headers[_SHOULD_RETRY] = "false"
+    return response
+
+
+def _named() -> ConversationId | None:
+    """The conversation that the header names. Raises InvalidInput."""
+    text = request.headers.get(CONVERSATION)
+    try:
+        return ConversationId(canonical_id(text)) if text else None
+    except ValidationError as fault:
+        raise InvalidInput("header", {CONVERSATION: fault.messages}) from None
+
+
+def _of_chat(words: Words) -> ConversationId | None:
+    """The conversation that gave the answer which the new words follow, as far as it is there and remembered."""
+    if not words.earlier:
+        return None
+    conversations = current_store.conversations
+    found = conversations.chats.take(g.principal.key_id, words.earlier, words.recent)
+    return found if found and conversations.get_many([found]) != [None] else None
+
+
+def _of_response(identity: str) -> ConversationId:
+    """The conversation of an earlier response. Raises PreviousResponseNotFound, InvalidInput."""
+    digits = identity.removeprefix(_RESPONSE)
+    try:
+        found = ConversationId(str(UUID(digits[:32]))) if len(digits) == 48 and identity.startswith(_RESPONSE) else None
+    except ValueError:
+        found = None
+    if found is None or current_store.conversations.get_many([found]) == [None]:
+        raise PreviousResponseNotFound
+    if _named() not in (None, found):
+        text = "The header should name the conversation of previous_response_id, or be absent"
+        raise InvalidInput("header", {CONVERSATION: [text]})
+    return found
+
+
+def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
+    """The turn of a call: of a conversation that begins, of one that gets another message, or of one under way."""
+    conversation_id = named or ConversationId(str(minted("conversation")))
+    g.conversation_of_call = conversation_id
+    g.call_can_be_repeated = True
+    [state] = current_store.conversations.get_many([conversation_id])
+    is_new, content = False, words.new
+    if state is None or _is_starting(state):
+        g.call_can_be_repeated = named is not None or "Idempotency-Key" in request.headers
+        state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
+        content = words.whole if is_new else content
+    has_run = state["execution_status"] in ("running", "waiting_for_confirmation")
+    after: Seq | None = Seq(0)
+    if not is_new and (under_way := _under_way(conversation_id, (words.new, words.whole), has_run)):
+        after, content = under_way
+    elif not is_new:
+        after = None
+    turn = Turn(
+        current_store._get_current_object(),  # type: ignore[attr-defined]
+        conversation_id,
+        current_store.streams.events.follow(conversation_id, after),
+        content,
+        has_run=has_run and after is None,
+        place=_place_of(conversation_id),
+    )
+    if after is not None:
+        return turn
+    try:
+        current_commands.send(conversation_id, content=content, run=True)
+    except BaseException:
+        turn.close()
+        raise
+    return turn
+
+
+def _place_of(conversation_id: ConversationId) -> str:
+    """Where a person decides what waits in a conversation."""
+    base: str = current_app.config["PUBLIC_URL"] or request.root_url
+    return f"{base.rstrip('/')}/console/#/conversations/{conversation_id}"
+
+
+def _is_starting(state: dict[str, Any]) -> bool:
+    """Whether the start of a conversation's agent is under way: `started` waits for it."""
+    start_id = state["app"].get("start_id")
+    [start] = current_store.start_tasks.get_many([start_id]) if start_id else [None]
+    return start is not None and start.status != "READY"
+
+
+def _start(conversation_id: ConversationId, spec: Spec, content: list[dict[str, Any]]) -> tuple[StartTask, bool]:
+    message = {"role": "user", "content": content, "run": True}
+    wanted = AppConversationStartRequest().load({"conversation_id": conversation_id, "sandbox_spec_id": spec.id})
+    wanted["initial_message"] = message
+    return current_store.start_tasks.create_beside_none(wanted, echo=echo(wanted), owner=g.principal.owner)
+
+
+def _under_way(
+    conversation_id: ConversationId, wordings: Sequence[list[dict[str, Any]]], runs: bool
+) -> tuple[Seq, list[dict[str, Any]]] | None:
+    """The turn that a call asks for again: the seq before its message, and its content; None: the call is a new one.
+
+    runs: whether the agent works, or waits for a decision.
+    """
+    is_repeat = is_finished() or is_later() or request.headers.get(_REPEAT, "0") != "0"
+    if not runs and not is_repeat:
+        return None
+    last, _ = current_store.events.search(conversation_id, kind="MessageEvent", source="user", descending=True, limit=1)
+    for content in wordings if last else ():
+        if says(message := json.loads(last[0]), message_claim(content)):
+            return Seq(current_store.events.seq(conversation_id, message["id"]) - 1), content
+    return None
+
+
+def _waited(turn: Turn) -> list[Piece]:
+    """All that an agent says until it stops, or until COMPLETION_SECONDS while an action waits for a decision.
+
+    Raises TurnNotDone, ClientGone, Unauthorized of a key that ends meanwhile, and how the turn failed.
+    """
+    seconds = current_app.config["COMPLETION_SECONDS"]
+    deadline, pieces, require_client = time.monotonic() + seconds, list[Piece](), client_required()
+    with turn, current_app.extensions["guard"].following.going_on(g.principal, turn.close):
+        while not turn.is_over and (remaining := deadline - time.monotonic()) > 0:
+            try:
+                pieces += turn.next(min(_POLL, remaining))
+            except UNAVAILABLE:
+                turn.pause()
+            if turn.closed:
+                raise Unauthorized("The key was revoked or has expired")
+            require_client()
+        if turn.failure:
+            raise turn.failure
+        if not turn.is_over and not turn.waits:
+            raise TurnNotDone(seconds)
+    return pieces
+
+
+class Telling(ABC):
+    """How a turn is told, in one of OpenAI's shapes; as the source of a stream it gives frames."""
+
+    def __init__(self, model: str, turn: Turn) -> None:
+        self.model = model
+        self._turn = turn
+        self._conversation_id: ConversationId = g.conversation_of_call
+        self.created = int(time.time())
+        self.said = ""  #: what was streamed
+        self._has_ended = False
+
+    @property
+    def seq(self) -> int:
+        return self._turn.seq
+
+    @property
+    def closed(self) -> bool:
+        return self._has_ended or self._turn.closed
+
+    def pause(self) -> None:
+        self._turn.pause()
+
+    def close(self) -> None:
+        self._turn.close()
+
+    def next(self, timeout: float) -> list[bytes]:
+        """The frames that come next. Raises one of UNAVAILABLE, after which it may be called again."""
+        try:
+            frames = [frame for piece in self._turn.next(timeout) for frame in self._frames_of(piece)]
+            if self._turn.is_over:
+                frames += self._failed(self._turn.failure) if self._turn.failure else self._end()
+                self._has_ended = True
+        except UNAVAILABLE:
+            raise
+        except StoreError as error:  # the server stops, the conversation was deleted, the client was too slow
+            self._has_ended = True
+            return list(self._failed(error))
+        return frames
+
+    def _frames_of(self, piece: Piece) -> Iterator[bytes]:
+        if piece.kind == "step":
+            yield from self._step(piece.text)
+            return
+        text = f"\n\n{piece.text}" if self.said else piece.text
+        self.said += text
+        yield from self._delta(text)
+
+    def _own_id(self) -> str:
+        """32 digits of the conversation, and 16 of this answer."""
+        return f"{UUID(self._conversation_id).hex}{uuid4().hex[:16]}"
+
+    def _tokens(self) -> dict[str, Any]:
+        """The use of tokens of the conversation, as its agent has reported it."""
+        use = combined(self._turn.stats())
+        return use["accumulated_token_usage"] if use else {}
+
+    @property
+    def first(self) -> bytes:
+        """The frames before all others."""
+        return b"".join(self._begin())
+
+    @abstractmethod
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """The response to a call that is not streamed."""
+
+    @abstractmethod
+    def _begin(self) -> Iterator[bytes]: ...
+
+    @abstractmethod
+    def _delta(self, text: str) -> Iterator[bytes]: ...
+
+    def _step(self, text: str) -> Iterator[bytes]:  # noqa: ARG002
+        yield from ()
+
+    @abstractmethod
+    def _end(self) -> Iterator[bytes]: ...
+
+    @abstractmethod
+    def _failed(self, error: Refused) -> Iterator[bytes]: ...
+
+
+def text_of(pieces: Sequence[Piece], *, is_over: bool) -> str:
+    """The answer of a call that is not streamed: what the agent said last; while it waits, or where it has said
+    nothing, all that there is to say."""
+    said = [piece.text for piece in pieces if piece.kind == "text"]
+    if is_over and said:
+        return said[-1]
+    return "\n\n".join(piece.text for piece in pieces if piece.kind != "step")
+
+
+def _streamed(telling: Telling) -> Response:
+    return streamed(telling, lambda frame: frame, telling.first)
+
+
+def _frame(data: Any, name: str = "") -> bytes:
+    return event_lines(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(), name=name)
+
+
+class Chat(Telling):
+    """A chat completion."""
+
+    def __init__(self, model: str, turn: Turn, words: Words, *, with_usage: bool) -> None:
+        super().__init__(model, turn)
+        self.id = f"chatcmpl-{self._own_id()}"
+        self._words = words
+        self._with_usage = with_usage
+        self._remember = partial(current_store.conversations.chats.remember, g.principal.key_id)
+
+    def _note_answer(self, text: str) -> None:
+        """Remember the chat with its answer: without an id of a conversation, the client's next call goes on here."""
+        answer = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+        with suppress(*UNAVAILABLE, REDIS_FULL, StoreFull):
+            self._remember([*self._words.earlier, *self._words.recent, answer], self._conversation_id)
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        is_over = self._turn.is_over
+        self._note_answer(text_of(pieces, is_over=is_over))
+        message = {"role": "assistant", "content": text_of(pieces, is_over=is_over)}
+        return {
+            "id": self.id,
+            "created": self.created,
+            "model": self.model,
+            "choices": [{"message": message, "finish_reason": "stop" if is_over else "length"}],
+            "usage": usage_of(self._tokens()),
+        }
+
+    def _chunk(self, delta: dict[str, Any] | None, **members: Any) -> bytes:
+        choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": members.pop("reason", None)}]
+        head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model}
+        return _frame({**head, "choices": choices, **members})
+
+    def _begin(self) -> Iterator[bytes]:
+        yield self._chunk({"role": "assistant", "content": ""})
+
+    def _delta(self, text: str) -> Iterator[bytes]:
+        yield self._chunk({"content": text})
+
+    def _step(self, text: str) -> Iterator[bytes]:
+        """What the agent does, where chat clients show what a model thinks; others leave the member out."""
+        yield self._chunk({"reasoning_content": f"{text}\n"})
+
+    def _end(self) -> Iterator[bytes]:
+        self._note_answer(self.said)
+        yield self._chunk({}, reason="stop")
+        if self._with_usage:
+            yield self._chunk(None, usage=usage_of(self._tokens()))
+        yield b"data: [DONE]\n\n"
+
+    def _failed(self, error: Refused) -> Iterator[bytes]:
+        yield _frame(error_of(str(error), error.kind.status, code_of(error)))
+
+
+class Responses(Telling):
+    """A response of the Responses API."""
+
+    def __init__(self, call: dict[str, Any], turn: Turn) -> None:
+        super().__init__(call["model"], turn)
+        self._call = call
+        self.id = f"{_RESPONSE}{self._own_id()}"
+        self._message_id = f"msg_{uuid4().hex}"
+        self._number = 0
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        is_over = self._turn.is_over
+        return self._response("completed" if is_over else "incomplete", text_of(pieces, is_over=is_over))
+
+    def _response(self, status: str, text: str | None = None, error: dict[str, str] | None = None) -> dict[str, Any]:
+        """text: None while it is not known."""
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "completed_at": time.time() if status == "completed" else None,
+            "status": status,
+            "error": error,
+            # The one reason of OpenAI's two that says that more is to come.
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "instructions": self._call["instructions"],
+            "metadata": self._call["metadata"],
+            "model": self.model,
+            "output": [] if text is None else [self._message(status, text)],
+            "parallel_tool_calls": False,
+            "previous_response_id": self._call["previous_response_id"],
+            "tool_choice": "none",
+            "tools": [],
+            "usage": None if text is None else response_usage(self._tokens()),
+        }
+
+    def _message(self, status: str, text: str | None) -> dict[str, Any]:
+        content = [] if text is None else [_part(text)]
+        return {"id": self._message_id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+    def _event(self, kind: str, **members: Any) -> bytes:
+        frame = _frame({"type": kind, "sequence_number": self._number, **members}, name=kind)
+        self._number += 1
+        return frame
+
+    def _of_part(self, kind: str, **members: Any) -> bytes:
+        return self._event(kind, item_id=self._message_id, output_index=0, content_index=0, **members)
+
+    def _begin(self) -> Iterator[bytes]:
+        for kind in ("response.created", "response.in_progress"):
+            yield self._event(kind, response=self._response("in_progress"))
+        yield self._event("response.output_item.added", output_index=0, item=self._message("in_progress", None))
+        yield self._of_part("response.content_part.added", part=_part(""))
+
+    def _delta(self, text: str) -> Iterator[bytes]:
+        yield self._of_part("response.output_text.delta", delta=text, logprobs=[])
+
+    def _end(self) -> Iterator[bytes]:
+        yield self._of_part("response.output_text.done", text=self.said, logprobs=[])
+        yield self._of_part("response.content_part.done", part=_part(self.said))
+        item = self._message("completed", self.said)
+        yield self._event("response.output_item.done", output_index=0, item=item)
+        yield self._event("response.completed", response=self._response("completed", self.said))
+
+    def _failed(self, error: Refused) -> Iterator[bytes]:
+        fault = {"code": code_of(error), "message": str(error)}
+        yield self._event("response.failed", response=self._response("failed", error=fault))
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

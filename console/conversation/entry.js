@@ -1,0 +1,80 @@
+// A step of the talk: what somebody said, or an action with what came of it, as one entry.
+import { Component } from "preact";
+import { html } from "../lib/html.js";
+import { millis } from "../lib/words.js";
+import { Copy } from "../parts/copy.js";
+import { Time } from "../parts/time.js";
+import { Content, More, partsOf, Prose } from "./content.js";
+import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
+import { answerOf, kindOf } from "./rows.js";
+import { Since } from "./turn.js";
+
+function Fork({ onFork }) {
+  return onFork ? html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>` : null;
+}
+
+/** The text of what somebody said, as it was written. */
+function saidIn(event) {
+  return answerOf(event) ?? partsOf(event.llm_message?.content).text;
+}
+
+function Said({ event, onFork }) {
+  const text = saidIn(event), answer = answerOf(event), isThought = String(event.action?.kind).endsWith("ThinkAction");
+  return html`<div class="head">
+      <span class="label">${answer === null ? html`<${Label} event=${event} />` : isThought ? "Thought" : "Agent"}</span>
+      ${text && html`<span class="on-hover"><${Copy} text=${() => text} label="the message" /></span>`}
+      <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
+    </div>
+    ${answer === null ? html`<${Body} event=${event} isTalk />` : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`}`;
+}
+
+/** A result without a head of its own: the entry's head says how it ended. */
+function Result({ result }) {
+  const isPlain = kindOf(result) === "ObservationEvent";
+  return html`<div class=${isPlain ? "output" : "result"} data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
+    ${!isPlain && html`<${Head} event=${result} />`}<${Body} event=${result} isTalk />
+  </div>`;
+}
+
+/** An action that waits is shown, and decided, below the timeline: here stands where. */
+function Waiting({ event, onFork }) {
+  return html`<div class="head">
+    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
+  </div>`;
+}
+
+function Step({ event, results, isRunning, onFork }) {
+  const last = results.at(-1);
+  return html`<${Content} content=${event.thought} isTalk />
+    ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
+    <div class="head">
+      <span class="label"><${Label} event=${event} /></span>
+      ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
+      ${last && html`<${Outcome} event=${last} isBrief />`}
+      ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
+      <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
+    </div>
+    <div class="body"><${Proposal} event=${event} isTalk />
+      ${results.map((result) => html`<${Result} key=${result.id} result=${result} />`)}</div>`;
+}
+
+/** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet. onFork(row). */
+export class Entry extends Component {
+  shouldComponentUpdate(next) {
+    return ["row", "isFocus", "waits", "isRunning"].some((name) => next[name] !== this.props[name]);
+  }
+
+  render({ row, isFocus, waits, isRunning, onFork }) {
+    const { event, results } = row, kind = kindOf(event), fork = onFork && (() => onFork(row));
+    const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
+    const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);
+    const parts = isSaid
+      ? html`<${Said} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
+      : kind === "ActionEvent"
+        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} onFork=${fork} />`
+        : html`<${Head} event=${event} onFork=${fork} /><${Body} event=${event} isTalk />`;
+    return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
+      ${parts}
+    </li>`;
+  }
+}

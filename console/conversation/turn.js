@@ -1,0 +1,45 @@
+// What happened between the steps of a turn, on one line: how long the agent worked, and what it used.
+import { Component } from "preact";
+import { useState } from "preact/hooks";
+import { html } from "../lib/html.js";
+import { useStore } from "../lib/store.js";
+import { counted, now } from "../lib/words.js";
+import { Row } from "./event.js";
+
+/** A time that something took, in words: "12 s", "4 min 10 s", "2 h 5 min". */
+export function took(milliseconds) {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000)), minutes = Math.floor(seconds / 60);
+  if (minutes >= 60) return `${Math.floor(minutes / 60).toLocaleString("en")} h ${minutes % 60} min`;
+  return minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+}
+
+/** The time since a moment, which goes on. */
+export function Since({ at }) {
+  return took(useStore(now) - at);
+}
+
+function Words({ line: { actions, milliseconds, since, tokens, events } }) {
+  const facts = [actions > 0 && counted(actions, "action"), tokens > 0 && counted(tokens, "token")].filter(Boolean);
+  if (since !== null) return html`Working for <${Since} at=${since - milliseconds} />${facts.map((fact) => `, ${fact}`)}`;
+  if (milliseconds > 0) facts.unshift(`Worked ${took(milliseconds)}`);
+  return facts.length ? facts.join(", ") : counted(events.length, "event");
+}
+
+function Between({ line, focus, onFork }) {
+  const [isOpen, setOpen] = useState(line.events.some(({ id }) => id === focus));
+  return html`<details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}>
+    <summary data-testid="turn"><${Words} line=${line} /></summary>
+    ${isOpen && html`<ol>${line.events.map((event) => html`<${Row} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${onFork} />`)}</ol>`}
+  </details>`;
+}
+
+/** line: of talkOf. focus: the id of an event that the address names, or null. onFork(row). Drawn again when it changes. */
+export class Turn extends Component {
+  shouldComponentUpdate(next) {
+    return next.line !== this.props.line || next.focus !== this.props.focus;
+  }
+
+  render(properties) {
+    return html`<li class="turn"><${Between} ...${properties} /></li>`;
+  }
+}

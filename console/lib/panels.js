@@ -1,0 +1,30 @@
+// What a person has opened on the page: it stays so, here and in the next conversation, until it is closed.
+import { ours } from "./root.js";
+import { Store, useStore } from "./store.js";
+
+const NAME = ours("agent-server-panels");
+
+function read() {
+  try {
+    const found = JSON.parse(localStorage.getItem(NAME) ?? "{}");
+    return found && typeof found === "object" ? found : {};
+  } catch {
+    return {};
+  }
+}
+
+const panels = new Store(read());
+
+/** Whether a panel is open, and what opens and closes it: [isOpen, set(isOpen)]. name: "filters", "plot", "details", "wire". */
+export function usePanel(name) {
+  const isOpen = useStore(panels)[name] === true;
+  const set = (next) => {
+    panels.set({ ...panels.get(), [name]: next });
+    try {
+      localStorage.setItem(NAME, JSON.stringify(panels.get()));
+    } catch {
+      // the browser keeps nothing: it is open until the page is left
+    }
+  };
+  return [isOpen, set];
+}

@@ -1,0 +1,373 @@
+"""What a key keeps for its clients: settings, profiles of models and agents, secrets. Source: the agent-server wire.
+
+Clients know members of these that this server does not: they are kept as they come, and the agent server that receives
+them checks what is its own.
+"""
+
+import re
+from typing import Any
+
+from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
+
+from core.client_settings import MOST_STEPS
+from core.cuts import beginning
+from core.redaction import REDACTED
+from schemas.conversations import MOST_SECRET_BYTES
+from schemas.fields import BaseSchema, Choice, StrictBoolean, StrictInteger, Text, refusal
+
+#: characters of the name of a profile and of a secret
+_MOST_NAME = 64
+
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
+_SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+def _named(text: str, pattern: re.Pattern[str], what: str) -> str:
+    if not pattern.fullmatch(text):
+        raise refusal(f"{what}, not {beginning(text, _MOST_NAME)!r}", "string_pattern_mismatch")
+    return text
+
+
+def profile_name(text: str) -> str:
+    """The name of a profile. Raises ValidationError."""
+    return _named(text, _PROFILE_NAME, "A profile's name should have 1 to 64 letters, digits, blanks and _ . @ -")
+
+
+def secret_name(text: str) -> str:
+    """The name of a secret. Raises ValidationError."""
+    return _named(text, _SECRET_NAME, "A secret's name should be a letter and then letters, digits and _, 64 at most")
+
+
+class ProfileName(Text):
+    """The name of a profile."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        return profile_name(super()._deserialize(value, *args, **kwargs))
+
+
+class _Open(Schema):
+    """Members that are known have their types; the others are kept."""
+
+    class Meta:
+        unknown = INCLUDE
+
+
+class Llm(_Open):
+    """A model, as an agent server reads it: `max_input_tokens`, `temperature` and the like are kept too."""
+
+    model = Text(least=1, most=256)
+    api_key = Text(most=8192, allow_none=True)
+    base_url = Text(most=2048, allow_none=True)
+
+
+class AgentSettings(_Open):
+    """Changes of an agent's settings, merged into what is kept; null removes."""
+
+    agent_kind = Choice("openhands", "acp")
+    llm = fields.Nested(Llm, allow_none=True)
+    mcp_config = fields.Dict(keys=Text(least=1, most=128), allow_none=True)
+
+
+class ConversationSettings(_Open):
+    """Changes of what new conversations begin with; null removes."""
+
+    max_iterations = StrictInteger(least=1, allow_none=True)
+    confirmation_mode = StrictBoolean(allow_none=True, metadata={"description": "Whether actions wait."})
+    security_analyzer = Choice("llm", "none", "pattern", "policy_rail", allow_none=True)
+
+
+class SettingsUpdate(BaseSchema):
+    """Changes of settings; at least one member."""
+
+    agent_settings_diff = fields.Nested(AgentSettings)
+    conversation_settings_diff = fields.Nested(ConversationSettings)
+    misc_settings_diff = fields.Dict(keys=fields.String(), metadata={"description": "A web client's own; kept as is."})
+    active_profile = ProfileName(allow_none=True, metadata={"description": "A model's profile; null: none."})
+    active_agent_profile_id = fields.UUID(allow_none=True, metadata={"description": "Null: none."})
+
+    @validates_schema(pass_original=True)
+    def _require_one(self, _: Any, original: Any, **__: Any) -> None:
+        if isinstance(original, dict) and not any(name in original for name in self.fields):
+            raise refusal(f"At least one of {', '.join(self.fields)} is needed", "missing")
+
+
+class SettingsInfo(BaseSchema):
+    """The settings of the key that asks. Values that are secrets read `**********`, or are sealed."""
+
+    agent_settings = fields.Dict(keys=fields.String(), required=True)
+    conversation_settings = fields.Dict(keys=fields.String(), required=True)
+    llm_api_key_is_set = fields.Boolean(required=True)
+    active_profile = fields.String(required=True, allow_none=True)
+    active_agent_profile_id = fields.String(required=True, allow_none=True)
+    active_meta_profile = fields.Constant(None)
+    misc_settings = fields.Dict(keys=fields.String(), required=True)
+
+
+class SettingsChoice(BaseSchema):
+    value = fields.Raw(required=True)
+    label = fields.String(required=True)
+
+
+class SettingsField(BaseSchema):
+    """One setting of a form."""
+
+    key = fields.String(required=True)
+    label = fields.String(required=True)
+    description = fields.String(required=True, allow_none=True)
+    section = fields.String(required=True)
+    section_label = fields.String(required=True)
+    value_type = fields.String(required=True)
+    default = fields.Raw(required=True, allow_none=True)
+    prominence = fields.String(required=True)
+    depends_on = fields.List(fields.String(), required=True)
+    secret = fields.Boolean(required=True)
+    choices = fields.List(fields.Nested(SettingsChoice), required=True)
+    variant = fields.String(required=True, allow_none=True)
+
+
+class SettingsSection(BaseSchema):
+    key = fields.String(required=True)
+    label = fields.String(required=True)
+    members = fields.List(fields.Nested(SettingsField), required=True, data_key="fields")
+    variant = fields.String(required=True, allow_none=True)
+
+
+class SettingsForm(BaseSchema):
+    """The settings that a web client shows a form for."""
+
+    model_name = fields.String(required=True)
+    sections = fields.List(fields.Nested(SettingsSection), required=True)
+
+
+class McpServer(_Open):
+    """An MCP server that agents use, as an agent server reads it."""
+
+
+class SecretItem(BaseSchema):
+    name = fields.String(required=True)
+    description = fields.String(required=True, allow_none=True)
+
+
+class SecretList(BaseSchema):
+    secrets = fields.List(fields.Nested(SecretItem), required=True)
+
+
+class SecretPut(BaseSchema):
+    """A secret to keep; no response has its value."""
+
+    name = Text(required=True)
+    value = Text(required=True, least=1, most=MOST_SECRET_BYTES)
+    description = Text(most=1024, allow_none=True, load_default=None)
+
+    @validates_schema
+    def _check(self, given: dict[str, Any], **_: Any) -> None:
+        try:
+            secret_name(given["name"])
+        except ValidationError as fault:
+            raise ValidationError({"name": fault.messages}) from None
+        if not given["value"].strip() or given["value"] == REDACTED or "\0" in given["value"]:
+            raise ValidationError({"value": refusal("Should be text with no NUL, and no mask", "value_error").messages})
+
+
+class SecretDeleted(BaseSchema):
+    deleted = fields.Boolean(required=True)
+
+
+class ProfileInfo(BaseSchema):
+    name = fields.String(required=True)
+    model = fields.String(required=True, allow_none=True)
+    base_url = fields.String(required=True, allow_none=True)
+    provider_connection_id = fields.Constant(None)
+    provider_connection_broken = fields.Constant(False)
+    api_key_set = fields.Boolean(required=True)
+
+
+class ProfileList(BaseSchema):
+    profiles = fields.List(fields.Nested(ProfileInfo), required=True)
+    active_profile = fields.String(required=True, allow_none=True)
+
+
+class ProfileDetail(BaseSchema):
+    name = fields.String(required=True)
+    config = fields.Dict(keys=fields.String(), required=True)
+    api_key_set = fields.Boolean(required=True)
+
+
+class ProfileSave(BaseSchema):
+    """A model to keep under a name."""
+
+    llm = fields.Nested(Llm, required=True)
+    include_secrets = StrictBoolean(load_default=True, metadata={"description": "False: without its key."})
+
+    @validates_schema
+    def _require_model(self, given: dict[str, Any], **_: Any) -> None:
+        if "model" not in given["llm"]:
+            raise ValidationError({"llm": {"model": refusal("Field required", "missing").messages}})
+
+
+class ProfileDraft(BaseSchema):
+    llm = fields.Nested(Llm, required=True)
+
+
+class ProfileFault(BaseSchema):
+    type = fields.String(required=True)
+    message = fields.String(required=True)
+
+
+class ProfileVerdict(BaseSchema):
+    valid = fields.Boolean(required=True)
+    error = fields.Nested(ProfileFault, required=True, allow_none=True)
+
+
+class ProfileRename(BaseSchema):
+    new_name = ProfileName(required=True)
+
+
+class ProfileDone(BaseSchema):
+    name = fields.String(required=True)
+    message = fields.String(required=True)
+
+
+class ProfileActivated(ProfileDone):
+    llm_applied = fields.Boolean(required=True)
+
+
+class AgentProfile(_Open):
+    """An agent that conversations are started with: a model's profile, and what the agent may use."""
+
+    agent_kind = Choice("openhands", "acp", load_default="openhands")
+    llm_profile_ref = ProfileName()
+    mcp_server_refs = fields.List(Text(most=128), allow_none=True)
+    secret_refs = fields.List(Text(most=_MOST_NAME), allow_none=True)
+
+    @validates_schema
+    def _require_model(self, given: dict[str, Any], **_: Any) -> None:
+        if given["agent_kind"] == "openhands" and "llm_profile_ref" not in given:
+            raise ValidationError({"llm_profile_ref": refusal("Field required", "missing").messages})
+
+
+class AgentProfileInfo(BaseSchema):
+    id = fields.String(required=True)
+    name = fields.String(required=True)
+    agent_kind = fields.String(required=True)
+    revision = fields.Integer(required=True)
+    llm_profile_ref = fields.String(required=True, allow_none=True)
+    mcp_server_refs = fields.List(fields.String(), required=True, allow_none=True)
+
+
+class AgentProfileList(BaseSchema):
+    profiles = fields.List(fields.Nested(AgentProfileInfo), required=True)
+    active_agent_profile_id = fields.String(required=True, allow_none=True)
+
+
+class AgentProfileDetail(BaseSchema):
+    name = fields.String(required=True)
+    profile = fields.Dict(keys=fields.String(), required=True)
+
+
+class AgentProfileActivated(BaseSchema):
+    id = fields.String(required=True)
+    message = fields.String(required=True)
+    agent_settings_applied = fields.Constant(False)
+
+
+class AgentProfileDraft(BaseSchema):
+    """What to look at instead of the profile that is kept."""
+
+    body_optional = True
+
+    profile = fields.Nested(AgentProfile, allow_none=True, load_default=None)
+
+
+class AgentProfileReport(BaseSchema):
+    """What a start with the profile would find."""
+
+    agent_kind = fields.String(required=True)
+    valid = fields.Boolean(required=True)
+    errors = fields.List(fields.String(), required=True)
+    llm_profile_ref = fields.String(required=True, allow_none=True)
+    llm_profile_resolved = fields.Boolean(required=True)
+    llm_api_key_set = fields.Boolean(required=True)
+    mcp_server_refs = fields.List(fields.String(), required=True, allow_none=True)
+    resolved_mcp_config_keys = fields.List(fields.String(), required=True)
+    dangling_mcp_server_refs = fields.List(fields.String(), required=True)
+    secret_refs = fields.List(fields.String(), required=True, allow_none=True)
+    resolved_settings = fields.Dict(keys=fields.String(), required=True, allow_none=True)
+
+
+def _field(key: str, label: str, kind: str, prominence: str = "minor", **more: Any) -> dict[str, Any]:
+    return {
+        "key": key,
+        "label": label,
+        "description": None,
+        "value_type": kind,
+        "default": None,
+        "prominence": prominence,
+        "depends_on": [],
+        "secret": False,
+        "choices": [],
+        "variant": None,
+        **more,
+    }
+
+
+def _section(key: str, label: str, variant: str | None, *members: dict[str, Any]) -> dict[str, Any]:
+    listed = [{**member, "section": key, "section_label": label, "variant": variant} for member in members]
+    return {"key": key, "label": label, "variant": variant, "members": listed}
+
+
+AGENT_FORM = {
+    "model_name": "AgentSettings",
+    "sections": [
+        _section(
+            "llm",
+            "LLM",
+            "openhands",
+            _field("llm.model", "Model", "string", "critical"),
+            _field("llm.api_key", "API key", "string", "critical", secret=True),
+            _field("llm.base_url", "Base URL", "string", "major", description="Unset: the provider's own."),
+            _field("llm.max_input_tokens", "Context window", "integer", description="In tokens."),
+            _field("llm.max_output_tokens", "Longest response", "integer", description="In tokens."),
+            _field("llm.temperature", "Temperature", "number"),
+            _field("llm.timeout", "Timeout", "integer", description="Of one request, in seconds."),
+        )
+    ],
+}
+
+
+def conversation_form(confirmation_mode: bool) -> dict[str, Any]:
+    """The form of what conversations begin with. confirmation_mode: what holds where nobody has set it."""
+    analyzers = [{"value": value, "label": label} for value, label in (("llm", "The model"), ("none", "None"))]
+    return {
+        "model_name": "ConversationSettings",
+        "sections": [
+            _section(
+                "general",
+                "General",
+                None,
+                _field("max_iterations", "Most steps", "integer", "major", default=MOST_STEPS),
+            ),
+            _section(
+                "verification",
+                "Verification",
+                None,
+                _field(
+                    "confirmation_mode",
+                    "Actions wait for a decision",
+                    "boolean",
+                    "critical",
+                    default=confirmation_mode,
+                ),
+                _field(
+                    "security_analyzer",
+                    "Risks are rated by",
+                    "string",
+                    "major",
+                    default="none",
+                    depends_on=["confirmation_mode"],
+                    choices=analyzers,
+                    description="With a rating, only risky actions wait.",
+                ),
+            ),
+        ],
+    }

@@ -1,0 +1,144 @@
+"""What a key keeps for its clients: settings, profiles of models and agents, secrets, workspaces. Each entry is sealed.
+
+An entry is a JSON value below a name such as `settings`, `llm NAME` or `secret NAME`. Nobody but the key it belongs to
+reads it, and it ends with the key. A change is written only if nothing else has changed since it was read, so that two
+clients of a key do not undo each other's.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
+
+from redis import Redis
+
+from core.refused import Kind
+from store.errors import SecretsRefused, StoreError
+from store.keys import ClientKeys
+from store.link.secrets import Sealer
+from store.scripts import Scripts
+
+#: most entries of a key, and most bytes of them all as they are sealed
+MOST_ENTRIES, MOST_BYTES = 400, 1024 * 1024
+
+#: times that a change is made again where another one came between
+_TRIES = 10
+
+Result = TypeVar("Result")
+
+Entries = dict[str, Any]
+
+
+class TooManySettings(StoreError):
+    """A key keeps as many entries as may be."""
+
+    kind = Kind.CONFLICT
+    words = f"A key keeps at most {MOST_ENTRIES} profiles and secrets: delete some first"
+
+
+class SettingsTooLong(StoreError):
+    """What a key keeps has too many bytes."""
+
+    kind = Kind.TOO_LONG
+    words = f"All that a key keeps, settings, profiles and secrets, has at most {MOST_BYTES} bytes when it is sealed"
+
+
+class SettingsBusy(StoreError):
+    """Others change the same settings all the time."""
+
+    kind = Kind.BUSY
+    words = "Another client of this key changes its settings at the moment: try again"
+
+
+class SettingsUnreadable(StoreError):
+    """What a key keeps was sealed with another SECRET_KEY than this process has."""
+
+    kind = Kind.UNSERVED
+    words = (
+        "The settings of this key cannot be read: another SECRET_KEY has sealed them. Append that key to SECRET_KEY, "
+        "after a comma"
+    )
+
+
+class SettingsUnkept(StoreError):
+    """There is no key to seal settings with."""
+
+    kind = Kind.UNSERVED
+    words = "Settings and secrets cannot be kept: the server has no SECRET_KEY"
+
+
+class _Read(NamedTuple):
+    revision: bytes
+    entries: Entries
+
+
+class ClientSettings:
+    """What every key keeps. owner: id of the key, as `Principal.owner` has it."""
+
+    def __init__(self, redis: "Redis", scripts: Scripts, sealer: Sealer) -> None:
+        self._redis = redis
+        self._scripts = scripts
+        self._sealer = sealer
+
+    def of(self, owner: str) -> Entries:
+        """All entries of a key, by name. One round trip. Raises SettingsUnreadable."""
+        return self._read(owner).entries
+
+    def change(self, owner: str, change: Callable[[Entries], Result]) -> Result:
+        """Change the entries of a key in place, and return what the change returns; it may be called again.
+
+        Raises what the change raises, TooManySettings, SettingsTooLong, SettingsBusy, SettingsUnreadable,
+        SettingsUnkept.
+        """
+        for _ in range(_TRIES):
+            found = self._read(owner)
+            before = {name: json.dumps(value) for name, value in found.entries.items()}
+            result = change(found.entries)
+            after = {name: json.dumps(value) for name, value in found.entries.items()}
+            if after == before:
+                return result
+            changed = {name: text for name, text in after.items() if before.get(name) != text}
+            gone = [name for name in before if name not in after]
+            sets = [part for name, text in changed.items() for part in (name, self._sealed(owner, text))]
+            args = [found.revision, uuid4().hex, MOST_ENTRIES, MOST_BYTES, len(changed), *sets, *gone]
+            match self._scripts.change_settings([ClientKeys.root(owner)], args):
+                case ("changed",):
+                    return result
+                case ("many",):
+                    raise TooManySettings
+                case ("long",):
+                    raise SettingsTooLong
+        raise SettingsBusy
+
+    def forget(self, owner: str) -> None:
+        """Forget all that a key keeps."""
+        self._redis.delete(ClientKeys.root(owner))
+
+    def shown(self, owner: str, text: str) -> str:
+        """A secret as the clients of a key may carry it back to this server. Raises SettingsUnkept."""
+        try:
+            return self._sealer.seal_shown(owner, text)
+        except SecretsRefused:
+            raise SettingsUnkept from None
+
+    def meant(self, owner: str, shown: str) -> str | None:
+        """The secret that `shown` has sealed for a key; None for what it has not, or longer ago than a day."""
+        return self._sealer.open_shown(owner, shown)
+
+    def _read(self, owner: str) -> _Read:
+        found: Any = self._redis.hgetall(ClientKeys.root(owner))
+        try:
+            entries = {
+                name.decode().removeprefix("of:"): json.loads(self._sealer.open_setting(owner, value))
+                for name, value in found.items()
+                if name.startswith(b"of:")
+            }
+        except SecretsRefused:
+            raise SettingsUnreadable from None
+        return _Read(found.get(b"revision", b"0"), entries)
+
+    def _sealed(self, owner: str, text: str) -> bytes:
+        try:
+            return self._sealer.seal_setting(owner, text)
+        except SecretsRefused:
+            raise SettingsUnkept from None

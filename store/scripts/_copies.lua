@@ -1,0 +1,12 @@
+-- _copies: the copies into a conversation's id that are made at present. Included, after `root` is set, by what ends them.
+
+-- Ends them all: none is adopted any more. Returns {fork id, id of the sandbox ("" none), …}.
+local function end_copies()
+  local ended, copies = {}, redis.call('HGETALL', root .. ':copies')
+  for i = 1, #copies, 2 do
+    redis.call('SET', root .. ':ended:' .. copies[i], '', 'EX', 86400)
+    ended[i], ended[i + 1] = copies[i], string.match(copies[i + 1], ' (.*)$')
+  end
+  redis.call('DEL', root .. ':copies')
+  return ended
+end

@@ -1,0 +1,25 @@
+-- begin_copy: begin the copy of a conversation that will have this id. A deletion of the id ends it until it is adopted.
+-- KEYS  1 conversation root, conv:{id}
+-- ARGV  1 fork id   2 now, UTC text with Z   3 seconds until the copy expires   4 id of the sandbox whose agent server makes the same copy ("" none)
+-- Returns  1 | 0: a deletion has ended it
+-- Cost  O(c): c copies into this id that are made at present
+-- Idempotent  by fork id: a repeat finds it begun
+-- Log  not guarded: a copy is never cold
+-- Kept  proven
+-- include: _clock.lua
+local root = KEYS[1]
+local fork, stamp, seconds, sandbox = unpack(ARGV)
+if redis.call('EXISTS', root .. ':ended:' .. fork) == 1 then return 0 end
+local copies = redis.call('HGETALL', root .. ':copies')
+for i = 1, #copies, 2 do
+  if now > tonumber(string.match(copies[i + 1], '^%d+')) then redis.call('HDEL', root .. ':copies', copies[i]) end
+end
+redis.call('HSET', root .. ':copies', fork, string.format('%.0f %s', now + seconds * 1000000, sandbox))
+redis.call('EXPIRE', root .. ':copies', seconds)
+local copy = root .. ':fork:' .. fork
+if redis.call('EXISTS', copy) == 0 then
+  redis.call('HSET', copy, 'incarnation', fork, 'execution_status', 'idle', 'held', '', 'text_chunk', 0, 'seq', 0, 'revision', 0, 'groups', '',
+    'created_at', stamp, 'updated_at', stamp)
+  redis.call('EXPIRE', copy, seconds)
+end
+return 1
