@@ -81,10 +81,6 @@ def test_several_keys_are_separated_by_commas_and_none_of_them_is_short():
             Config(secret_key=short)
 
 
-def test_no_repr_of_the_settings_shows_a_key():
-    assert ONE not in repr(Config(secret_key=ONE))
-
-
 def fault_of(url: str, key: str) -> str | None:
     return store_of(url, LIMITS, key).link.seal_check.fault()
 

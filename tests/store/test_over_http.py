@@ -11,13 +11,6 @@ from tests.conftest import action, as_events, message, status
 ALWAYS = {"kind": "AlwaysConfirm"}
 
 
-def test_a_detached_agent_writes_messages_of_users(client, conversation):
-    path = f"/api/v1/webhooks/events/{conversation}"
-    assert client.post(path, json=[message("hello")]).status_code == 200
-    query = {"source": "user"}
-    assert client.get(f"/api/conversations/{conversation}/events/count", query_string=query).get_json() == 1
-
-
 def test_the_state_of_a_conversation_shows_how_often_its_agent_resumed_unapproved(client, store, conversation):
     def post(*events):
         store.events.append(conversation, as_events(list(events)), sandbox_id="a-sandbox")
