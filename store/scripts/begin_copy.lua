@@ -4,7 +4,7 @@
 -- Returns  1 | 0: a deletion has ended it
 -- Cost  O(c): c copies into this id that are made at present
 -- Idempotent  by fork id: a repeat finds it begun
--- Log  not guarded: a copy is never cold
+-- Log  none
 -- Kept  proven
 -- include: _clock.lua
 local root = KEYS[1]
@@ -16,10 +16,10 @@ for i = 1, #copies, 2 do
 end
 redis.call('HSET', root .. ':copies', fork, string.format('%.0f %s', now + seconds * 1000000, sandbox))
 redis.call('EXPIRE', root .. ':copies', seconds)
-local copy = root .. ':fork:' .. fork
-if redis.call('EXISTS', copy) == 0 then
-  redis.call('HSET', copy, 'incarnation', fork, 'execution_status', 'idle', 'held', '', 'text_chunk', 0, 'seq', 0, 'revision', 0, 'groups', '',
+local key = root .. ':fork:' .. fork
+if redis.call('EXISTS', key) == 0 then
+  redis.call('HSET', key, 'incarnation', fork, 'execution_status', 'idle', 'held', '', 'text_chunk', 0, 'seq', 0, 'revision', 0, 'groups', '',
     'created_at', stamp, 'updated_at', stamp)
-  redis.call('EXPIRE', copy, seconds)
+  redis.call('EXPIRE', key, seconds)
 end
 return 1

@@ -6,5 +6,6 @@
 -- Idempotent  a repeat finds it closed
 -- Log  none
 -- Kept  not proven: it ends by itself
-redis.call('HDEL', KEYS[1] .. ':copies', ARGV[1])
-return redis.call('EXISTS', KEYS[1] .. ':ended:' .. ARGV[1])
+local root = KEYS[1]
+redis.call('HDEL', root .. ':copies', ARGV[1])
+return redis.call('EXISTS', root .. ':ended:' .. ARGV[1])

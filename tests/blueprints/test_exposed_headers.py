@@ -40,7 +40,7 @@ OF_REQUESTS = {
 }
 
 #: of one hop alone: no browser shows them to any page
-OF_ONE_HOP = {"Connection", "Transfer-Encoding"}
+OF_ONE_HOP = {"Connection", "Transfer-Encoding", "TRANSFER-ENCODING"}
 
 #: names of members of a conversation that look like headers
 NO_HEADERS = {"Parent-Span-Context", "Span-Name"}
