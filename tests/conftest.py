@@ -24,6 +24,7 @@ from settings.config import Config
 from store import Store, open_store
 from tests.backends import BACKENDS, DEFAULT, EVERY_BACKEND, runs_on_all
 from tests.data_model import leaked
+from tests.shared import stop_shared_servers
 
 SECRET_KEY = "a key for tests only"
 
@@ -124,6 +125,13 @@ def app_of(url: str):
 @pytest.fixture(scope="session")
 def app(redis_url):
     return app_of(redis_url)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_servers_end():
+    """With the last test: a process of tests that ends later is killed, and would leave them."""
+    yield
+    stop_shared_servers()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
-import pytest
 from flask import Flask
 
 from tests.servers import agent_server, store_server
@@ -28,18 +27,25 @@ def client_of(app: Flask, key: str = "") -> httpx.Client:
     return httpx.Client(transport=httpx.WSGITransport(app), base_url=HERE, headers=headers)
 
 
+#: what ends with the last test of a process, while its run still waits for it
+_running = ExitStack()
+
+
+def stop_shared_servers() -> None:
+    _running.close()
+    shared_server.cache_clear()
+
+
 @functools.cache
-def shared_server(config: pytest.Config, key: str = "") -> SimpleNamespace:
+def shared_server(key: str = "") -> SimpleNamespace:
     """A server of two workers as `make run` starts it, which needs a key where one is given.
 
     Its members: `client`, of its admin; `master`, its process; `url` of its Redis.
     """
-    stack = ExitStack()
-    config.add_cleanup(stack.close)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-server-tests-")))
-    url, _ = stack.enter_context(store_server(folder))
+    folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix="agent-server-tests-")))
+    url, _ = _running.enter_context(store_server(folder))
     settings = {"REDIS_URL": url, "SESSION_API_KEY": key, "RATE_LIMIT_FAILURES": "none"}
-    client, master = stack.enter_context(agent_server(folder / "log", **settings))
+    client, master = _running.enter_context(agent_server(folder / "log", **settings))
     if key:
         client.headers["Authorization"] = f"Bearer {key}"
     return SimpleNamespace(client=client, master=master, url=url)

@@ -18,16 +18,16 @@ pytestmark = pytest.mark.process("follows with keys of a real server")
 
 
 @pytest.fixture(scope="module")
-def servers(pytestconfig):
+def servers():
     """A server of two workers that needs a key, twice: what one worker is told the other one must know too."""
-    client = shared_server(pytestconfig, ADMIN).client
+    client = shared_server(ADMIN).client
     return client, client
 
 
 @pytest.fixture(scope="module")
-def two_servers(pytestconfig, tmp_path_factory):
+def two_servers(tmp_path_factory):
     """That server and another one on its Redis."""
-    shared = shared_server(pytestconfig, ADMIN)
+    shared = shared_server(ADMIN)
     settings = {"REDIS_URL": shared.url, "SESSION_API_KEY": ADMIN, "RATE_LIMIT_FAILURES": "none"}
     with agent_server(tmp_path_factory.mktemp("second") / "log", **settings) as (second, _):
         second.headers.update(bearer(ADMIN))

@@ -20,8 +20,8 @@ WORKSPACE = {"kind": "LocalWorkspace", "working_dir": "/tmp/ws"}
 
 
 @pytest.fixture(scope="module")
-def server(pytestconfig):
-    return shared_server(pytestconfig).client
+def server():
+    return shared_server().client
 
 
 @pytest.fixture

@@ -34,15 +34,15 @@ MOST_SECONDS = 240
 
 
 @pytest.fixture(scope="module")
-def server(pytestconfig):
+def server():
     """A server of two workers, as `make run` starts it."""
-    return shared_server(pytestconfig).client
+    return shared_server().client
 
 
 @pytest.fixture(scope="module")
-def keyed(pytestconfig):
+def keyed():
     """The same with a key."""
-    return shared_server(pytestconfig, ADMIN).client
+    return shared_server(ADMIN).client
 
 
 @pytest.mark.process("starts a server with a supervisor and a sandbox")

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.faults("races of many threads")
 
 
 @pytest.fixture(scope="module")
-def server(pytestconfig):
-    return shared_server(pytestconfig).client
+def server():
+    return shared_server().client
 
 
 def race(server, path: str, bodies: list, *others: str) -> list[tuple[int, dict]]:
@@ -163,8 +163,8 @@ class Agent(threading.Thread):
         return False
 
 
-def test_a_worker_that_is_killed_while_agents_append_loses_and_doubles_nothing(pytestconfig, server):
-    master, done = psutil.Process(shared_server(pytestconfig).master.pid), threading.Event()
+def test_a_worker_that_is_killed_while_agents_append_loses_and_doubles_nothing(server):
+    master, done = psutil.Process(shared_server().master.pid), threading.Event()
     agents = [Agent(server, done) for _ in range(6)]
     for agent in agents:
         agent.start()

@@ -22,8 +22,8 @@ def key(request):
 
 
 @pytest.fixture(scope="module")
-def server(pytestconfig, key):
-    return shared_server(pytestconfig, key).client
+def server(key):
+    return shared_server(key).client
 
 
 def keyed(script: str, key: str) -> dict:

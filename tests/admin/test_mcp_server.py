@@ -32,10 +32,10 @@ READING = {
     scope="module",
     params=["here", pytest.param("over pipes", marks=pytest.mark.process("starts a program for each call"))],
 )
-def server(request, redis_url, pytestconfig):
+def server(request, redis_url):
     """A client of the admin of a server with keys: the app in this process, or a whole server."""
     if request.param == "over pipes":
-        yield shared_server(pytestconfig, ADMIN).client
+        yield shared_server(ADMIN).client
         return
     app = create_app(Config(redis_url=redis_url, redis_timeout=10, secret_key=SECRET_KEY, api_keys=(ADMIN,), **LIMITS))
     with client_of(app, ADMIN) as client:

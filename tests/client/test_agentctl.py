@@ -18,8 +18,8 @@ pytestmark = pytest.mark.process("runs the command against a real server")
 
 
 @pytest.fixture(scope="module")
-def server(pytestconfig):
-    return shared_server(pytestconfig, ADMIN).client
+def server():
+    return shared_server(ADMIN).client
 
 
 @pytest.fixture

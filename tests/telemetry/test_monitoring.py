@@ -37,9 +37,9 @@ def expressions() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def shown(pytestconfig):
+def shown():
     """A scrape of a server that has served requests of several kinds, and whose host has a heartbeat."""
-    server = shared_server(pytestconfig)
+    server = shared_server()
     client = server.client
     store_of(server.url, Limits(most=1, pause_idlest=False, host_seconds=60, start_seconds=60)).sandboxes.beat(
         "h", "it"
