@@ -228,6 +228,8 @@ class StartDriver:
             traces.fail(type(error).__name__)
             log.info("start task %s: another driver has it, or it is finished", start.id)
             self._clear_after_the_end(start.id)
+        except UNAVAILABLE:  # also of a Redis that has no room, which is one of the refusals below
+            raise
         except (CannotStart, StoreError, SpecNotFound, NotReachable, AgentUnreachable, AgentRefused) as error:
             if _may_pass(error) or (isinstance(error, AgentUnreachable) and presence.was_away()):
                 self._put_off(start, lease, str(error))
