@@ -133,13 +133,14 @@ function Page() {
       <${Skips} place=${place} />
       <a class="brand" href=${href("inbox")}>${TITLE}</a>
       <${Navigation} view=${place.view} who=${who} />
+      <${Notices} />
       <${Connection} />
       <p class="who"><span>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
     </header>
     <main id="main" tabindex="-1">
       ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<p aria-busy="true">Loading</p>`}
     </main>
-    <${Notices} /><${KeyDialog} /><${ShortcutList} />
+    <${KeyDialog} /><${ShortcutList} />
   `;
 }
 
