@@ -51,9 +51,10 @@ class Connection(socket.socket):
         """What the client has sent. Raises LimitRequestHeaders, a 431, of a head that is too long or in crumbs."""
         if self._head is None:
             return super().recv(*arguments)
-        take_turns()  # of one that drips fast enough there is always a piece
-        data = super().recv(*arguments)
         size, pieces = self._head
+        if pieces:  # of one that drips fast enough there is always a piece; one that is there whole waits for nobody
+            take_turns()
+        data = super().recv(*arguments)
         self._head = size, pieces = size + len(data), pieces + 1
         if size > _MOST_HEAD_BYTES or pieces > _MOST_HEAD_PIECES:
             raise LimitRequestHeaders(

@@ -67,6 +67,10 @@ def pytest_collection_modifyitems(items):
     items.sort(key=rank)
 
 
+def pytest_collection_finish():
+    gc.freeze()  # the collection after each file looks at what its tests made, and not at every module once more
+
+
 def pytest_generate_tests(metafunc):
     if "redis_url" in metafunc.fixturenames and runs_on_all(metafunc.definition.path):
         metafunc.parametrize("redis_url", EVERY_BACKEND, indirect=True, scope="session")

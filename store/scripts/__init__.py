@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Protocol
@@ -126,8 +127,9 @@ class Source:
         return _IN_A_CLUSTER + sent if in_cluster else sent
 
 
-def sources() -> dict[str, Source]:
-    """Every callable script by name. Raises ValueError for a head that is not as it is to be."""
+@cache
+def sources() -> Mapping[str, Source]:
+    """Every callable script by name, read once in a process. Raises ValueError for a head that is not as it is to be."""
     folder = files(__package__)
     texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
     return {

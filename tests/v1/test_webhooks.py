@@ -197,7 +197,7 @@ TOLD = {
     "leaf_event_id": "e1",
     "client_tools": [{"name": "t", "parameters": {"properties": {"token": {"type": "string"}}}}],
     "tool_module_qualnames": {"terminal": "openhands.tools.terminal.definition"},
-    "runtime_info": {"runtime_status": "available", "can_resume": True},
+    "runtime_info": {"runtime_status": "available", "can_resume": True, "runtime_error": None},
     "hook_config": {"pre_tool_use": [{"hooks": [{"command": "x", "env": {"TOKEN": "hidden"}}]}]},
 }
 
