@@ -151,7 +151,7 @@ def create_app(config: Config | None = None) -> Flask:
     app.extensions["console"] = Files()
     if config.trusted_proxies:
         app.wsgi_app = TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
-    api = Api(app)
+    app.extensions["api"] = api = Api(app)
     for blueprint in BLUEPRINTS:
         api.register_blueprint(blueprint)
     for pages in (sockets, bash_socket, docs_page, console, approval_links):

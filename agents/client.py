@@ -374,8 +374,8 @@ class Transport(httpx.HTTPTransport):
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """backend: what opens the connections, where not every address may be connected to."""
-        super().__init__(trust_env=False)
-        # httpx has no parameter for the network backend of its pool.
+        # httpx has no parameter for the network backend of its pool: its own pool goes, and needs no certificates.
+        super().__init__(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False)
         self._pool = httpcore.ConnectionPool(
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,

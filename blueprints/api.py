@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property, wraps
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
 from apispec import APISpec, BasePlugin
@@ -346,8 +346,10 @@ class Api(SmorestApi):
     ERROR_SCHEMA = HTTPValidationError
     DEFAULT_ERROR_RESPONSE_NAME = None
 
+    _written: ClassVar[bytes] = b""  #: the document, the same of every app in a process
+
     def __init__(self, app: Flask) -> None:
-        self._written = b""
+        self._undescribed: list[Blueprint] = []
         for converter in (ConversationIdConverter, EventIdConverter):
             app.url_map.converters[converter.name] = converter
         super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
@@ -356,11 +358,24 @@ class Api(SmorestApi):
         for name, scheme in _SCHEMES.items():
             self.spec.components.security_scheme(name, scheme)
 
-    def _openapi_json(self) -> Response:
-        """The document, written at its first request: that takes 40 ms; no key is needed."""
+    def register_blueprint(self, blueprint: Blueprint) -> None:
+        """Serve its operations, which the document describes once it is written."""
+        self._app.extensions["flask-smorest"]["blp_name_to_api"][blueprint.name] = self
+        self._app.register_blueprint(blueprint)
+        self._undescribed.append(blueprint)
+
+    def write(self) -> bytes:
+        """The document, written once: that takes half a second, so a worker does it before it serves."""
         if not self._written:
-            self._written = super()._openapi_json().get_data()
-        written = self._written
+            for blueprint in self._undescribed:
+                blueprint.register_views_in_doc(self, self._app, self.spec, name=blueprint.name, parameters=None)
+                self.spec.tag({"name": blueprint.name, "description": blueprint.description})
+            Api._written = self._app.json.dumps(self.spec.to_dict(), indent=2).encode()
+        return self._written
+
+    def _openapi_json(self) -> Response:
+        """The document; no key is needed."""
+        written = self.write()
         if root := request.root_path:  # of a proxy: without it clients would ask outside of its path
             written = b'{"servers":[{"url":%b}],%b' % (json.dumps(root).encode(), written.removeprefix(b"{"))
         return Response(written, mimetype="application/json")

@@ -120,7 +120,9 @@ class Spec:
     @property
     def secret_texts(self) -> list[str]:
         """The values that no event and no log of its sandboxes shows."""
-        return [*self.secret_env.values(), *credentials_in(self.initial_env), *credentials_in(self.conversation)]
+        told = {name: self.secret_env.get(name, "") for name in _TOLD}
+        kept = [text for name, text in self.secret_env.items() if name not in _TOLD]
+        return [*kept, *credentials_in([told, self.initial_env, self.conversation])]
 
     @property
     def version(self) -> str:
@@ -128,6 +130,9 @@ class Spec:
         values = [getattr(self, each.name) for each in fields_of(self) if each.name != "warm"]
         return sha256(repr(values).encode()).hexdigest()[:16]
 
+
+#: of `secret_env` what is no secret but for a password in it: people and usage name the model and its budget
+_TOLD = ("LLM_MODEL", "LLM_BASE_URL", "LLM_TOKEN_BUDGET")
 
 #: stands for a variable of the server's environment, in values that no response shows
 _OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")

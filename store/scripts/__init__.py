@@ -129,7 +129,7 @@ class Source:
 
 @cache
 def sources() -> Mapping[str, Source]:
-    """Every callable script by name, read once in a process. Raises ValueError for a head that is not as it is to be."""
+    """Every callable script by name, read once. Raises ValueError for a head that is not as it should be."""
     folder = files(__package__)
     texts = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
     return {

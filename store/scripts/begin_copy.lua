@@ -12,7 +12,7 @@ local fork, stamp, seconds, sandbox = unpack(ARGV)
 if redis.call('EXISTS', root .. ':ended:' .. fork) == 1 then return 0 end
 local copies = redis.call('HGETALL', root .. ':copies')
 for i = 1, #copies, 2 do
-  if now > tonumber(string.match(copies[i + 1], '^%d+')) then redis.call('HDEL', root .. ':copies', copies[i]) end
+  if tonumber(now) > tonumber(string.match(copies[i + 1], '^%d+')) then redis.call('HDEL', root .. ':copies', copies[i]) end
 end
 redis.call('HSET', root .. ':copies', fork, string.format('%.0f %s', now + seconds * 1000000, sandbox))
 redis.call('EXPIRE', root .. ':copies', seconds)

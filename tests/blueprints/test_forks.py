@@ -392,6 +392,15 @@ def test_the_deletion_of_a_conversation_ends_the_copies_into_its_id_too(client, 
         store.conversations.forks.fork(conversation, id=target, copy=copy)
 
 
+def test_of_several_copies_into_one_id_the_first_that_is_whole_is_the_conversation(client, store, url, conversation):
+    target = str(uuid4())
+    store.conversations.forks.begin(target, None)  # of a worker that was killed
+
+    assert client.post(f"{url}/fork", json={"id": target, "title": "Whole"}).status_code == 201
+    assert client.post(f"{url}/fork", json={"id": target}).status_code == 409
+    assert client.get(f"{API}/{target}").get_json()["title"] == "Whole"
+
+
 def test_a_fork_that_fails_leaves_nothing_that_a_deletion_would_end(client, url):
     target = str(uuid4())
     assert client.post(f"{url}/fork", json={"id": target, "from_event_id": "unknown"}).status_code == 404

@@ -97,6 +97,13 @@ def test_a_variable_of_the_server_reaches_what_no_response_shows_and_one_that_is
     assert "planted" not in repr(spec)
 
 
+def test_the_name_of_a_model_is_told_and_its_key_and_a_password_in_its_address_are_not(tmp_path):
+    model = 'LLM_MODEL = "openai/named", LLM_API_KEY = "a-key", LLM_BASE_URL = "http://user:a-password@model.example"'
+    [spec] = Specs.load(written(tmp_path, one(secret_env=f"{{ {model}, OTHER = 'a-text' }}"))).all
+
+    assert sorted(spec.secret_texts) == ["a-key", "a-password", "a-text"]
+
+
 def test_the_first_spec_is_the_default_and_an_unknown_spec_is_not_found(tmp_path):
     specs = Specs.load(written(tmp_path, one() + one(id='"b"')))
     assert [specs.get(None).id, specs.get("b").id] == ["a", "b"]

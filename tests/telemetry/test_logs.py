@@ -66,7 +66,7 @@ def test_a_line_of_the_access_log_names_request_conversation_route_and_duration(
     route = "/api/conversations/{conversation_id}"
     assert line.keys() == {*MEMBERS, *ABOUT, "status", "duration_ms"}
     assert re.fullmatch(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["time"])
-    assert (line["logger"], line["level"], line["status"]) == ("gunicorn.access", "info", 200)
+    assert (line["logger"], line["level"], line["status"]) == ("gunicorn.access", "info", 422)
     assert (line["method"], line["route"], line["conversation_id"]) == ("GET", route, conversation)
     assert 0 < line["duration_ms"] < 20_000
 

@@ -182,7 +182,7 @@ def test_a_client_that_reads_no_actions_is_dropped_and_resumes_without_a_gap(sto
 
 def test_a_client_that_reads_no_list_is_ended_and_gets_the_newest_of_each_when_it_resumes(store, server, tmp_path):
     settings = {"REDIS_URL": store[1], "WEB_CONCURRENCY": "1", "FOLLOWER_BYTES": "65536"}
-    tags = {f"tag{number}": "x" * 250 for number in range(150)}
+    tags = {f"{'k' * 500}{number}": "x" * 250 for number in range(50)}
     ids = [server.post("/api/conversations", json={"tags": tags}).json()["id"] for _ in range(100)]
     with ExitStack() as stack:
         client, _ = stack.enter_context(agent_server(tmp_path / "log", **settings))
