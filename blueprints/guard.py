@@ -116,6 +116,7 @@ class Guard:
             g.principal = sandbox
             raise Forbidden("The hook key of a sandbox opens its webhooks alone")
         if _is_socket():  # existing clients know this status. Source: the agent-server wire, 5
+            count_failure()
             raise Forbidden("The key is wrong, was revoked or has expired")
         raise Unauthorized("The key is wrong, was revoked or has expired")
 
@@ -169,7 +170,10 @@ def shown_key(needs: Needs) -> str | None:
     # An agent server adds its own key to the headers of its webhooks, and a client that of its sandbox to its own.
     if (needs.hook or needs.session) and bearer is not None:
         return bearer
-    in_query = request.args.get("session_api_key") if environ.get("QUERY_STRING") else None
+    # A query that is no Unicode is refused where it is read: after the key, and not by what ignores its query.
+    query = environ.get("QUERY_STRING", "")
+    is_read = bool(query) and (_is_socket() or "session_api_key" in query)
+    in_query = request.args.get("session_api_key") if is_read else None
     if in_query is not None and not _is_socket():
         raise Unauthorized("A key in the query opens sockets alone: show it in a header")
     shown = {key for key in (bearer, header, in_query) if key is not None}

@@ -13,7 +13,8 @@ a second thread sends events. The end of either ends the other.
 | 1011       | an error of the server, which its log describes                           |
 | 1012       | the server stops: connect again                                           |
 | 1013       | too many followers, the client was too slow, or the store did not answer  |
-|            | when the first frame came: connect again                                  |
+|            | when the first frame came; too many wrong keys (RATE_LIMIT_FAILURES):     |
+|            | connect again                                                             |
 | 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
 | 4004       | the conversation does not exist, or was deleted                           |
 
@@ -36,7 +37,7 @@ from uuid import uuid4
 
 from flask import Blueprint, Response, current_app, g, request
 from marshmallow import ValidationError
-from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException, TooManyRequests
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Ping
 from wsproto.utilities import ProtocolError
@@ -47,6 +48,7 @@ from agents.waking import NotReachable
 from blueprints import current_actor, current_commands
 from blueprints.api import InvalidInput, needs, refuse_unknown
 from blueprints.guard import Guard
+from blueprints.rates import count_failure
 from blueprints.request_log import note, request_id
 from core.access import NOBODY, Principal
 from core.pauses import take_turns
@@ -323,7 +325,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
 
 def first_frame(socket: WebSocket, guard: Guard) -> Principal:
     """The one whose key the first frame has, who may read. Raises SocketClosed, TooManySilentSockets, and one of
-    UNAVAILABLE."""
+    UNAVAILABLE. A frame without a key that is one counts as a failure of its address, as a request does."""
     quota, address = current_app.extensions["silent_sockets"], request.remote_addr or ""
     quota.take(address)
     try:
@@ -336,6 +338,12 @@ def first_frame(socket: WebSocket, guard: Guard) -> Principal:
     key = shown.get("session_api_key") if isinstance(shown, dict) and shown.get("type") == "auth" else None
     principal = guard.find(key) if isinstance(key, str) else None
     if principal is None or not principal.may("read"):
+        if principal is None:  # a right key that may not read is no guess
+            try:
+                count_failure()
+            except TooManyRequests as refusal:
+                socket.close(TRY_AGAIN, str(refusal.description))
+                raise SocketClosed from None
         socket.close(UNAUTHORIZED, "Authentication failed")
         raise SocketClosed
     return principal

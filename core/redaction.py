@@ -27,6 +27,12 @@ _CREDENTIAL = re.compile(
 #: the password of a URL, after its first colon. Nothing is tried twice: the text may be a hostile one, and long
 _PASSWORD = re.compile(r"://[^/@\s:]*+:([^/@\s]++)@")
 
+#: an argument of a program that names what it gives: `--token=VALUE`, `TOKEN=VALUE`, `Authorization: VALUE`
+_ARGUMENT = re.compile(r"-{0,2}([A-Za-z0-9_.-]{1,64})(?:=|:\s*+)(.+)", re.DOTALL)
+
+#: what a header's value has after the name of its scheme
+_SCHEME = re.compile(r"(?:bearer|basic|token) +(\S.*)", re.DOTALL | re.IGNORECASE)
+
 #: fewest characters of a text that is looked for: a shorter one stands in any sentence
 _LEAST = 4
 
@@ -63,7 +69,10 @@ def without_inputs(detail: Any) -> Any:
 
 
 def credentials_in(settings: Any) -> Iterator[str]:
-    """The texts of settings that are secrets by their own names, of headers and variables too; passwords in URLs."""
+    """The texts of settings that are secrets by their own names, of headers and variables too; passwords in URLs.
+
+    A list may be the arguments of a program: `--api-key`, its value; `--token=VALUE`; `Authorization: VALUE`.
+    """
     if isinstance(settings, Mapping):
         for name, inner in settings.items():
             if isinstance(inner, str):
@@ -73,8 +82,26 @@ def credentials_in(settings: Any) -> Iterator[str]:
             else:
                 yield from credentials_in(inner)
     elif isinstance(settings, list):
+        option = ""
         for inner in settings:
-            yield from credentials_in(inner)
+            if isinstance(inner, str):
+                yield from _in_argument(inner, option)
+            else:
+                yield from credentials_in(inner)
+            option = inner if isinstance(inner, str) and inner.startswith("-") else ""
+    elif isinstance(settings, str):
+        yield from _PASSWORD.findall(settings)
+
+
+def _in_argument(text: str, option: str) -> Iterator[str]:
+    """The credentials in one argument of a program, which follows that option."""
+    if option and not text.startswith("-") and _CREDENTIAL.search(option):
+        yield text
+    if (named := _ARGUMENT.match(text)) and _CREDENTIAL.search(named[1]):
+        yield named[2]
+        if scheme := _SCHEME.match(named[2]):
+            yield scheme[1]
+    yield from _PASSWORD.findall(text)
 
 
 def _fault(said: Any) -> dict[str, Any]:

@@ -379,6 +379,18 @@ class Stream(EventFilter):
     after_seq = Place(metadata={"description": "Send the events after this seq; 0, the default, is all."})
 
 
+class SentMessage(SendMessageRequest):
+    """A message that says whether it may reject what waits."""
+
+    rejects = StrictBoolean(
+        load_default=True,
+        metadata={
+            "description": "Whether the message rejects the pending actions. With false it is refused with 409 while "
+            "an action waits: a client that saw none says so, and rejects none that came meanwhile."
+        },
+    )
+
+
 class InboundMessage(SendMessageRequest):
     """A user's message over a socket; its content may be plain text. It always runs. Source: docs/wire.md, 6."""
 

@@ -82,6 +82,13 @@ class BeyondTheEnd(StoreError):
         super().__init__(f"The last event of this conversation has seq {last}")
 
 
+class ActionsWait(StoreError):
+    """A message that was to reject nothing would reject pending actions."""
+
+    kind = Kind.CONFLICT
+    words = "Not sent: an action waits for a decision, and the message was to reject none (`rejects` is false)"
+
+
 class IllegalMove(StoreError):
     """The status of the conversation refuses a verb."""
 

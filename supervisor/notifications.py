@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from core.approvals import Links, action_digest, shown_arguments
+from core.pauses import Backoff
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
 from notifications.messages import QuietRules, Subject, body_of
 from notifications.sending import Sender
@@ -136,6 +137,9 @@ class OutboxMover:
         return self._links.make(*words, deadline=deadline or None)
 
 
+#: most seconds between two tries of what fails
+_LONGEST_DELAY = 5.0
+
 #: seconds of the lease of a target, which is renewed while a try goes on
 _LEASE = 6.0
 
@@ -184,20 +188,22 @@ class Notifier:
     def _move(self) -> None:
         """Fill the queues until the end; what fails is tried again after a poll."""
         announced: float | None = None
+        failures = _Failures("moving entries of the outboxes")
         while not self._stop.is_set():
-            found = 0
+            found, delay = 0, _OUTBOX_POLL
             try:
                 if announced is None or time.monotonic() - announced > _WORD:
                     self._announce(again=announced is None)
                     announced = time.monotonic()
                 found = self._mover.move()
+                failures.end()
             except Exception as error:
-                _log_failure("moving entries of the outboxes", error)
+                delay = failures.note(error)
             if found:
                 for event in self._queued.values():
                     event.set()
             else:
-                self._stop.wait(_OUTBOX_POLL)
+                self._stop.wait(delay)
 
     def _announce(self, *, again: bool) -> None:
         """Say that there are targets, and which. again: those that wanted no more are tried again."""
@@ -208,13 +214,14 @@ class Notifier:
 
     def _send_all(self, target: Target) -> None:
         """Empty the queue of a target whenever it has something, until the end."""
-        event = self._queued[target.id]
+        event, failures = self._queued[target.id], _Failures(f"sending to {target.name}")
         while not self._stop.is_set():
             sent = False
             try:
                 sent = self.send_next(target)
+                failures.end()
             except Exception as error:
-                _log_failure(f"sending to {target.name}", error)
+                self._stop.wait(failures.note(error))
             if not sent:
                 event.wait(_QUEUE_POLL)
                 event.clear()
@@ -261,8 +268,29 @@ def retry_delay(failed: int) -> float:
     return delay * (1 + _JITTER * random.random())
 
 
-def _log_failure(what: str, error: Exception) -> None:
-    if isinstance(error, UNAVAILABLE):
-        log.warning("the store does not answer: %s", error)
-    else:
-        log.error("notifications: %s failed", what, exc_info=error)
+class _Failures:
+    """Failures of one thing that a thread does again and again: one that repeats is logged once, until a success."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._last = ""
+        self._backoff = Backoff(_OUTBOX_POLL, _LONGEST_DELAY)
+
+    def note(self, error: Exception) -> float:
+        """Log a failure, unless the last one was the same. Returns the seconds before the next try."""
+        last, self._last = self._last, f"{type(error).__name__}: {error}"
+        if self._last != last:
+            self._log(error)
+        return self._backoff.delay()
+
+    def end(self) -> None:
+        self._last = ""
+        self._backoff.reset()
+
+    def _log(self, error: Exception) -> None:
+        if isinstance(error, UNAVAILABLE):
+            log.warning("the store does not answer: %s", error)
+        elif isinstance(error, SecretsRefused):
+            log.error("notifications wait: they are kept sealed, and the server has no SECRET_KEY")
+        else:
+            log.error("notifications: %s failed", self._what, exc_info=error)

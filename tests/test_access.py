@@ -403,3 +403,18 @@ def test_an_app_without_keys_lets_everyone_in(redis_url, conversation):
     store.events.append(conversation, as_events([message("hello")]))
     assert client.get(f"/api/conversations/{conversation}/events/count").get_json() == 1
     assert client.get(f"/api/conversations/{conversation}", headers=bearer("unknown")).status_code == 200
+
+
+def test_a_query_that_is_no_unicode_is_named_after_the_key_and_ignored_by_probes(guarded):
+    client, shown = guarded.test_client(), {"Authorization": f"Bearer {ADMIN}"}
+    for path in ("/", "/metrics", "/server_info", *OPEN[:3]):
+        assert client.get(f"{path}?%ff", headers=shown).status_code == 200, path
+    for path in (
+        "/api/conversations/search",
+        f"/api/conversations/{uuid4()}/events/search",
+        "/api/v1/sandboxes/search",
+    ):
+        assert client.get(f"{path}?%ff").status_code == 401, path
+        refused = client.get(f"{path}?a%ff=1", headers=shown)
+        assert refused.status_code == 422, path
+        assert refused.get_json()["detail"][0]["loc"] == ["query", "a\ufffd"], path

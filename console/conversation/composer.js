@@ -68,11 +68,12 @@ function Verbs({ id, status, onDone }) {
   );
 }
 
-/** Send a message; null, or the fault. request: a ref to one that got no response: sent again, it has one effect. */
-async function post(id, text, run, request) {
-  const name = JSON.stringify([text, run]);
+/** Send a message; null, or the fault. rejects: whether the person was told that it rejects what waits; else the server
+ * refuses it where an action has come meanwhile. request: a ref to one that got no response: sent again, it has one effect. */
+async function post(id, text, run, rejects, request) {
+  const name = JSON.stringify([text, run, rejects]);
   if (request.current?.name !== name) request.current = { name, once: newKey() };
-  const body = { role: "user", content: [{ type: "text", text }], run };
+  const body = { role: "user", content: [{ type: "text", text }], run, rejects };
   const { once } = request.current;
   try {
     await call("POST /api/conversations/{conversation_id}/events", { path: { conversation_id: id }, body, once });
@@ -101,7 +102,7 @@ export function Composer({ id, status, log, waiting, onDone }) {
     const sent = text;
     if (!sent.trim() || isSending || !isAllowed) return;
     setSending(true);
-    const fault = await post(id, sent, run, request);
+    const fault = await post(id, sent, run, waiting > 0, request);
     setSending(false);
     if (fault) tell(fault.message, "failed");
     else setText((now) => (now === sent ? "" : now));

@@ -36,7 +36,7 @@ class ConversationWing(Conversations):
     ) -> None:
         super().__init__(redis, scripts, listing, sealer, sandboxes.places, bounds.audit_days)
         self.cold = cold
-        self.pages = ConversationPages(redis, scripts, listing, self.get_many)
+        self.pages = ConversationPages(redis, scripts, listing, self.get_each)
         self.summaries = ConversationList(redis, scripts, listing)
         self.message_search = MessageSearch(redis, scripts, listing, text)
         self.exports = Exports(scripts, listing, self, bounds)

@@ -23,7 +23,8 @@ from redis.exceptions import ResponseError
 
 from core.bounds import Bounds
 from core.wire import ConversationId, Micros, micros
-from store.errors import UNAVAILABLE, TemporaryRefusal
+from store.conversations.damaged import name_in_log
+from store.errors import UNAVAILABLE, UNREADABLE, TemporaryRefusal
 from store.keys import ColdKeys, ConversationKeys
 from store.listing import Cursor, Filter, Listing
 from store.log.frozen import (
@@ -343,7 +344,11 @@ class Cold:
             states: list[Any] = pipe.execute() if entries else []
         found, (seconds, micro) = list[ConversationId](), self._redis.time()
         for entry, state in zip(entries, states, strict=True):
-            if not _rests(state, before, at=seconds * _SECOND + micro):
+            try:
+                if not _rests(state, before, at=seconds * _SECOND + micro):
+                    continue
+            except UNREADABLE as error:
+                name_in_log(entry.id, error)
                 continue
             if len(found) == limit:
                 self._start = (entry.at, entry.id)

@@ -12,6 +12,7 @@ from core.cuts import beginning
 from core.wire import MOST_TITLE, ConversationId, user_message
 from store.approvals.audit import SERVER, Actor
 from store.approvals.effects import encodable, held_risks, message_claim
+from store.conversations.damaged import Damaged, readable
 from store.errors import ConversationNotFound, IllegalMove, NeedsApproval, NotItsSandbox, NotStartedHere, TooManySecrets
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys, SandboxKeys, pair
 from store.link.attempts import Stamp, is_finished, minted
@@ -188,26 +189,38 @@ class Conversations:
 
     def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
         """States in the order of the ids, None for an unknown id. One round trip."""
+        return [read_state(stored, names) if stored else None for stored, names in self._stored(conversation_ids)]
+
+    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[dict[str, Any] | Damaged | None]:
+        """As `get_many`; one that cannot be read is named in the log, and keeps none of the others back."""
+        return [
+            readable(one, read_state, *stored) if stored[0] else None
+            for one, stored in zip(conversation_ids, self._stored(conversation_ids), strict=True)
+        ]
+
+    def _stored(self, conversation_ids: Sequence[ConversationId]) -> list[tuple[dict[bytes, bytes], list[bytes]]]:
+        """The hash of each conversation, empty for an unknown id, and the names of its secrets. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in conversation_ids:
                 keys = ConversationKeys(conversation_id)
                 pipe.hgetall(keys.root)
                 pipe.hkeys(keys.secrets)
             replies: list[Any] = pipe.execute() if conversation_ids else []
-        return [
-            read_state(stored, names) if stored else None for stored, names in zip(*[iter(replies)] * 2, strict=True)
-        ]
+        return list(zip(*[iter(replies)] * 2, strict=True))
 
     def page(
         self, filters: Filter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[dict[str, Any]], Cursor | None]:
         """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
 
-        Each wrong entry of the listing that the page meets is corrected, by one round trip.
+        Each wrong entry of the listing that the page meets is corrected, by one round trip. A conversation that cannot
+        be read is named in the log, and keeps none of the others back.
         """
         entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
         found = []
-        for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
+        for entry, state in zip(entries, self.get_each([entry.id for entry in entries]), strict=True):
+            if isinstance(state, Damaged):
+                continue
             self._listing.correct(entry, state)
             if state is not None and filters.passes(state):
                 found.append(state)

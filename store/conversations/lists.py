@@ -29,6 +29,7 @@ from redis import Redis
 
 from core.wire import ConversationId, Seq
 from store.approvals.inbox_stream import Sent
+from store.conversations.damaged import Damaged, readable
 from store.errors import FellBehind
 from store.keys import APP_FIELD, MOST_CHANGES, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
 from store.link.connection import LazyCluster
@@ -69,10 +70,10 @@ class ConversationPages:
         redis: "Redis",
         scripts: Scripts,
         listing: Listing,
-        read: Callable[[Sequence[ConversationId]], Sequence[State | None]],
+        read: Callable[[Sequence[ConversationId]], Sequence[State | Damaged | None]],
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """read: states by id, None for an unknown one."""
+        """read: states by id, None for an unknown one, Damaged for one that is left out."""
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
@@ -93,6 +94,8 @@ class ConversationPages:
         others = [entry for entry in entries if entry.id not in shown]
         states = self._read([entry.id for entry in others]) if others else []
         for entry, state in zip(others, states, strict=True):
+            if isinstance(state, Damaged):
+                continue
             self._listing.correct(entry, state)
             if state is not None and filters.passes(state):
                 shown[entry.id] = self._show(form, state)
@@ -157,10 +160,14 @@ class ConversationList:
     def __init__(self, redis: "Redis", scripts: Scripts, listing: Listing) -> None:
         self._redis = redis
         self._listing = listing
-        self._pages = ConversationPages(redis, scripts, listing, self.get_many)
+        self._pages = ConversationPages(redis, scripts, listing, self.get_each)
 
     def get_many(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | None]:
-        """Summaries in the order of the ids, None for an id that is unknown.
+        """As `get_each`, with None also for a conversation that cannot be read."""
+        return [None if isinstance(state, Damaged) else state for state in self.get_each(ids)]
+
+    def get_each(self, ids: Sequence[ConversationId]) -> list[dict[str, Any] | Damaged | None]:
+        """Summaries in the order of the ids, None for an id that is unknown, Damaged as its module says.
 
         A summary has the fields above, `app` and `pending`: the number of actions that wait for a decision. One round
         trip, and another one where a conversation waits.
@@ -169,8 +176,11 @@ class ConversationList:
             for identity in ids:
                 pipe.hmget(ConversationKeys(identity).root, _FIELDS)
             replies: list[Any] = pipe.execute() if ids else []
-        found = [_summary(values) if values[0] else None for values in replies]
-        self._count_pending([state for state in found if state and state["execution_status"] == WAITING])
+        found = [
+            readable(one, _summary, values) if values[0] else None for one, values in zip(ids, replies, strict=True)
+        ]
+        states = [state for state in found if isinstance(state, dict)]
+        self._count_pending([state for state in states if state["execution_status"] == WAITING])
         return found
 
     def _count_pending(self, waiting: list[dict[str, Any]]) -> None:
@@ -195,7 +205,9 @@ class ConversationList:
         found: list[bytes] = []
         for _ in range(MOST_READS):
             entries, start = self._listing.page(filters, by=by, descending=descending, limit=READ, start=start)
-            for entry, state in zip(entries, self.get_many([entry.id for entry in entries]), strict=True):
+            for entry, state in zip(entries, self.get_each([entry.id for entry in entries]), strict=True):
+                if isinstance(state, Damaged):
+                    continue
                 self._listing.correct(entry, state)
                 if state is None or not filters.passes(state):
                     continue

@@ -397,3 +397,29 @@ def test_a_rejection_names_an_action_with_an_odd_id(agent):
     assert agent.pending == [odd]
     agent.decide(False)
     assert agent.rejections[0]["action_id"] == odd
+
+
+def test_a_message_that_is_to_reject_nothing_is_refused_while_an_action_waits(agent):
+    """A client that saw none says so: one that came meanwhile was never shown to anybody."""
+    said = {"content": [{"type": "text", "text": "hello"}], "run": False}
+    assert agent.client.post(f"{agent.url}/events", json={**said, "rejects": False}).status_code == 200
+    held = action()
+    agent.posts(held)
+    before = agent.client.get(f"{agent.url}/events/count").get_json()
+
+    refused = agent.client.post(f"{agent.url}/events", json={**said, "rejects": False})
+
+    assert refused.status_code == 409
+    assert "an action waits for a decision" in refused.get_json()["detail"]
+    assert agent.pending == [held["id"]]
+    assert agent.client.get(f"{agent.url}/events/count").get_json() == before
+    assert agent.client.post(f"{agent.url}/events", json=said).status_code == 200
+    assert agent.pending == []
+
+
+@pytest.mark.parametrize("rejects", ["no", 0, None])
+def test_whether_a_message_rejects_is_true_or_false(agent, rejects):
+    refused = agent.client.post(f"{agent.url}/events", json={"content": [], "rejects": rejects})
+
+    assert refused.status_code == 422
+    assert refused.get_json()["detail"][0]["loc"] == ["body", "rejects"]

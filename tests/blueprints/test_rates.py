@@ -1,6 +1,8 @@
 """Rate limits: of one key, of one address; counted in Redis, and only what the settings say."""
 
 import functools
+import json
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -9,6 +11,7 @@ from werkzeug.exceptions import Unauthorized
 
 from app import create_app
 from blueprints.rates import count_failure
+from blueprints.sockets import SocketClosed, first_frame
 from core.access import Principal
 from settings import ConfigError
 from settings.config import Config
@@ -183,3 +186,55 @@ def test_a_limit_of_another_form_is_refused_at_the_start():
     for value in ("many", "0/minute", "5", "5/fortnight", "-1/second", "5 per minute", ""):
         with pytest.raises(ConfigError, match="RATE_LIMIT_WRITES must be NUMBER/second"):
             Config(rate_limit_writes=value)
+
+
+class OneFrame:
+    """A socket whose client sends one frame; the code and the reason of its end."""
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame, self.closed = frame, (0, "")
+
+    def accept(self) -> None: ...
+
+    def receive_first(self, *_) -> bytes:
+        return self.frame
+
+    def close(self, *closed) -> None:
+        self.closed = closed
+
+
+@pytest.fixture
+def closed(redis_url):
+    """Show the key of a first frame from an address of its own, to an app with keys; how the socket is closed."""
+    app = create_app(
+        Config(redis_url=redis_url, redis_timeout=10, api_keys=("the-key-of-an-admin",), rate_limit_failures="2/minute")
+    )
+    address = f"fd00::{uuid4().hex[:4]}:{uuid4().hex[:4]}"
+
+    def shown(key: str) -> tuple[int, str]:
+        socket = OneFrame(json.dumps({"type": "auth", "session_api_key": key}).encode())
+        with app.test_request_context("/", environ_base={"REMOTE_ADDR": address}), suppress(SocketClosed):
+            first_frame(socket, app.extensions["guard"])
+        return socket.closed
+
+    shown.client = app.test_client()
+    shown.client.environ_base.update(REMOTE_ADDR=address)
+    return shown
+
+
+def test_wrong_keys_in_first_frames_of_sockets_are_counted_like_those_of_requests(closed):
+    assert [closed("a-guess")[0], closed("another")[0]] == [4001, 4001]
+
+    code, reason = closed("a-third")
+    assert code == 1013
+    assert "RATE_LIMIT_FAILURES" in reason
+    assert closed("the-key-of-an-admin") == (0, "")
+    assert closed.client.get("/api/conversations/count").status_code == 429
+
+
+def test_wrong_keys_at_the_handshake_of_a_socket_are_counted(closed):
+    def handshake() -> int:
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        return closed.client.get(f"/sockets/events/{uuid4()}?session_api_key=a-guess", headers=headers).status_code
+
+    assert [handshake() for _ in range(3)] == [403, 403, 429]

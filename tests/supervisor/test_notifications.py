@@ -11,6 +11,7 @@ from notifications.messages import QuietRules
 from notifications.sending import Sender, Services, Webhooks
 from notifications.targets import targets_of
 from settings.config import Config
+from store.errors import SecretsRefused
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
 from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver
@@ -259,3 +260,18 @@ def test_a_supervisor_without_targets_says_nothing_and_moves_nothing(store, queu
 
     assert store.notifications.outboxes.states()[0].waiting == 1
     assert store.notifications.targets.states() == {}
+
+
+def test_a_failure_that_repeats_is_said_once_and_tried_less_and_less_often(caplog):
+    failures = notifications._Failures("moving entries of the outboxes")
+
+    delays = [failures.note(SecretsRefused()) for _ in range(8)]
+
+    assert delays == [0.25, 0.5, 1, 2, 4, 5, 5, 5]
+    assert [record.getMessage() for record in caplog.records] == [
+        "notifications wait: they are kept sealed, and the server has no SECRET_KEY"
+    ]
+    failures.note(KeyError("another"))
+    failures.end()
+    assert failures.note(SecretsRefused()) == 0.25
+    assert len(caplog.records) == 3

@@ -12,6 +12,7 @@ from core import wire
 from settings import ConfigError
 from settings.config import Config
 from store.approvals.audit import Actor
+from store.keys import ConversationKeys
 from supervisor import keeping
 from supervisor.keeping import Retention
 from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
@@ -252,3 +253,20 @@ def test_a_wrong_term_is_refused_and_named():
 
     terms = ("trial", "trial:", "Trial:7", "a b:7", "trial:x", "trial:-1", "trial:36501", ":7")
     assert taken(terms, configured, ConfigError, "RETENTION_TAGS must be NAME:DAYS") == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("tags", "{"), ("info", "[]"), ("title", b"\xff"), ("revision", "x")])
+def test_a_conversation_that_cannot_be_read_keeps_none_of_the_others_and_is_named(
+    store, sweep, made, caplog, field, value
+):
+    mine = tag()
+    broken, due = made(tags={mine: ""}), made(tags={mine: ""})
+    root = ConversationKeys(broken).root
+    [right] = store.events._redis.hmget(root, field)
+    store.events._redis.hset(root, field, value)
+
+    sweep(31, retention_tags=(f"{mine}:30",))
+
+    store.events._redis.hset(root, field, right)
+    assert left(store, broken, due) == [True, False]
+    assert f"the conversation {broken} cannot be read" in caplog.text
