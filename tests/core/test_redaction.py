@@ -27,18 +27,9 @@ def test_credentials_among_the_arguments_of_a_program_are_found():
         "-H",
         "Authorization: Bearer 4",
     ]
-    nested = [
-        "Authorization: Bearer 4",
-        ["https://me:five@host"],
-        "redis://:six@host",
-        "--port",
-        "8000",
-        "--verbose",
-        "--secret",
-        "--quiet",
-    ]
+    others = [["https://me:five@host"], "redis://:six@host", "--port", "8000", "--verbose", "--secret", "--quiet"]
 
-    found = list(credentials_in({"mcp_servers": {"one": {"args": arguments + nested}}}))
+    found = list(credentials_in({"mcp_servers": {"one": {"args": arguments + others}}}))
 
     assert found == ["key one", "key two", "key three", "Bearer 4", "4", "five", "six"]
 
