@@ -9,7 +9,7 @@ from core.egress import allows
 from settings.egress import NAMED, Service
 from settings.specs import Spec, Specs
 from store import Store
-from store.errors import UNAVAILABLE, StoreError
+from store.errors import StoreError
 from store.sandboxes.sandboxes import SandboxId
 
 log = logging.getLogger("egress")
@@ -17,7 +17,7 @@ log = logging.getLogger("egress")
 #: sandboxes whose spec is remembered: it never changes
 _MOST_REMEMBERED = 10_000
 
-#: outcomes of a try, as the store notes them
+#: outcomes of a try
 ALLOWED, REFUSED, FAILED = "allowed", "refused", "failed"
 
 
@@ -32,7 +32,7 @@ class Speaker(NamedTuple):
 
 
 class Gate:
-    """Any thread may use it. Every method but `record` raises UNAVAILABLE."""
+    """Any thread may use it. `speaker` raises UNAVAILABLE."""
 
     def __init__(self, store: Store, specs: Specs) -> None:
         self._store, self._specs = store, specs
@@ -59,19 +59,13 @@ class Gate:
                     self._spec_ids.popitem(last=False)
         return known
 
-    def refusal(self, speaker: Speaker, name: str, port: int, program: str | None = None) -> str:
-        """Why a sandbox may not reach a destination, as a sentence; empty: it may. A person may be asked.
-
-        program: as it names itself.
-        """
+    def refusal(self, speaker: Speaker, name: str, port: int) -> str:
+        """Why a sandbox may not reach a destination, as a sentence; empty: it may."""
         if allows(speaker.spec.allowed_hosts, name, port):
             return ""
-        verdict = self._store.destinations.verdict(speaker.sandbox_id, name, port, program)
-        return "" if verdict.is_allowed else verdict.reason
+        return f"{name}:{port} is not allowed: `hosts` of the spec {speaker.spec.id} would name it"
 
     def record(self, speaker: Speaker, name: str, port: int, outcome: str, sent: int = 0, received: int = 0) -> None:
-        """Note what was reached or refused. sent, received: bytes. A store that does not answer loses the note."""
-        try:
-            self._store.destinations.record(speaker.sandbox_id, name, port, outcome, sent, received)
-        except UNAVAILABLE as error:
-            log.warning("%s:%s of sandbox %s is not noted: %s", name, port, speaker.sandbox_id, error)
+        """Log what was reached or refused. sent, received: bytes."""
+        text = "sandbox %s: %s:%s %s, %s bytes sent, %s received"
+        log.info(text, speaker.sandbox_id, name, port, outcome, sent, received)

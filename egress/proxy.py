@@ -60,9 +60,6 @@ _TUNNEL = re.compile(r"([^:/?#@\[\]]+):([0-9]{1,5})")
 _PLAIN = re.compile(r"http://([^:/?#@\[\]]+)(?::([0-9]{1,5}))?((?:[/?].*)?)", re.IGNORECASE)
 _ANY_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 
-#: what a program calls itself: the first word of its User-Agent
-_PROGRAM = re.compile(r"[A-Za-z0-9._+-]{1,40}(?:/[A-Za-z0-9._+-]{1,20})?")
-
 #: the alert that says that a server has not this name. Source: RFC 8446, 6.2
 _UNRECOGNIZED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
 
@@ -186,7 +183,7 @@ class Proxy:
                 return False
             target = request.target.decode("ascii")
             if request.method == b"CONNECT":
-                self._tunnel(talk, speaker, request, target)
+                self._tunnel(talk, speaker, target)
                 return False
             if target.startswith("/"):
                 self._to_service(talk, speaker, request, target)
@@ -204,7 +201,7 @@ class Proxy:
             return False
         return talk.may_go_on
 
-    def _allowed(self, speaker: Speaker, request: h11.Request, name: str, port: int, whole: str) -> Destination:
+    def _allowed(self, speaker: Speaker, name: str, port: int, whole: str) -> Destination:
         """A destination that a sandbox may reach. Raises Refusal."""
         try:
             destination = Destination(destination_name(name), port)
@@ -213,7 +210,7 @@ class Proxy:
             raise Refusal(403, f"{_sentence(error)}") from None
         if not 0 < port < 65_536:
             raise Refusal(400, f"{_shown(whole)} has no valid port")
-        if sentence := self.gate.refusal(speaker, destination.name, port, _program(request)):
+        if sentence := self.gate.refusal(speaker, destination.name, port):
             self.gate.record(speaker, destination.name, port, REFUSED)
             raise Refusal(403, sentence)
         return destination
@@ -246,9 +243,9 @@ class Proxy:
             if host and host[1].startswith("["):
                 self.gate.record(speaker, _shown(host[1]), 0, REFUSED)
                 raise Refusal(403, f"{_shown(host[1])} is an address: a destination has a name")
-            raise Refusal(400, "The target must be /SERVICE/… or http://NAME/…; https goes by CONNECT")
+            raise Refusal(400, "The target must be /SERVICE/PATH or http://NAME/PATH; https goes by CONNECT")
         port = int(match[2] or 80)
-        to = self._allowed(speaker, request, match[1], port, target)
+        to = self._allowed(speaker, match[1], port, target)
         rest = match[3] if match[3].startswith("/") else f"/{match[3]}"
         url = httpcore.URL(scheme="http", host=to.name, port=port, target=rest)
         host_header = to.name.encode() if port == 80 else f"{to.name}:{port}".encode()
@@ -313,7 +310,7 @@ class Proxy:
 
     # a tunnel
 
-    def _tunnel(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
+    def _tunnel(self, talk: "_Talk", speaker: Speaker, target: str) -> None:
         match = _TUNNEL.fullmatch(target)
         if match is None:
             host = target.rpartition(":")[0] or target
@@ -321,7 +318,7 @@ class Proxy:
             is_address = host.startswith("[") or ":" in host
             said = "is an address: a destination has a name" if is_address else "is not NAME:PORT"
             raise Refusal(403 if is_address else 400, f"{_shown(target)} {said}")
-        to = self._allowed(speaker, request, match[1], int(match[2]), target)
+        to = self._allowed(speaker, match[1], int(match[2]), target)
         count, outcome = _Count(), FAILED
         try:
             try:
@@ -469,10 +466,8 @@ class _Talk:
     @property
     def may_go_on(self) -> bool:
         """Whether the connection is ready for another request."""
-        if self._http.their_state is h11.SEND_BODY:  # the response came before the body was read
-            return False
-        if self._http.their_state is not h11.DONE:
-            self._http.next_event()
+        if self._http.their_state is h11.SEND_BODY and not isinstance(self._http.next_event(), h11.EndOfMessage):
+            return False  # the response came before the body was read
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     def begin_again(self) -> None:
@@ -540,13 +535,6 @@ def _splice(client: socket.socket, server: socket.socket, count: _Count) -> None
     back.start()
     one_way(client, server, is_sent=True)
     back.join()
-
-
-def _program(request: h11.Request) -> str | None:
-    """What the program calls itself; None if it does not."""
-    agent = next((value for name, value in request.headers if name.lower() == b"user-agent"), b"")
-    found = _PROGRAM.match(agent.decode("latin-1"))
-    return found[0] if found else None
 
 
 def _shown(text: str) -> str:

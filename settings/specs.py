@@ -260,8 +260,9 @@ class _Spec(_Strict):
         memory = limits.get("memory_mb")
         disk = limits.get("disk_mb", _DISK_MB if spec["runtime"] == "process" else 0)
         hidden = {name: _from_environment(spec[name]) for name in ("secret_env", "conversation")}
+        way_out = _way_out(spec, {**spec["initial_env"], **hidden["secret_env"]})
         return Spec(
-            **{**spec, **lists, **hidden, **_way_out(spec, {**spec["initial_env"], **hidden["secret_env"]})},
+            **{**spec, **lists, **hidden, **way_out},
             created_at=created_at,
             memory_bytes=memory and memory * 1024 * 1024,
             disk_bytes=disk * 1024 * 1024 or None,
