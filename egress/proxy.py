@@ -120,7 +120,10 @@ class Proxy:
             network_backend=RoadBackend(self.roads),
         )
         self.to_services = httpcore.ConnectionPool(
-            max_connections=MOST_IN_ALL, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT_SECONDS
+            ssl_context=httpcore.default_ssl_context(),
+            max_connections=MOST_IN_ALL,
+            max_keepalive_connections=_MOST_KEPT,
+            keepalive_expiry=_KEPT_SECONDS,
         )
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()

@@ -55,12 +55,10 @@ class Base:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """The service's name and the rest of `/NAME/…`, with its query. Raises Wrong."""
-    name, slash, rest = target.removeprefix("/").partition("/")
-    if not slash and "?" in name:
-        name, _, query = name.partition("?")
-        return name, f"?{query}"
-    return name, f"/{rest}" if slash else ""
+    """The service's name and the rest of `/NAME/…`, with its query."""
+    rest = target.removeprefix("/")
+    end = next((position for position, one in enumerate(rest) if one in "/?"), len(rest))
+    return rest[:end], rest[end:]
 
 
 def below(base: str, rest: str) -> str:
@@ -78,7 +76,7 @@ def below(base: str, rest: str) -> str:
         if any(part in (".", "..") for part in parts) or re.search(r"[\x00-\x1f\x7f]", text):
             raise Wrong("the path leaves the service's base URL")
         if (decoded := unquote(text, errors="replace")) == text:
-            return f"{base}{path}{mark}{query}" or "/"
+            return f"{base}{path}{mark}{query}" if base or path else f"/{mark}{query}"
         text = decoded
     raise Wrong("the path is encoded more than twice")
 
