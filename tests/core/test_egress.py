@@ -1,13 +1,24 @@
-"""Names and addresses on the way out: what is a destination, what a spec's hosts allow, and which addresses are public."""
+"""Names and addresses on the way out: what a destination is, what a spec's hosts allow, and what is public."""
 
 import pytest
 
 from core.egress import PRESETS, AllowedHost, allows, destination_name, is_public
 from tests.refusals import taken
 
-ADDRESSES = """\
-127.0.0.1 127.1 2130706433 0x7f.0.0.1 0x7f000001 0177.0.0.1 1.1.1.1 10.0.0.1 [::1] ::1 ::ffff:127.0.0.1 1.1.1.1.
-""".split()
+ADDRESSES = [
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f.0.0.1",
+    "0x7f000001",
+    "0177.0.0.1",
+    "1.1.1.1",
+    "10.0.0.1",
+    "[::1]",
+    "::1",
+    "::ffff:127.0.0.1",
+    "1.1.1.1.",
+]
 
 
 def test_a_name_is_read_in_small_letters_without_its_last_dot():
@@ -21,7 +32,19 @@ def test_an_address_is_no_name_in_any_form():
 
 
 def test_what_is_no_name_is_refused():
-    wrong = ["", ".", "org", "localhost", "a..org", "-a.org", "a-.org", "a b.org", "a/b.org", "a@b.org", "bücher.example"]
+    wrong = [
+        "",
+        ".",
+        "org",
+        "localhost",
+        "a..org",
+        "-a.org",
+        "a-.org",
+        "a b.org",
+        "a/b.org",
+        "a@b.org",
+        "bücher.example",
+    ]
     wrong += ["a.org\0.evil.org", "a.org:443", "*.org", "a.org\r\nX: y", f"{'a' * 64}.org", "a." * 130 + "org"]
     assert taken(wrong, destination_name, ValueError) == []
 

@@ -1,4 +1,4 @@
-"""The name in a ClientHello: read whole, in pieces and across records; refused where it is missing, double or hidden."""
+"""The name in a ClientHello: read whole, in pieces and across records; refused if it is missing, double or hidden."""
 
 import ssl
 
@@ -72,7 +72,14 @@ def test_a_broken_hello_is_refused():
 
 
 def test_other_protocols_are_refused_at_their_first_bytes():
-    others = [b"GET / HTTP/1.1\r\n", b"SSH-2.0-x", b"\x80\x2e\1", b"\x16\2\0", b"\x17\3\3\0\1x", b"\x16\3\1\0\4\2\0\0\0"]
+    others = [
+        b"GET / HTTP/1.1\r\n",
+        b"SSH-2.0-x",
+        b"\x80\x2e\1",
+        b"\x16\2\0",
+        b"\x17\3\3\0\1x",
+        b"\x16\3\1\0\4\2\0\0\0",
+    ]
     others.append(b"\x16\3\1\xff\xff")
     assert [data for data in others if not is_refused(server_name, data, error=NotTls)] == []
 

@@ -9,7 +9,12 @@ from tests.refusals import taken
 
 HEAD = '[[spec]]\nid = "a"\ncommand = ["run"]\ncreated_at = 2026-11-21T10:00:00Z\n'
 NAMED = 'egress = "named"\n'
-MODEL = '[spec.secret_env]\nLLM_MODEL = "{env:LLM_MODEL}"\nLLM_API_KEY = "{env:LLM_API_KEY}"\nLLM_BASE_URL = "{env:LLM_URL}"\n'
+MODEL = """\
+[spec.secret_env]
+LLM_MODEL = "{env:LLM_MODEL}"
+LLM_API_KEY = "{env:LLM_API_KEY}"
+LLM_BASE_URL = "{env:LLM_URL}"
+"""
 
 
 @pytest.fixture
@@ -35,9 +40,10 @@ def test_without_a_word_the_way_out_is_open_and_with_no_network_there_is_none(lo
 def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
     spec = load(NAMED)
     assert any(host.allows("pypi.org", 443) for host in spec.allowed_hosts)
-    assert load(NAMED + 'presets = []\nhosts = ["example.org"]\n').allowed_hosts == load(
-        NAMED + 'presets = []\nhosts = ["EXAMPLE.org:443"]\n'
-    ).allowed_hosts
+    assert (
+        load(NAMED + 'presets = []\nhosts = ["example.org"]\n').allowed_hosts
+        == load(NAMED + 'presets = []\nhosts = ["EXAMPLE.org:443"]\n').allowed_hosts
+    )
 
 
 def test_what_no_sandbox_can_have_is_refused(load):
@@ -49,8 +55,19 @@ def test_what_no_sandbox_can_have_is_refused(load):
 
 
 def test_a_service_that_could_show_its_headers_or_send_them_elsewhere_is_refused(load):
-    urls = ["http://git.example", "ftp://git.example", "https://", "https://u:p@git.example", "https://git.example/?a=b"]
-    urls += ["https://git.example/a/../b", "https://git.example/%2e%2e", "https://git.example/#f", "https://a b.example"]
+    urls = [
+        "http://git.example",
+        "ftp://git.example",
+        "https://",
+        "https://u:p@git.example",
+        "https://git.example/?a=b",
+    ]
+    urls += [
+        "https://git.example/a/../b",
+        "https://git.example/%2e%2e",
+        "https://git.example/#f",
+        "https://a b.example",
+    ]
     wrong = [service(base_url=f'"{url}"') for url in urls]
     wrong += [service(name='"Git"'), service(name='"a/b"'), service(headers='{ Host = "x" }')]
     wrong += [service(headers='{ "A B" = "x" }'), service(headers='{ A = "x\\r\\nB: y" }'), service(more='"x"')]
