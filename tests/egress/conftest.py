@@ -82,6 +82,13 @@ class _Echo(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A connection that the proxy broke off is no news."""
+
+
 @dataclass
 class Outside:
     """What runs here: ports of a server with TLS and of a plain one, and the file of the certificate."""
@@ -98,7 +105,7 @@ def outside(tmp_path_factory) -> Iterator[Outside]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown, private)
     go_on = threading.Event()
-    servers = [ThreadingHTTPServer(("127.0.0.1", 0), type("Echo", (_Echo,), {"go_on": go_on})) for _ in range(2)]
+    servers = [_Server(("127.0.0.1", 0), type("Echo", (_Echo,), {"go_on": go_on})) for _ in range(2)]
     servers[0].socket = context.wrap_socket(servers[0].socket, server_side=True, do_handshake_on_connect=False)
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
