@@ -77,7 +77,10 @@ def _secrets_of(sandbox_id: str) -> dict[str, str]:
     if shown != sandbox.id:
         raise Forbidden(f"{_HEADER} is the session key of another sandbox")
     spec = current_specs.find(sandbox.spec_id)
-    return dict(spec.secret_env) if spec else {}
+    if spec is None:
+        return {}
+    inside = spec.environment
+    return {name: inside[name] for name in spec.secret_env if name in inside}
 
 
 def _shown_sandbox() -> SandboxId | None:

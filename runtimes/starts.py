@@ -29,10 +29,10 @@ from runtimes import Handle, Launch, RuntimeFailure, cgroup, filled, tree
 from runtimes.ends import END_TIMEOUT
 from runtimes.folder import make_below, remove
 from runtimes.freezer import PAUSED
-from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, Isolation, decided, view, why_shared
+from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NAMED, NONE, Abilities, Isolation, decided, view, why_shared
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.entrance import Confinement
-from runtimes.isolation.network import HOOK_PORT
+from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
 from runtimes.isolation.users import hand_over, held_user
 from runtimes.isolation.view import PROJECT, is_seen, link_agent, readable
 from runtimes.launch import ENDING, HANDLE, Order
@@ -107,18 +107,20 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def composed(
-    launch: Launch, folder: Path, ports: Mapping[str, int], kind: str, hook_port: int
+    launch: Launch, folder: Path, ports: Mapping[str, int], kind: str, hook_port: int, egress_port: int = 0
 ) -> tuple[list[str], dict[str, str], Path]:
     """Command, environment and working directory in an isolation of that kind. Raises RuntimeFailure.
 
-    hook_port: of the host, where Landlock lets the sandbox post to. A relative working directory lies in the sandbox's
-    `work`; an absolute one is the command's own affair (it may change its root), which then starts in `work`.
+    hook_port: of the host, where Landlock lets the sandbox post to. egress_port: of the host, where a sandbox without a
+    network of its own finds the way out by name; 0: it has one, or none. A relative working directory lies in the
+    sandbox's `work`; an absolute one is the command's own affair (it may change its root), which then starts in `work`.
     """
     work = folder / "work"
     working_dir = work if launch.working_dir.startswith("/") else Path(os.path.normpath(work / launch.working_dir))
     if not working_dir.is_relative_to(work):
         raise RuntimeFailure(f"its working directory {launch.working_dir} lies outside of its folder")
     words: dict[str, object] = {"WORK": work, "WEBHOOKS": _webhooks(launch.webhooks, kind, hook_port), **ports}
+    words["EGRESS"] = f"http://127.0.0.1:{egress_port or EGRESS_PORT}"
     words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
     env = {"PATH": PATH, "HOME": str(work)}
     if kind == LANDLOCK:  # which cannot give it a /tmp of its own, nor hide a file that Git refuses to go on without
@@ -141,6 +143,12 @@ _START_TIMEOUT = 30.0
 
 #: the name under which the port is held that Landlock lets a sandbox post to; no spec can use it
 _HOOKS = ""
+
+#: the name under which the port is held where a sandbox without a network of its own finds the way out
+_EGRESS = "egress"
+
+#: the proxy's socket in the folder of the host's sandboxes
+EGRESS_SOCKET = "egress.sock"
 
 _PROJECT = Path(__file__).parent.parent
 
@@ -168,11 +176,14 @@ class Starts:
         for made in (folder, folder / "work"):
             made.mkdir(mode=0o700, exist_ok=True)
         names = {**launch.ports, **({_HOOKS: 0} if isolation.kind == LANDLOCK else {})}
+        if network == NAMED and isolation.kind != BUBBLEWRAP:
+            names[_EGRESS] = 0
         with ExitStack() as stack:
             held = stack.enter_context(held_ports(names, self.ports))
             hook_port = held.ports.pop(_HOOKS, 0)
-            command, env, working_dir = composed(launch, folder, held.ports, isolation.kind, hook_port)
-            confinement = self._confinement(launch, isolation, folder, held.ports, hook_port)
+            egress_port = held.ports.pop(_EGRESS, 0)
+            command, env, working_dir = composed(launch, folder, held.ports, isolation.kind, hook_port, egress_port)
+            confinement = self._confinement(launch, isolation, folder, held.ports, hook_port, egress_port)
             _check_program(command[0], confinement)
             files = [lock, *held.files]
             shared = _why_shared(confinement, command[0]) or why_shared(self.users, can)
@@ -209,7 +220,13 @@ class Starts:
             return Handle(_send_order(process, json.dumps(asdict(order)), self.grace + END_TIMEOUT))
 
     def _confinement(
-        self, launch: Launch, isolation: Isolation, folder: Path, ports: Mapping[str, int], hook_port: int
+        self,
+        launch: Launch,
+        isolation: Isolation,
+        folder: Path,
+        ports: Mapping[str, int],
+        hook_port: int,
+        egress_port: int,
     ) -> Confinement:
         if launch.isolation == NONE:
             return Confinement(NONE)
@@ -233,6 +250,8 @@ class Starts:
             webhooks=launch.webhooks,
             hook_key=launch.hook_key,
             hook_port=hook_port,
+            egress=str(folder.parent / EGRESS_SOCKET) if launch.network == NAMED else "",
+            egress_port=egress_port,
         )
 
 

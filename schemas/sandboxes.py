@@ -131,8 +131,9 @@ class Isolation(BaseSchema):
     network = fields.String(
         required=True,
         metadata={
-            "enum": ["internet", "none", "host"],
-            "description": "`internet`: without the host's loopback, unless `reaches` says so; `host`: the host's own.",
+            "enum": ["internet", "named", "none", "host"],
+            "description": "`internet`: without the host's loopback, unless `reaches` says so; `named`: the way out by "
+            "name alone (docs/egress.md); `host`: the host's own.",
         },
     )
     reaches = fields.List(

@@ -13,10 +13,25 @@ from typing import Any, NamedTuple
 
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_load, validate, validates_schema
 
+from core.egress import PRESETS, AllowedHost
 from core.redaction import credentials_in
 from core.refused import Kind, Refused
 from core.wire import MOST_CONFIRMATION_SECONDS, UNASKED, acts_unasked
 from settings import ConfigError, variable
+from settings.egress import (
+    ALL_PRESETS,
+    MOST_SERVICES,
+    NAMED,
+    NO_WAY,
+    OPEN,
+    Service,
+    ServiceSchema,
+    check_egress,
+    environment_inside,
+    model_service,
+    read_hosts,
+    read_services,
+)
 
 #: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
 _OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
@@ -116,13 +131,30 @@ class Spec:
     own_agents: bool = False
     confirmation_seconds: int | None = None
     warm: int = 0
+    egress: str = OPEN
+    hosts: tuple[AllowedHost, ...] = ()
+    presets: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()  #: with the model's, where its variables name one
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its sandboxes, without those that the server adds; no key of a service is among them."""
+        whole = {**self.initial_env, **self.secret_env}
+        return environment_inside(whole) if self.egress == NAMED else whole
+
+    @property
+    def allowed_hosts(self) -> tuple[AllowedHost, ...]:
+        """The destinations that nobody is asked about."""
+        return (*self.hosts, *(host for preset in self.presets for host in PRESETS[preset]))
 
     @property
     def secret_texts(self) -> list[str]:
         """The values that no event and no log of its sandboxes shows."""
-        told = {name: self.secret_env.get(name, "") for name in _TOLD}
+        of_services = [text for service in self.services for text in service.headers.values()]
         kept = [text for name, text in self.secret_env.items() if name not in _TOLD]
-        return [*kept, *credentials_in([told, self.initial_env, self.conversation])]
+        named = [*kept, *of_services, *(text.rpartition(" ")[2] for text in of_services)]
+        told = {name: self.secret_env.get(name, "") for name in _TOLD}
+        return [*named, *credentials_in([told, self.initial_env, self.conversation])]
 
     @property
     def version(self) -> str:
@@ -200,6 +232,10 @@ class _Spec(_Strict):
     conversation = fields.Dict(keys=fields.String(), load_default=dict)
     warm = fields.Integer(strict=True, load_default=0, validate=validate.Range(min=0, max=MOST_WARM))
     own_agents = fields.Boolean(truthy={True}, falsy={False}, load_default=False)
+    egress = fields.String(load_default=None, validate=validate.OneOf([NAMED, OPEN, NO_WAY]))
+    hosts = fields.List(fields.String(), load_default=None)
+    presets = fields.List(fields.String(validate=validate.OneOf(ALL_PRESETS)), load_default=None)
+    service = fields.List(fields.Nested(ServiceSchema), load_default=None, validate=validate.Length(max=MOST_SERVICES))
 
     @pre_load
     def _known_names(self, spec: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -212,6 +248,7 @@ class _Spec(_Strict):
         if not isinstance(spec["created_at"], datetime) or spec["created_at"].tzinfo is None:
             raise ValidationError("Must be a date and time with a zone, unquoted.", "created_at")
         CHECKS[spec["runtime"]](spec)
+        check_egress(spec)
         policy = spec["conversation"].get("confirmation_policy")
         agents = (spec["conversation"].get("agent"), spec["conversation"].get("agent_settings"))
         if policy not in (None, {"kind": "NeverConfirm"}) and any(map(acts_unasked, agents)):
@@ -228,14 +265,29 @@ class _Spec(_Strict):
         memory = limits.get("memory_mb")
         disk = limits.get("disk_mb", _DISK_MB if spec["runtime"] == "process" else 0)
         hidden = {name: _from_environment(spec[name]) for name in ("secret_env", "conversation")}
+        way_out = _way_out(spec, {**spec["initial_env"], **hidden["secret_env"]})
         return Spec(
-            **{**spec, **lists, **hidden},
+            **{**spec, **lists, **hidden, **way_out},
             created_at=created_at,
             memory_bytes=memory and memory * 1024 * 1024,
             disk_bytes=disk * 1024 * 1024 or None,
             cpus=limits.get("cpus"),
             processes=limits.get("processes"),
         )
+
+
+def _way_out(spec: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The members of a spec about its way out. Raises ValidationError."""
+    presets, tables = spec.pop("presets"), spec.pop("service") or []
+    egress = spec["egress"] or (NO_WAY if spec["network"] == "none" else OPEN)
+    if egress != NAMED:
+        return {"egress": egress, "hosts": (), "presets": (), "services": ()}
+    services = read_services(tables, _from_environment)
+    model = model_service(environment)
+    if model and model.name not in (service.name for service in services):
+        services = (*services, model)
+    named = ALL_PRESETS if presets is None else tuple(presets)
+    return {"egress": egress, "hosts": read_hosts(spec["hosts"] or []), "presets": named, "services": services}
 
 
 def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -342,7 +394,9 @@ def model_of(spec: Spec) -> Model:
     """The model of the spec's template, or that of its environment."""
     agent = spec.conversation.get("agent")
     template = agent.get("llm") if isinstance(agent, dict) else None
-    environment = {**spec.initial_env, **spec.secret_env}
+    environment = spec.environment
+    if spec.egress == NAMED:  # the address of a service means something to the sandbox alone
+        environment.pop("LLM_BASE_URL", None)
 
     def named(member: str) -> str | None:
         value: Any = template.get(member) if isinstance(template, dict) else environment.get(_VARIABLES[member])

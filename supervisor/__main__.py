@@ -13,6 +13,7 @@ import signal
 import socket
 import stat
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from runtimes.process import ProcessRuntime
 from settings import ConfigError, read_users
 from settings.config import Config
 from settings.data_dir import make_private, make_secret_key
+from settings.egress import NAMED
 from settings.specs import Specs
 from store import Store
 from store.data_version import DataVersion
@@ -39,6 +41,7 @@ from store.errors import UNAVAILABLE, NewerData
 from supervisor.archives import Archives, Files
 from supervisor.checks import Checker
 from supervisor.deliveries import DeliveryDriver
+from supervisor.egress import WayOut
 from supervisor.endings import Endings, Host
 from supervisor.keeping import ColdSweep, Retention
 from supervisor.launches import announce
@@ -234,6 +237,11 @@ def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event
             return False
 
 
+def _way_out(specs: Specs, folder: Path) -> AbstractContextManager[None]:
+    """The proxy of the sandboxes whose way out is by name, where a spec has such."""
+    return WayOut(folder).running() if any(spec.egress == NAMED for spec in specs.all) else nullcontext()
+
+
 def _notifier(config: Config, store: Store) -> Notifier:
     targets = targets_of(config)
     links = Links(config.secret_keys, public_url=config.public_url, seconds=config.link_seconds)
@@ -276,7 +284,7 @@ def _supervise(
         if config.resume_sandboxes and not stop.is_set():
             tasks.upkeep.resume_all()
         tasks.checks.adopt()
-        with _notifier(config, store).running():
+        with _way_out(specs, folder), _notifier(config, store).running():
             loop.run()
         if config.stop_sandboxes:
             endings.end_all()

@@ -13,6 +13,7 @@ from core.wire import API_VERSION
 from runtimes import Launch, RuntimeFailure, filled
 from runtimes.isolation import BUBBLEWRAP, Isolation, decided, why_shared
 from runtimes.isolation.abilities import abilities
+from settings.egress import NAMED, NO_WAY
 from settings.specs import Spec, unsupported
 from store import Store
 from store.errors import UNAVAILABLE
@@ -49,6 +50,13 @@ def _noted(store: Store, host: str, isolation: Isolation) -> bool:
 
 _PROJECT = Path(__file__).parent.parent
 
+#: what programs are told of the way out by name; `NODE_USE_ENV_PROXY` has Node.js read the others
+_WAY_OUT = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "{EGRESS}"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost,::1"),
+    "NODE_USE_ENV_PROXY": "1",
+}
+
 #: a host in a URL that means another machine to a container
 _LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
@@ -76,7 +84,8 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
         "OH_SECRET_KEY": sandbox.files_key,
         # One sandbox has one agent server: its conversations are not leased to one that was killed.
         "OH_LEASE_TTL_SECONDS": "0",
-        **{name: filled(text, words) for name, text in {**spec.initial_env, **spec.secret_env}.items()},
+        **(_WAY_OUT if spec.egress == NAMED else {}),
+        **{name: filled(text, words) for name, text in spec.environment.items()},
         "OH_SESSION_API_KEYS_0": key,
         "SESSION_API_KEY": key,
         f"{webhook}BASE_URL": "{WEBHOOKS}",
@@ -113,7 +122,7 @@ def _order(sandbox: Sandbox, spec: Spec, env: dict[str, str], webhook_base_url: 
         webhooks=webhook_base_url,
         isolation=spec.isolation,
         readable=tuple(filled(path, {"PROJECT": _PROJECT}) for path in spec.readable),
-        network=spec.network,
+        network={NAMED: NAMED, NO_WAY: "none"}.get(spec.egress, spec.network),
         capabilities=spec.capabilities,
         new_privileges=spec.new_privileges,
         read_only=spec.read_only,

@@ -25,6 +25,7 @@ ROOMS = {
     "runtimes": {*HTTP, "marshmallow", "redis", "store", "agents", "supervisor", "notifications"},
     "notifications": {*HTTP, "marshmallow", "redis", "runtimes", "supervisor"},
     "supervisor": HTTP,
+    "egress": {*HTTP, "marshmallow", "redis", "agents", "runtimes", "supervisor", "notifications"},
     "client": {
         *HTTP,
         *("admin", "agents", "boot", "core", "notifications", "redis", "runtimes", "settings", "store", "supervisor"),

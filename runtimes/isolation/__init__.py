@@ -2,7 +2,7 @@
 
 The supervisor decides for each start (`decided`), after a probe of what works here (`abilities.py`). The launcher of
 the sandbox carries it out (`entrance.py`) and stays outside: with bubblewrap it carries the agent's port in and the
-webhooks out (`hooks.py`), with Landlock the webhooks.
+webhooks out (`hooks.py`), with Landlock the webhooks; and where the way out is by name, all else to the proxy.
 """
 
 import os
@@ -12,6 +12,9 @@ from typing import Any
 from runtimes import RuntimeFailure
 
 BUBBLEWRAP, LANDLOCK, NONE = "bubblewrap", "landlock", "none"
+
+#: the network of a sandbox that reaches what the proxy lets out, and nothing else
+NAMED = "named"
 
 #: versions of Landlock that restrict TCP, and abstract Unix sockets and signals
 _TCP, _SCOPES = 4, 6
@@ -47,7 +50,7 @@ class Isolation:
     """What a sandbox has, for people and clients."""
 
     kind: str  #: bubblewrap, landlock, none
-    network: str  #: internet, none, or host: the machine's own
+    network: str  #: internet, named (the way out by name alone), none, or host: the machine's own
     reaches: list[str] = field(default_factory=list)  #: sentences: what it is not kept away from
     lacks: list[str] = field(default_factory=list)  #: sentences: what its spec asks for and it does not have
 
@@ -71,6 +74,8 @@ def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isol
     if not can.landlock:
         why = f"bubblewrap does not work here: {can.bubblewrap}; and the kernel has no Landlock"
         lacks = [f"Isolation: {why}.", *_shares(shared)]
+        if network == NAMED:
+            lacks.append("A way out by name: its programs are told of one, and nothing keeps them to it.")
         return Isolation(NONE, "host", [_UNCONFINED if shared else _OWN_USER], lacks)
     return _locked(network, can, shared)
 
@@ -112,6 +117,9 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
         "lines, its name, users, interfaces and System V shared memory.",
         "Whoever connects to a port of the host that the kernel chooses: it can listen on such a port.",
     ]
+    lacks = []
+    if can.landlock < _TCP and network == NAMED:
+        lacks.append("A way out by name: its programs are told of one, and Landlock before version 4 keeps none to it.")
     if can.landlock < _TCP:
         reaches.append("Every TCP port of the host and of other machines: the kernel has Landlock before version 4.")
     elif network == "internet":
@@ -128,5 +136,5 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
         )
     elif network == "internet":
         reaches.append("UDP to every machine, this one among them.")
-    lacks = [f"Its own namespaces: bubblewrap does not work here: {can.bubblewrap}.", *_shares(shared)]
+    lacks += [f"Its own namespaces: bubblewrap does not work here: {can.bubblewrap}.", *_shares(shared)]
     return Isolation(LANDLOCK, network, reaches, lacks)

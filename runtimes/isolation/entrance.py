@@ -12,7 +12,20 @@ from pathlib import Path
 
 from runtimes.folder import opened_below
 from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, kernel, view
-from runtimes.isolation.hooks import HOOKS_A_SECOND, HOOKS_BURST, MOST_HOOKS, Hooks, Pace, into, listening, serve
+from runtimes.isolation.hooks import (
+    HOOKS_A_SECOND,
+    HOOKS_BURST,
+    MOST_HOOKS,
+    MOST_OUT,
+    OUT_A_SECOND,
+    OUT_BURST,
+    Hooks,
+    Pace,
+    WayOut,
+    into,
+    listening,
+    serve,
+)
 from runtimes.isolation.network import Network
 from runtimes.isolation.view import resolvers
 from runtimes.tree import ids_below
@@ -43,6 +56,8 @@ class Confinement:
     webhooks: str = ""  #: base URL
     hook_key: str = field(default="", repr=False)  #: that they bear
     hook_port: int = 0  #: of the host, where Landlock lets the sandbox post to
+    egress: str = ""  #: path of the proxy's socket; empty: the way out is not by name
+    egress_port: int = 0  #: of the host, where a sandbox without a network of its own finds the way out
 
 
 class Entrance:
@@ -52,6 +67,8 @@ class Entrance:
         self.confinement = confinement
         self.command, self.env, self.folder = list(command), dict(env), folder
         self.files: list[int] = []  #: that the process inherits
+        is_near = confinement.egress and confinement.egress_port
+        self._egress = listening(confinement.egress_port, "127.0.0.1") if is_near else None
 
     def enter(self) -> None:
         """Confine the calling process, which has one thread. Raises OSError, after it has printed the reason."""
@@ -87,11 +104,18 @@ class Entrance:
 
     def serve(self) -> None:
         """Carry what passes between the sandbox and the host, in threads that live as long as the process."""
+        if self._egress is not None:
+            self.carry_out(self._egress)
 
     def carry_hooks(self, listener: socket.socket) -> None:
         """Carry the webhooks that come to a listener out to the server."""
         hooks = Hooks(self.confinement.webhooks, self.confinement.hook_key)
         serve(listener, hooks.carry, MOST_HOOKS, Pace(HOOKS_A_SECOND, HOOKS_BURST))
+
+    def carry_out(self, listener: socket.socket) -> None:
+        """Carry the connections that come to a listener to the proxy."""
+        way_out = WayOut(self.confinement.egress, self.confinement.hook_key)
+        serve(listener, way_out.carry, MOST_OUT, Pace(OUT_A_SECOND, OUT_BURST))
 
     def close(self) -> None:
         """Close the files that the sandbox's process has by now."""
@@ -143,7 +167,11 @@ class _Wrapped(Entrance):
         for port, listener in self._listeners.items():
             serve(listener, into(network, port))
         if self.confinement.webhooks:
-            self.carry_hooks(self._network.listener)
+            self.carry_hooks(self._network.hooks)
+        if self.confinement.egress:
+            self.carry_out(self._network.egress)
+        else:
+            self._network.egress.close()  # so that a program is refused there, and does not wait
 
 
 class _Locked(Entrance):
@@ -156,6 +184,7 @@ class _Locked(Entrance):
         if kernel.HAS_SECCOMP:
             self._filter = kernel.filter_program(shared=True, datagrams=internet)
         own = [*confinement.ports, *([confinement.hook_port] if confinement.webhooks else [])]
+        own += [confinement.egress_port] if confinement.egress else []
         self._rules = kernel.LandlockRules(
             readable=[*confinement.readable, "/proc", *_resolved()],
             writable=[confinement.work, confinement.temporary],
@@ -172,6 +201,7 @@ class _Locked(Entrance):
             kernel.install_filter(self._filter)
 
     def serve(self) -> None:
+        super().serve()
         if self._listener is not None:
             self.carry_hooks(self._listener)
 

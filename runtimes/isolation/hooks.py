@@ -1,4 +1,5 @@
-"""Lets the webhooks of a confined sandbox out, and nothing else of the server's API; carries TCP connections in.
+"""Lets the webhooks of a confined sandbox out, and nothing else of the server's API; carries TCP connections in, and
+those to the proxy of the way out.
 
 One request per connection: a POST to a path below the webhooks' base, with a Content-Length and a body of that length.
 The request is rewritten from what was understood, so the server never sees a byte that this file did not. It bears
@@ -13,6 +14,7 @@ serves it.
 
 import contextlib
 import errno
+import os
 import re
 import socket
 import ssl
@@ -108,11 +110,56 @@ def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
     return carry
 
 
+#: what a sandbox reads while the proxy does not run
+_NO_PROXY = b'{"detail": "The way out of sandboxes starts again: try again"}'
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """The way to the proxy, which knows a sandbox by the key that stands before all that the sandbox sends."""
+
+    path: str  #: of the proxy's Unix socket
+    key: str = field(repr=False)
+
+    def carry(self, client: socket.socket) -> None:
+        """Carry one connection of the sandbox. Raises OSError."""
+        try:
+            proxy = self._connected()
+        except OSError:
+            head = "HTTP/1.1 503 The way out of sandboxes starts again: try again\r\nContent-Type: application/json\r\n"
+            client.sendall(f"{head}Connection: close\r\nContent-Length: {len(_NO_PROXY)}\r\n\r\n".encode() + _NO_PROXY)
+            client.shutdown(socket.SHUT_WR)
+            _drain(client)
+            return
+        with proxy:
+            proxy.sendall(f"{self.key}\n".encode())
+            join(client, proxy)
+
+    def _connected(self) -> socket.socket:
+        """The address of a Unix socket is short, and its path may be long: so it is named by its open folder."""
+        folder, name = os.path.split(self.path)
+        place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        proxy = socket.socket(socket.AF_UNIX)
+        try:
+            proxy.connect(f"/proc/self/fd/{place}/{name}")
+        except OSError:
+            proxy.close()
+            raise
+        finally:
+            os.close(place)
+        return proxy
+
+
+#: connections of a sandbox on its way out at once, and what is accepted of them in a second, after so many at once
+MOST_OUT, OUT_A_SECOND, OUT_BURST = 64, 100.0, 200
+
+
 def join(one: socket.socket, other: socket.socket) -> None:
     """Carry bytes both ways until both directions have ended."""
     for each in (one, other):
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if each.family != socket.AF_UNIX:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     back = threading.Thread(target=_carry, args=(other, one), daemon=True)
     back.start()
     _carry(one, other)

@@ -23,8 +23,9 @@ import psutil
 from runtimes.isolation import kernel
 from runtimes.isolation.view import FORWARDER
 
-#: where the sandbox's programs post their webhooks on its own loopback: a port that no program in it can take
-HOOK_PORT = 1022
+#: where the sandbox's programs post their webhooks on its own loopback, and find the way out: ports that no program in
+#: it can take
+HOOK_PORT, EGRESS_PORT = 1022, 1023
 
 _LINK_LOCAL = ("169.254.0.0/16", "fe80::/10")
 
@@ -47,7 +48,7 @@ _REQUEST_ACK_CREATE, _PRIORITY = 0x1 | 0x4 | 0x400, 6
 
 
 class Network:
-    """The namespace, held by open files. `listener` accepts the sandbox's webhooks."""
+    """The namespace, held by open files. `hooks` accepts the sandbox's webhooks, `egress` what it sends out by name."""
 
     def __init__(self, user: int | None, *, internet: bool, environment: Mapping[str, str]) -> None:
         """user: the sandbox's, where the caller is root. environment: pasta's. Raises OSError.
@@ -61,12 +62,12 @@ class Network:
                 _hold(user, theirs, internet=internet)
             theirs.close()
             try:
-                text, [listener], _, _ = socket.recv_fds(ours, 256, 1)
+                text, [hooks, egress], _, _ = socket.recv_fds(ours, 256, 2)
             except ValueError:  # it has ended, or sent a reason instead
                 os.waitpid(holder, 0)
                 raise OSError(0, f"no network namespace: {text.decode() or 'its maker ended'}") from None
             try:
-                self.listener = socket.socket(fileno=listener)
+                self.hooks, self.egress = socket.socket(fileno=hooks), socket.socket(fileno=egress)
                 self.file = os.open(f"/proc/{holder}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
                 if internet:
                     _start_pasta(holder, user, environment)
@@ -97,8 +98,9 @@ def _hold(user: int | None, channel: socket.socket, *, internet: bool) -> None:
         _raise_loopback()
         if internet:
             _refuse([*_LINK_LOCAL, *hosts])
-        with socket.create_server(("127.0.0.1", HOOK_PORT), backlog=128) as listener:
-            socket.send_fds(channel, [b"ready"], [listener.fileno()])
+        hooks, egress = (socket.create_server(("127.0.0.1", port), backlog=128) for port in (HOOK_PORT, EGRESS_PORT))
+        with hooks, egress:
+            socket.send_fds(channel, [b"ready"], [hooks.fileno(), egress.fileno()])
         channel.recv(1)
     except OSError as error:
         channel.send(f"{error.strerror or error}".encode())

@@ -158,6 +158,30 @@ def get(url: str) -> str:
     return str(connection.getresponse().status)
 
 
+def way_out(target: str) -> str:
+    """The response to a request that goes the way out by name."""
+    connection = http.client.HTTPConnection(os.environ["EGRESS"].removeprefix("http://"), timeout=5)
+    connection.request("GET", target)
+    response = connection.getresponse()
+    return f"{response.status} {response.read().decode()}"
+
+
+def take_port_of_way_out() -> str:
+    with socket.create_server(("127.0.0.1", int(os.environ["EGRESS"].rpartition(":")[2]))):
+        return "taken"
+
+
+def udp() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.sendto(b"x", ("203.0.113.10", 53))
+        return "sent"
+
+
+def raw() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, 1):
+        return "made"
+
+
 def call(number: int, *arguments: int) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(number, *map(ctypes.c_long, arguments)) < 0:

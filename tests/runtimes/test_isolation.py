@@ -1,8 +1,11 @@
 """What a sandbox reaches from inside, in each isolation: its own, the webhooks, the internet; nothing of the host."""
 
+import contextlib
 import errno
 import os
 import socket
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +17,7 @@ import runtimes.starts
 from runtimes import RuntimeFailure, State
 from runtimes.isolation import Abilities, kernel
 from runtimes.isolation.abilities import abilities
+from runtimes.starts import EGRESS_SOCKET
 from tests.runtimes.host import (
     FAR,
     HOOK_KEY,
@@ -236,6 +240,79 @@ def test_the_internet_is_reached_where_the_spec_allows_it_and_the_host_and_metad
     assert outcomes["metadata"].startswith("reached" if says_so else "refused")
     assert says_so == (kind == "landlock")
     assert all(outcome.startswith("refused") for name, outcome in without.items() if name != "done")
+
+
+@contextlib.contextmanager
+def proxy_in(folder: Path) -> Iterator[list[str]]:
+    """What stands for the proxy: it notes what comes, and says that it did."""
+    came: list[str] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / EGRESS_SOCKET).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / EGRESS_SOCKET))
+        listener.listen()
+
+        def answer() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    text = b""
+                    while b"\r\n\r\n" not in text and (piece := client.recv(4096)):
+                        text += piece
+                    came.append(text.decode())
+                    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nproxy")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield came
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.process("makes networks, and waits for what they must not reach")
+def test_a_way_out_by_name_leads_to_the_proxy_and_nothing_else_is_reached(kind, runtime, data):
+    folder = data / "sandboxes" / "host"
+    with (
+        internet(),
+        proxy_in(folder) as came,
+        greeting(socket.AF_INET, ("0.0.0.0", 0)) as listener,
+    ):
+        port = listener.getsockname()[1]
+        tries = [
+            ("the proxy", "way_out", "/model/x"),
+            ("the internet", "connect", FAR, 443),
+            ("a host's address", "connect", NEAR, port),
+            ("the host's loopback", "connect", "127.0.0.1", port),
+            ("metadata", "connect", METADATA, 80),
+            ("the proxy's socket", "unix", str(folder / EGRESS_SOCKET)),
+            ("the proxy's port", "take_port_of_way_out"),
+            ("UDP", "udp"),
+            ("raw sockets", "raw"),
+        ]
+        handle, outcomes = tried(runtime, a_launch(network="named", env={"EGRESS": "{EGRESS}"}), tries)
+
+    assert outcomes.pop("the proxy") == "reached: 200 proxy"
+    del outcomes["done"]
+    assert [name for name, outcome in outcomes.items() if not outcome.startswith("refused")] == []
+    assert came[0].startswith(f"{HOOK_KEY}\nGET /model/x HTTP/1.1\r\n")
+    assert (handle["isolation"]["kind"], handle["isolation"]["network"]) == (kind, "named")
+
+
+def test_a_way_out_whose_proxy_does_not_run_says_so(kind, runtime):
+    tries = [("the proxy", "way_out", "/model/x")]
+    _, outcomes = tried(runtime, a_launch(network="named", env={"EGRESS": "{EGRESS}"}), tries)
+    assert outcomes["the proxy"].startswith("reached: 503")
+    assert "try again" in outcomes["the proxy"]
+
+
+def test_a_sandbox_that_nothing_holds_says_that_its_way_out_is_not_held(runtime, monkeypatch, data):
+    monkeypatch.setattr(runtimes.starts, "abilities", lambda: Abilities("no bwrap here", "", 0, False, False))
+    with proxy_in(data / "sandboxes" / "host"):
+        launch = a_launch(network="named", env={"EGRESS": "{EGRESS}"})
+        handle, outcomes = tried(runtime, launch, [("the proxy", "way_out", "/model/x")])
+    assert outcomes["the proxy"] == "reached: 200 proxy"
+    assert any("nothing keeps them to it" in sentence for sentence in handle["isolation"]["lacks"])
 
 
 def test_a_sandbox_says_what_isolates_it(kind, runtime):

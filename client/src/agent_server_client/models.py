@@ -100,7 +100,7 @@ class Host(TypedDict):
 
 class HostIsolation(TypedDict):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
-    network: Literal["internet", "none", "host"]
+    network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
     lacks: list[str]
     host: str
@@ -108,7 +108,7 @@ class HostIsolation(TypedDict):
 
 class Isolation(TypedDict):
     kind: Literal["bubblewrap", "landlock", "container", "none"]
-    network: Literal["internet", "none", "host"]
+    network: Literal["internet", "named", "none", "host"]
     reaches: list[str]
     lacks: list[str]
 

@@ -1,0 +1,113 @@
+"""Names and addresses on the way out of a sandbox: which names a spec allows, and which addresses nobody reaches.
+
+A destination is a name and a port, as in `pypi.org:443`. An address is never a destination: what a name stands for is
+looked up outside of the sandbox, and checked.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+#: the port of a destination that names none
+HTTPS = 443
+
+#: most characters of a name. Source: RFC 1035
+_MOST_NAME = 253
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+
+#: a last label that begins with a digit makes a name an address, as `127.1` and `0x7f.0.0.1` are. Source: WHATWG URL
+_LAST = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def destination_name(text: str) -> str:
+    """A host name in small letters, without a dot at its end. Raises ValueError with a sentence.
+
+    It has two labels or more, in ASCII (`xn--…` of others), and is no address in any form.
+    """
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if not text.isascii() or len(name) > _MOST_NAME or not all(map(_LABEL.fullmatch, labels)):
+        raise ValueError(f"{text[:80]!r} is not a host name")
+    if not _LAST.fullmatch(labels[-1]):
+        raise ValueError(f"{text[:80]!r} is an address: a destination has a name")
+    if len(labels) < 2:
+        raise ValueError(f"{text[:80]!r} has one label: a destination's name has two or more")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHost:
+    """A name, or with `is_suffix` all names below it, at one port."""
+
+    name: str
+    port: int = HTTPS
+    is_suffix: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> "AllowedHost":
+        """`example.org`, `example.org:8443`, `*.example.org` or `*.example.org:8443`. Raises ValueError."""
+        host, colon, port = text.partition(":")
+        is_suffix = host.startswith("*.")
+        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise ValueError(f"{text[:80]!r} has no port from 1 to 65535 after its colon")
+        return cls(destination_name(host.removeprefix("*.")), int(port) if colon else HTTPS, is_suffix)
+
+    def allows(self, name: str, port: int) -> bool:
+        """Whether it allows a destination, whose name is as `destination_name` returns it."""
+        is_named = name.endswith(f".{self.name}") if self.is_suffix else name == self.name
+        return is_named and port == self.port
+
+
+def _hosts(texts: str) -> tuple[AllowedHost, ...]:
+    return tuple(map(AllowedHost.read, texts.split()))
+
+
+#: names that packages and repositories come from. Source: the documentation of each
+PRESETS: dict[str, tuple[AllowedHost, ...]] = {
+    "pypi": _hosts("pypi.org files.pythonhosted.org"),
+    "npm": _hosts("registry.npmjs.org registry.yarnpkg.com"),
+    "crates": _hosts("crates.io index.crates.io static.crates.io"),
+    "go": _hosts("proxy.golang.org sum.golang.org go.dev"),
+    "rubygems": _hosts("rubygems.org index.rubygems.org"),
+    "maven": _hosts("repo.maven.apache.org repo1.maven.org"),
+    "debian": _hosts(
+        "deb.debian.org:80 deb.debian.org security.debian.org:80 security.debian.org archive.ubuntu.com:80 "
+        "security.ubuntu.com:80 ports.ubuntu.com:80"
+    ),
+    "github": _hosts("github.com api.github.com codeload.github.com *.githubusercontent.com"),
+    "gitlab": _hosts("gitlab.com"),
+    "codeberg": _hosts("codeberg.org"),
+    "bitbucket": _hosts("bitbucket.org"),
+}
+
+
+def allows(hosts: Iterable[AllowedHost], name: str, port: int) -> bool:
+    """Whether one of these allows a destination."""
+    return any(host.allows(name, port) for host in hosts)
+
+
+#: what is no public address although `is_global` may say so, by release of Python or by whom it serves
+_NEVER = [
+    *map(ip_network, ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4")),
+    ip_network("168.63.129.16/32"),  # Azure's own service for its machines
+    # IPv4 addresses in IPv6: compatible, mapped, translated (RFC 6052, RFC 8215), Teredo and 6to4
+    *map(ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")),
+    *map(ip_network, ("2001::/32", "2002::/16", "fec0::/10", "fc00::/7", "fe80::/10", "3fff::/20", "5f00::/16")),
+]
+
+
+def is_public(address: str, own: Collection[str] = ()) -> bool:
+    """Whether an address is a machine of the internet that a sandbox may reach.
+
+    own: addresses of this machine, which it may not. Private, shared, loopback, link-local, multicast and reserved
+    addresses are not public, nor is an IPv6 address that holds an IPv4 one.
+    """
+    try:
+        found: IPv4Address | IPv6Address = ip_address(address)
+    except ValueError:  # with a zone, or none at all
+        return False
+    if not found.is_global or found.is_multicast or found.is_reserved or str(found) in own:
+        return False
+    return not any(found in network for network in _NEVER if network.version == found.version)

@@ -1,0 +1,8 @@
+"""The way out of sandboxes whose spec says `egress = "named"`: a proxy beside the supervisor. docs/egress.md.
+
+hello.py       the name in the first message of TLS
+roads.py       from a name to a connection: its addresses are looked up and checked here
+services.py    requests that get a credential here, toward one base URL
+proxy.py       one connection of a sandbox: a service, a plain request by name, or a tunnel
+__main__.py    the process
+"""

@@ -1,0 +1,79 @@
+"""Run this host's way out until SIGTERM or the end of standard input:  python -m egress SOCKET
+
+SOCKET is the path of the Unix socket that launchers connect to. REDIS_URL and SANDBOX_SPECS are the supervisor's. The
+process keeps nothing: what it may pass on stands in Redis and in the specs, so it may be killed at any time.
+"""
+
+from gevent import monkey  # type: ignore[import-untyped]
+
+monkey.patch_all()
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from boot.keeper import parent_is_there
+from egress.gate import Gate
+from egress.proxy import Proxy
+from settings import ConfigError
+from settings.config import Config
+from settings.specs import Specs
+from telemetry.logs import LogLines, log_to_stderr, say
+from wiring import open_store_of
+
+#: seconds between two looks whether the parent is there
+_LOOK = 1.0
+
+_WRONG = 2
+
+
+def listening(path: Path) -> socket.socket:
+    """A listener at a path, in the place of an earlier one. Raises OSError."""
+    before = Path.cwd()
+    os.chdir(path.parent)  # the address of a Unix socket is short, and the path may be long
+    made = f"{path.name}.{os.getpid()}"
+    Path(made).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(made)
+    listener.listen(1024)
+    Path(made).rename(path.name)
+    os.chdir(before)
+    return listener
+
+
+def main() -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m egress", description="Run this host's way out of sandboxes.")
+    parser.add_argument("socket", type=Path, help="path of the Unix socket to listen on")
+    options = parser.parse_args()
+    os.umask(0o077)
+    try:
+        config = Config.from_env()
+        specs, store = Specs.load(config.sandbox_specs), open_store_of(config)
+        listener = listening(options.socket)
+    except (ConfigError, OSError) as error:
+        say(str(error), "egress")
+        return _WRONG
+    text = LogLines("[%(process)d] [egress] %(message)s")
+    log_to_stderr(text, config.log_level.upper(), as_json=config.log_format == "json")
+    logging.getLogger("httpcore").setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+    def end_with_parent() -> None:
+        while parent_is_there(_LOOK):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    logging.getLogger("egress").info("the way out listens at %s", options.socket)
+    Proxy(Gate(store, specs)).serve(listener)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Who speaks, and what that sandbox may reach: what the proxy asks the store. All state is there, none in the proxy."""
+
+import logging
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from core.egress import allows
+from settings.egress import NAMED, Service
+from settings.specs import Spec, Specs
+from store import Store
+from store.errors import StoreError
+from store.sandboxes.sandboxes import SandboxId
+
+log = logging.getLogger("egress")
+
+#: sandboxes whose spec is remembered: it never changes
+_MOST_REMEMBERED = 10_000
+
+#: outcomes of a try
+ALLOWED, REFUSED, FAILED = "allowed", "refused", "failed"
+
+
+class Speaker(NamedTuple):
+    """A sandbox, and what its spec says."""
+
+    sandbox_id: SandboxId
+    spec: Spec
+
+    def service(self, name: str) -> Service | None:
+        return next((service for service in self.spec.services if service.name == name), None)
+
+
+class Gate:
+    """Any thread may use it. `speaker` raises UNAVAILABLE."""
+
+    def __init__(self, store: Store, specs: Specs) -> None:
+        self._store, self._specs = store, specs
+        self._lock = threading.Lock()
+        self._spec_ids: OrderedDict[SandboxId, str] = OrderedDict()
+
+    def speaker(self, key: str) -> Speaker | None:
+        """The sandbox of a hook key, whose way out is by name; None: there is none, or not any more."""
+        try:
+            identity = self._store.sandboxes.of_hook_key(key)
+            spec = self._specs.find(self._spec_id(identity)) if identity else None
+        except StoreError:  # it posted too much, or is gone by now
+            return None
+        return Speaker(identity, spec) if identity and spec and spec.egress == NAMED else None
+
+    def _spec_id(self, sandbox_id: SandboxId) -> str:
+        with self._lock:
+            known = self._spec_ids.get(sandbox_id)
+        if known is None:
+            known = self._store.sandboxes.get(sandbox_id).spec_id
+            with self._lock:
+                self._spec_ids[sandbox_id] = known
+                while len(self._spec_ids) > _MOST_REMEMBERED:
+                    self._spec_ids.popitem(last=False)
+        return known
+
+    def refusal(self, speaker: Speaker, name: str, port: int) -> str:
+        """Why a sandbox may not reach a destination, as a sentence; empty: it may."""
+        if allows(speaker.spec.allowed_hosts, name, port):
+            return ""
+        return f"{name}:{port} is not allowed: `hosts` of the spec {speaker.spec.id} would name it"
+
+    def record(self, speaker: Speaker, name: str, port: int, outcome: str, sent: int = 0, received: int = 0) -> None:
+        """Log what was reached or refused. sent, received: bytes."""
+        text = "sandbox %s: %s:%s %s, %s bytes sent, %s received"
+        log.info(text, speaker.sandbox_id, name, port, outcome, sent, received)

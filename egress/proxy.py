@@ -1,0 +1,549 @@
+"""Carries the connections of sandboxes out: requests to services, plain requests by name, and tunnels by name.
+
+A connection begins with one line, the hook key of its sandbox, which the sandbox's launcher writes: so a sandbox speaks
+for itself alone, whatever it sends. After it comes HTTP/1.1, read by h11 and written again from what was understood.
+
+    CONNECT example.org:443          a tunnel; TLS, whose ClientHello names example.org, and nothing else
+    GET http://example.org/…         a plain request by name
+    POST /NAME/…                     a request to a service of the spec, with the service's headers
+
+Refused at once, with a sentence, and never held open: what is not allowed may be a minute later. Bounds: MOST_AT_ONCE
+connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS in which nothing passes.
+
+The calls here block: the process runs them in greenlets, tests in threads.
+"""
+
+import contextlib
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import h11
+import httpcore
+
+from core.egress import destination_name
+from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
+from egress.hello import MOST_BYTES, NotTls, server_name
+from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
+from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
+from settings.egress import Service
+from store.errors import UNAVAILABLE
+from store.sandboxes.sandboxes import SandboxId
+
+log = logging.getLogger("egress")
+
+#: connections of one sandbox at once, and of all
+MOST_AT_ONCE, MOST_IN_ALL = 64, 4096
+
+#: bytes of a head and of what is read at once; pieces that a ClientHello may come in
+MOST_HEAD, PIECE, _MOST_PIECES = 64 * 1024, 64 * 1024, 256
+
+#: connections to servers that are kept for later requests, and seconds for which they are
+_MOST_KEPT, _KEPT_SECONDS = 256, 30.0
+
+#: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
+_KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
+
+#: seconds between two looks whether open tunnels are still allowed
+_LOOK = 0.5
+
+#: bytes of the line with the key
+_MOST_KEY = 600
+
+_TUNNEL = re.compile(r"([^:/?#@\[\]]+):([0-9]{1,5})")
+_PLAIN = re.compile(r"http://([^:/?#@\[\]]+)(?::([0-9]{1,5}))?((?:[/?].*)?)", re.IGNORECASE)
+_ANY_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
+
+#: the alert that says that a server has not this name. Source: RFC 8446, 6.2
+_UNRECOGNIZED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
+
+
+#: what httpcore raises when a server breaks off, says nothing or talks no HTTP
+_BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+
+
+class Refusal(Exception):
+    """A request that is not carried out; the message is the sentence that the sandbox reads."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a request goes, and what is noted of it."""
+
+    name: str
+    port: int
+
+
+@dataclass
+class _OpenTunnels:
+    """The open tunnels of a sandbox to a destination, by both ends of each."""
+
+    speaker: Speaker
+    ends: set[socket.socket] = field(default_factory=set)
+
+
+@dataclass
+class _Count:
+    """Bytes that passed, and when some did last."""
+
+    sent: int = 0
+    received: int = 0
+    at: float = field(default_factory=time.monotonic)
+
+    def add(self, count: int, *, is_sent: bool) -> None:
+        self.at = time.monotonic()
+        if is_sent:
+            self.sent += count
+        else:
+            self.received += count
+
+
+class Proxy:
+    """Serves any number of connections at once."""
+
+    def __init__(self, gate: Gate, roads: Roads | None = None) -> None:
+        self.gate, self.roads = gate, roads or Roads()
+        self.by_name = httpcore.ConnectionPool(
+            max_connections=MOST_IN_ALL,
+            max_keepalive_connections=_MOST_KEPT,
+            keepalive_expiry=_KEPT_SECONDS,
+            network_backend=RoadBackend(self.roads),
+        )
+        self.to_services = httpcore.ConnectionPool(
+            ssl_context=httpcore.default_ssl_context(),
+            max_connections=MOST_IN_ALL,
+            max_keepalive_connections=_MOST_KEPT,
+            keepalive_expiry=_KEPT_SECONDS,
+        )
+        self._lock = threading.Lock()
+        self._at_once: Counter[str] = Counter()
+        self._tunnels: dict[tuple[SandboxId, Destination], _OpenTunnels] = {}
+
+    def serve(self, listener: socket.socket) -> None:
+        """Carry every connection that a listener accepts, until the listener is closed."""
+        threading.Thread(target=self._watch, args=(listener,), daemon=True).start()
+        room = threading.BoundedSemaphore(MOST_IN_ALL)
+
+        def carry(client: socket.socket) -> None:
+            try:
+                with client, contextlib.suppress(OSError):
+                    self.carry(client)
+            except Exception:
+                log.exception("a connection failed")
+            finally:
+                room.release()
+
+        while listener.fileno() >= 0:
+            room.acquire()
+            try:
+                client, _ = listener.accept()
+            except OSError:  # it was closed, or the process has no file free
+                room.release()
+                time.sleep(0.05)
+                continue
+            threading.Thread(target=carry, args=(client,), daemon=True).start()
+
+    def carry(self, client: socket.socket) -> None:
+        """Serve one connection of a sandbox to its end. Raises OSError."""
+        talk = _Talk(client)
+        try:
+            speaker = self.gate.speaker(talk.key())
+        except UNAVAILABLE:
+            talk.refuse(Refusal(503, "The store does not answer: try again"))
+            return
+        if speaker is None:
+            talk.refuse(Refusal(403, "This sandbox has no way out, or no longer"))
+            return
+        with self._lock:
+            self._at_once[speaker.sandbox_id] += 1
+            is_full = self._at_once[speaker.sandbox_id] > MOST_AT_ONCE
+        try:
+            if is_full:
+                talk.refuse(Refusal(429, f"A sandbox has at most {MOST_AT_ONCE} connections at once"))
+            while not is_full and self._serve_one(talk, speaker):
+                talk.begin_again()
+        finally:
+            with self._lock:
+                self._at_once[speaker.sandbox_id] -= 1
+                if not self._at_once[speaker.sandbox_id]:
+                    del self._at_once[speaker.sandbox_id]
+
+    def _serve_one(self, talk: "_Talk", speaker: Speaker) -> bool:
+        """Serve one request; whether another may come on its connection."""
+        try:
+            request = talk.request()
+            if request is None:
+                return False
+            target = request.target.decode("ascii")
+            if request.method == b"CONNECT":
+                self._tunnel(talk, speaker, target)
+                return False
+            if target.startswith("/"):
+                self._to_service(talk, speaker, request, target)
+            else:
+                self._plain(talk, speaker, request, target)
+        except Refusal as refusal:
+            talk.refuse(refusal)
+            return False
+        except (Wrong, h11.RemoteProtocolError, UnicodeDecodeError) as error:
+            status = getattr(error, "error_status_hint", 400)
+            talk.refuse(Refusal(status, f"The request cannot be understood: {_sentence(error)}"))
+            return False
+        except UNAVAILABLE:
+            talk.refuse(Refusal(503, "The store does not answer, so nothing is allowed: try again"))
+            return False
+        return talk.may_go_on
+
+    def _allowed(self, speaker: Speaker, name: str, port: int, whole: str) -> Destination:
+        """A destination that a sandbox may reach. Raises Refusal."""
+        try:
+            destination = Destination(destination_name(name), port)
+        except ValueError as error:
+            self.gate.record(speaker, _shown(name), port, REFUSED)
+            raise Refusal(403, f"{_sentence(error)}") from None
+        if not 0 < port < 65_536:
+            raise Refusal(400, f"{_shown(whole)} has no valid port")
+        if sentence := self.gate.refusal(speaker, destination.name, port):
+            self.gate.record(speaker, destination.name, port, REFUSED)
+            raise Refusal(403, sentence)
+        return destination
+
+    # a service
+
+    def _to_service(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
+        name, rest = split_target(target)
+        service = speaker.service(name)
+        if service is None:
+            known = ", ".join(service.name for service in speaker.spec.services) or "none"
+            raise Refusal(404, f"There is no service {_shown(name)} here; the services of this sandbox: {known}")
+        base = Base.of(service)
+        to = Destination(base.host, base.port)
+        try:
+            path = below(base.path, rest)
+        except Wrong as error:
+            self.gate.record(speaker, to.name, to.port, REFUSED)
+            raise Refusal(403, _sentence(error)) from None
+        url = httpcore.URL(scheme=base.scheme, host=base.host, port=base.port, target=path)
+        headers = [(b"host", base.authority), *toward(service, request.headers)]
+        self._pass_on(talk, speaker, to, self.to_services, request, url, headers, service)
+
+    # a plain request by name
+
+    def _plain(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
+        match = _PLAIN.fullmatch(target)
+        if match is None:
+            host = _ANY_AUTHORITY.match(target)
+            if host and host[1].startswith("["):
+                self.gate.record(speaker, _shown(host[1]), 0, REFUSED)
+                raise Refusal(403, f"{_shown(host[1])} is an address: a destination has a name")
+            raise Refusal(400, "The target must be /SERVICE/PATH or http://NAME/PATH; https goes by CONNECT")
+        port = int(match[2] or 80)
+        to = self._allowed(speaker, match[1], port, target)
+        rest = match[3] if match[3].startswith("/") else f"/{match[3]}"
+        url = httpcore.URL(scheme="http", host=to.name, port=port, target=rest)
+        host_header = to.name.encode() if port == 80 else f"{to.name}:{port}".encode()
+        headers = [(b"host", host_header), *kept(request.headers)]
+        self._pass_on(talk, speaker, to, self.by_name, request, url, headers, None)
+
+    def _pass_on(
+        self,
+        talk: "_Talk",
+        speaker: Speaker,
+        to: Destination,
+        pool: httpcore.ConnectionPool,
+        request: h11.Request,
+        url: httpcore.URL,
+        headers: Headers,
+        service: Service | None,
+    ) -> None:
+        """Send a request on, and its response back as it comes. Raises Refusal where none has begun."""
+        count, begun = _Count(), False
+        is_chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
+        is_long = is_chunked or any(name == b"content-length" for name, _ in request.headers)
+        if is_chunked:
+            headers = [*headers, (b"transfer-encoding", b"chunked")]
+        timeouts = {"connect": CONNECT_SECONDS, "read": IDLE_SECONDS, "write": IDLE_SECONDS, "pool": CONNECT_SECONDS}
+        outgoing = httpcore.Request(
+            request.method,
+            url,
+            headers=headers,
+            content=talk.body(count) if is_long else None,
+            extensions={"timeout": timeouts},
+        )
+        outcome = FAILED
+        try:
+            response = pool.handle_request(outgoing)
+            with contextlib.closing(response):
+                begun = True
+                back = (
+                    returned(service, Base.of(service), response.headers)
+                    if service
+                    else kept_of_response(response.headers)
+                )
+                reason = response.extensions.get("reason_phrase", b"")
+                talk.send(h11.Response(status_code=response.status, headers=back, reason=reason))
+                for piece in response.iter_stream():
+                    count.add(len(piece), is_sent=False)
+                    talk.send(h11.Data(data=piece))
+                talk.send(h11.EndOfMessage())
+                outcome = ALLOWED
+        except (
+            httpcore.NetworkError,
+            httpcore.TimeoutException,
+            httpcore.ProtocolError,
+            h11.LocalProtocolError,
+        ) as error:
+            if begun:  # the sandbox sees that it is not whole
+                raise OSError(f"{to.name}:{to.port} broke off") from None
+            raise Refusal(
+                502, f"{to.name}:{to.port} is not reached: {_sentence(error) or type(error).__name__}"
+            ) from None
+        finally:
+            self.gate.record(speaker, to.name, to.port, outcome, count.sent, count.received)
+
+    # a tunnel
+
+    def _tunnel(self, talk: "_Talk", speaker: Speaker, target: str) -> None:
+        match = _TUNNEL.fullmatch(target)
+        if match is None:
+            host = target.rpartition(":")[0] or target
+            self.gate.record(speaker, _shown(host), 0, REFUSED)
+            is_address = host.startswith("[") or ":" in host
+            said = "is an address: a destination has a name" if is_address else "is not NAME:PORT"
+            raise Refusal(403 if is_address else 400, f"{_shown(target)} {said}")
+        to = self._allowed(speaker, match[1], int(match[2]), target)
+        count, outcome = _Count(), FAILED
+        try:
+            try:
+                server = self.roads.connect(to.name, to.port)
+            except Unreachable as error:
+                raise Refusal(502, _sentence(error)) from None
+            with server:
+                begun = talk.switch()
+                try:
+                    hello = _hello(talk.client, begun, to.name)
+                except NotTls as error:
+                    outcome = REFUSED
+                    log.info("sandbox %s: a tunnel to %s:%s: %s", speaker.sandbox_id, to.name, to.port, error)
+                    talk.client.sendall(_UNRECOGNIZED_NAME)
+                    return
+                outcome = ALLOWED
+                with self._open_tunnel(speaker, to, talk.client, server):
+                    server.sendall(hello)
+                    count.add(len(hello), is_sent=True)
+                    _splice(talk.client, server, count)
+        finally:
+            self.gate.record(speaker, to.name, to.port, outcome, count.sent, count.received)
+
+    @contextlib.contextmanager
+    def _open_tunnel(
+        self, speaker: Speaker, to: Destination, client: socket.socket, server: socket.socket
+    ) -> Iterator[None]:
+        """While a tunnel is open, it is closed when its destination is no longer allowed."""
+        place = speaker.sandbox_id, to
+        with self._lock:
+            self._tunnels.setdefault(place, _OpenTunnels(speaker)).ends.update((client, server))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tunnels[place].ends.difference_update((client, server))
+                if not self._tunnels[place].ends:
+                    del self._tunnels[place]
+
+    def _watch(self, listener: socket.socket) -> None:
+        """Close tunnels whose destination is not allowed any more."""
+        while listener.fileno() >= 0:
+            time.sleep(_LOOK)
+            with self._lock:
+                looked_at = [(to, tunnels.speaker, list(tunnels.ends)) for (_, to), tunnels in self._tunnels.items()]
+            for to, speaker, ends in looked_at:
+                try:
+                    sentence = self.gate.refusal(speaker, to.name, to.port)
+                except UNAVAILABLE:  # what was allowed stays open until the store says otherwise
+                    break
+                for each in ends if sentence else []:
+                    with contextlib.suppress(OSError):
+                        each.shutdown(socket.SHUT_RDWR)
+
+
+class _Talk:
+    """One connection of a sandbox, as h11 reads and writes it."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.client = client
+        self._http = self._new()
+        self._is_first = True
+
+    @staticmethod
+    def _new() -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD)
+
+    def key(self) -> str:
+        """The line that the launcher has written. Raises OSError if none comes."""
+        line, deadline = b"", time.monotonic() + _KEY_SECONDS
+        while not line.endswith(b"\n"):
+            piece = self._receive(1, deadline)
+            if not piece or len(line) > _MOST_KEY:
+                raise OSError("the connection has no key")
+            line += piece
+        return line.strip().decode("ascii", "replace")
+
+    def request(self) -> h11.Request | None:
+        """The head of the next request; None: the sandbox has ended the connection, or sent none in time."""
+        deadline = time.monotonic() + (HEAD_SECONDS if self._is_first else KEEP_SECONDS)
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            try:
+                self._http.receive_data(self._receive(PIECE, deadline))
+            except TimeoutError:
+                if not self._http.trailing_data[0]:
+                    return None
+                raise Refusal(408, "The head of the request did not come in time") from None
+        if isinstance(event, h11.Request):
+            return event
+        if isinstance(event, h11.ConnectionClosed):
+            return None
+        raise h11.RemoteProtocolError("a request was expected")
+
+    def body(self, count: _Count) -> Iterator[bytes]:
+        """The body of a request, as it comes. Raises OSError if it breaks off."""
+        if self._http.they_are_waiting_for_100_continue:
+            self.send(h11.InformationalResponse(status_code=100, headers=[]))
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                if not (piece := self._receive(PIECE, time.monotonic() + IDLE_SECONDS)):
+                    raise OSError("the body of a request is not whole")
+                self._http.receive_data(piece)
+            elif isinstance(event, h11.Data):
+                count.add(len(event.data), is_sent=True)
+                yield bytes(event.data)
+            else:
+                return
+
+    def send(self, event: h11.Event) -> None:
+        """Raises OSError, also when the sandbox takes nothing for IDLE_SECONDS."""
+        if data := self._http.send(event):
+            self.client.settimeout(IDLE_SECONDS)
+            self.client.sendall(data)
+
+    def switch(self) -> bytes:
+        """Say that the tunnel stands; what the sandbox has sent into it already."""
+        self._http.next_event()  # a CONNECT has no body
+        self.send(h11.Response(status_code=200, reason=b"Connection established", headers=[]))
+        return bytes(self._http.trailing_data[0])
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Send a refusal, unless a response has begun, and end the connection."""
+        sentence = _sentence(refusal)
+        error = {"message": sentence, "type": "egress_refused", "code": refusal.status}
+        body = json.dumps({"detail": sentence, "error": error}).encode()
+        reason = re.sub(r"[^ -~]", "?", sentence).encode()
+        head = f"HTTP/1.1 {refusal.status} ".encode() + reason + b"\r\nContent-Type: application/json\r\n"
+        head += b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR):
+            return
+        self.client.settimeout(HEAD_SECONDS)
+        with contextlib.suppress(OSError):
+            self.client.sendall(head + body)
+            self.client.shutdown(socket.SHUT_WR)
+            self._drain()
+
+    def _drain(self) -> None:
+        """Read what a refused sandbox still sends, so that it can read the refusal before the connection is reset."""
+        self.client.settimeout(1.0)
+        for _ in range(64):
+            if not self.client.recv(PIECE):
+                return
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the connection is ready for another request."""
+        if self._http.their_state is h11.SEND_BODY and not isinstance(self._http.next_event(), h11.EndOfMessage):
+            return False  # the response came before the body was read
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    def begin_again(self) -> None:
+        """Go on to the next request."""
+        self._is_first = False
+        self._http.start_next_cycle()
+
+    def _receive(self, most: int, deadline: float) -> bytes:
+        """Raises TimeoutError after the deadline, and OSError."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.client.settimeout(left)
+        return self.client.recv(most)
+
+
+def _hello(client: socket.socket, begun: bytes, name: str) -> bytes:
+    """All bytes up to the end of a ClientHello that names a server so. Raises NotTls, and OSError."""
+    data, deadline = begun, time.monotonic() + HEAD_SECONDS
+    for _ in range(_MOST_PIECES):
+        found = server_name(data)
+        if found is not None:
+            if found.removesuffix(".") != name:
+                raise NotTls(f"the ClientHello names {_shown(found)}, and the tunnel {name}")
+            return data
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise NotTls("no ClientHello came in time")
+        client.settimeout(left)
+        try:
+            piece = client.recv(MOST_BYTES)
+        except TimeoutError:
+            continue
+        if not piece:
+            raise NotTls("the connection ended before its ClientHello")
+        data += piece
+    raise NotTls(f"the ClientHello comes in more than {_MOST_PIECES} pieces")
+
+
+def _splice(client: socket.socket, server: socket.socket, count: _Count) -> None:
+    """Carry bytes both ways until both directions have ended, or nothing passed for IDLE_SECONDS."""
+
+    def one_way(source: socket.socket, target: socket.socket, *, is_sent: bool) -> None:
+        try:
+            while True:
+                try:
+                    piece = source.recv(PIECE)
+                except TimeoutError:
+                    if time.monotonic() - count.at < IDLE_SECONDS:
+                        continue
+                    raise
+                if not piece:
+                    target.shutdown(socket.SHUT_WR)
+                    return
+                target.sendall(piece)
+                count.add(len(piece), is_sent=is_sent)
+        except OSError:
+            for each in (source, target):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    for each in (client, server):
+        each.settimeout(IDLE_SECONDS)
+    back = threading.Thread(target=one_way, args=(server, client), kwargs={"is_sent": False}, daemon=True)
+    back.start()
+    one_way(client, server, is_sent=True)
+    back.join()
+
+
+def _shown(text: str) -> str:
+    """A text of a sandbox in a sentence."""
+    return re.sub(r"[^ -~]", "?", text)[:100]
+
+
+def _sentence(error: Exception) -> str:
+    return re.sub(r"[^ -~]", "?", str(error))[:500]

@@ -1,0 +1,127 @@
+"""What a request of a sandbox becomes on its way out: its target, and the headers that are kept and put in.
+
+Every request is written again from what was understood. Headers of one connection end here, and so does what a sandbox
+shows as its own credential to a service, whose credential is put in here.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from settings.egress import Service
+
+Headers = list[tuple[bytes, bytes]]
+
+#: what a path is made of. Source: RFC 3986, 3.3
+_PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
+_QUERY = re.compile(r"[!-~]*")
+
+#: how often a path is decoded before it counts as one that hides something
+_MOST_DECODED = 3
+
+#: headers of one connection. Source: RFC 9110, 7.6.1
+_OF_CONNECTION = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host"}
+_OF_CONNECTION |= {b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"http2-settings"}
+
+#: headers that are credentials, of which a service gets none from a sandbox
+_CREDENTIALS = {b"authorization", b"x-api-key", b"api-key", b"cookie", b"x-goog-api-key"}
+
+
+class Wrong(ValueError):
+    """A request that means nothing here, or two things; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A service's base URL in its parts."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  #: empty, or begins with a slash and ends with none
+
+    @classmethod
+    def of(cls, service: Service) -> "Base":
+        url = urlsplit(service.base_url)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        return cls(url.scheme, url.hostname or "", port, url.path.rstrip("/"))
+
+    @property
+    def authority(self) -> bytes:
+        """The Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host.encode() if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}".encode()
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """The service's name and the rest of `/NAME/…`, with its query."""
+    rest = target.removeprefix("/")
+    end = next((position for position, one in enumerate(rest) if one in "/?"), len(rest))
+    return rest[:end], rest[end:]
+
+
+def below(base: str, rest: str) -> str:
+    """The path of a base URL with the rest of a request's target. Raises Wrong if that could leave the base.
+
+    However often a server decodes it, and whether it takes a backslash for a slash and drops what follows a semicolon,
+    no part is `.` or `..`.
+    """
+    path, mark, query = rest.partition("?")
+    if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
+        raise Wrong("the path has characters that a URL does not have")
+    text = path
+    for _ in range(_MOST_DECODED):
+        parts = [part.partition(";")[0] for part in re.split(r"[/\\]", text)]
+        if any(part in (".", "..") for part in parts) or re.search(r"[\x00-\x1f\x7f]", text):
+            raise Wrong("the path leaves the service's base URL")
+        if (decoded := unquote(text, errors="replace")) == text:
+            return f"{base}{path}{mark}{query}" if base or path else f"/{mark}{query}"
+        text = decoded
+    raise Wrong("the path is encoded more than twice")
+
+
+def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers that are passed on: none of one connection, and none that `Connection` names. Raises Wrong."""
+    given = [(name.lower(), value) for name, value in headers]
+    framing = [name for name, _ in given if name in (b"content-length", b"transfer-encoding")]
+    if len(framing) > 1:
+        raise Wrong("the request says twice how long it is")
+    named = {one.strip().lower() for name, value in given if name == b"connection" for one in value.split(b",")}
+    named -= {b"content-length"}
+    return [(name, value) for name, value in given if name not in _OF_CONNECTION and name not in named]
+
+
+def toward(service: Service, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of a request to a service: its own credentials for whatever the sandbox showed. Raises Wrong."""
+    own = [(name.lower().encode(), value.encode()) for name, value in service.headers.items()]
+    dropped = _CREDENTIALS | {name for name, _ in own}
+    return [(name, value) for name, value in kept(headers) if name not in dropped] + own
+
+
+def returned(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of a service's response: a redirect below its base URL stays with the service, others go by name."""
+    found = []
+    for name, value in kept_of_response(headers):
+        if name == b"location":
+            value = _location(service, base, value)
+        found.append((name, value))
+    return found
+
+
+def kept_of_response(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of a response that are passed on."""
+    given = [(name.lower(), value) for name, value in headers]
+    return [(name, value) for name, value in given if name not in _OF_CONNECTION]
+
+
+def _location(service: Service, base: Base, value: bytes) -> bytes:
+    text = value.decode("latin-1")
+    rest = text.removeprefix(f"{base.scheme}://{base.authority.decode()}")
+    if rest == text and not (text.startswith("/") and not text.startswith("//")):
+        return value
+    if rest == base.path or rest.startswith((f"{base.path}/", f"{base.path}?")):
+        return f"/{service.name}{rest.removeprefix(base.path)}".encode("latin-1")
+    if rest != text:
+        return value
+    return f"{base.scheme}://{base.authority.decode()}{text}".encode("latin-1")  # by name, without the credential

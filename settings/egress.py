@@ -1,0 +1,174 @@
+"""What a spec says of the way out of its sandboxes: `egress`, `hosts`, `presets` and `[[spec.service]]`.
+
+A service is a base URL that sandboxes reach at `{EGRESS}/NAME`, with headers that the proxy puts in outside of them.
+The model of the variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is one by itself.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from marshmallow import RAISE, Schema, ValidationError, fields, validate, validates
+
+from core.egress import PRESETS, AllowedHost
+
+#: the ways out; absent is `open`, or `none` with `network = "none"`
+NAMED, OPEN, NO_WAY = "named", "open", "none"
+
+#: the presets of a spec that names none: all of them
+ALL_PRESETS = tuple(PRESETS)
+
+#: what stands in a sandbox for a key that is put in outside of it
+PLACEHOLDER = "placeholder-the-key-is-put-in-outside"
+
+#: the service that the variables LLM_… make, and most services of a spec
+MODEL_SERVICE, MOST_SERVICES = "model", 32
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+#: headers that frame a request or belong to one connection
+_OF_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A base URL without a slash at its end, and the headers that are put in toward it."""
+
+    name: str
+    base_url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class ServiceSchema(Schema):
+    """One table [[spec.service]]; `specs.toml` explains each key."""
+
+    class Meta:
+        unknown = RAISE
+
+    name = fields.String(required=True, validate=validate.Regexp(re.compile(r"[a-z][a-z0-9-]{0,31}\Z")))
+    base_url = fields.String(required=True)
+    headers = fields.Dict(
+        keys=fields.String(validate=validate.Regexp(re.compile(rf"{_HEADER.pattern}\Z"))),
+        values=fields.String(validate=validate.Regexp(re.compile(r"[ -~]*\Z"), error="Must be printable ASCII.")),
+        load_default=dict,
+    )
+
+    @validates("base_url")
+    def _is_base(self, value: str, **_: Any) -> None:
+        if not value.startswith("{env:"):  # that is checked when its variable is read
+            check_base_url(value, may_be_plain=False)
+
+    @validates("headers")
+    def _are_of_requests(self, value: Mapping[str, str], **_: Any) -> None:
+        if wrong := [name for name in value if name.lower() in _OF_CONNECTION]:
+            raise ValidationError(f"{wrong[0]} is written by the proxy itself.")
+
+
+def check_base_url(url: str, *, may_be_plain: bool) -> None:
+    """Raises ValidationError for what cannot be a service's base URL.
+
+    may_be_plain: whether it may be http:// to any machine; else to this one or a private address alone.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise ValidationError("Must be a URL.") from None
+    if parts.scheme not in ("https", "http") or not host or not url.isascii() or re.search(r"[\x00-\x20\x7f\\]", url):
+        raise ValidationError("Must be an https:// URL.")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise ValidationError("Must have no query, no fragment and no user.")
+    if any(part in (".", "..") for part in parts.path.split("/")) or "%" in parts.path:
+        raise ValidationError("Must have a plain path.")
+    if parts.scheme == "http" and not may_be_plain and not _is_near(host):
+        raise ValidationError("Must be https://: plain http:// shows the headers to the network, but of near machines.")
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this machine, a private address, or a name of one label, as containers have."""
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(".localhost")
+
+
+def read_hosts(texts: list[str]) -> tuple[AllowedHost, ...]:
+    """The hosts that a spec names. Raises ValidationError."""
+    try:
+        return tuple(map(AllowedHost.read, texts))
+    except ValueError as error:
+        raise ValidationError(f"{error}.", "hosts") from None
+
+
+def check_egress(spec: Mapping[str, Any]) -> None:
+    """Raises ValidationError for a way out that a sandbox of that spec cannot have."""
+    if spec["egress"] in (NAMED, NO_WAY):
+        if spec["runtime"] != "process":
+            raise ValidationError("Only for the process runtime: docs/egress.md says what others have.", "egress")
+        if spec["isolation"] == "none":
+            raise ValidationError('Must be "open" with isolation = "none", which holds nothing back.', "egress")
+        if spec["network"] is not None:
+            raise ValidationError("Must be absent where `egress` says what is reached.", "network")
+    if spec["egress"] != NAMED:
+        for key in ("hosts", "presets", "service"):
+            if spec[key] is not None:
+                raise ValidationError('Only with egress = "named".', key)
+    names = [service["name"] for service in spec["service"] or []]
+    if len(names) != len(set(names)):
+        raise ValidationError("Two have the same name.", "service")
+
+
+def read_services(
+    tables: list[Mapping[str, Any]], resolved: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> tuple[Service, ...]:
+    """The services of a spec; one whose base URL names an unset variable is left out. Raises ValidationError.
+
+    resolved: replaces `{env:NAME}` in the values of a mapping, and leaves members out whose variable is unset.
+    """
+    found = []
+    for table in map(resolved, tables):
+        if "base_url" in table:
+            check_base_url(table["base_url"], may_be_plain=False)
+            found.append(Service(table["name"], table["base_url"].rstrip("/"), table.get("headers", {})))
+    return tuple(found)
+
+
+#: where models are that name their provider and no address. Source: LiteLLM's prefixes, and each provider's reference
+_PROVIDERS = {
+    "": "https://api.openai.com/v1",
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "mistral": "https://api.mistral.ai/v1",
+    "deepseek": "https://api.deepseek.com",
+    "groq": "https://api.groq.com/openai/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "xai": "https://api.x.ai/v1",
+}
+
+
+def model_service(environment: Mapping[str, str]) -> Service | None:
+    """The service of the variables LLM_…; None where they name no model. Raises ValidationError.
+
+    environment: a spec's, whole.
+    """
+    model, url, key = (environment.get(name, "") for name in ("LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"))
+    if not model:
+        return None
+    provider = model.partition("/")[0] if "/" in model else ""
+    if not (url := url or _PROVIDERS.get(provider, "")):
+        raise ValidationError(f"LLM_MODEL names the provider {provider}: set LLM_BASE_URL to its address.", "egress")
+    check_base_url(url, may_be_plain=True)  # an operator's network may have it
+    if not key:
+        return Service(MODEL_SERVICE, url.rstrip("/"))
+    by_provider = {"x-api-key": key} if provider == "anthropic" else {"Authorization": f"Bearer {key}"}
+    return Service(MODEL_SERVICE, url.rstrip("/"), by_provider)
+
+
+def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a sandbox whose way out is named: the model is a service, and its key a placeholder."""
+    if not environment.get("LLM_MODEL"):
+        return {name: value for name, value in environment.items() if name != "LLM_API_KEY"}
+    return {**environment, "LLM_BASE_URL": f"{{EGRESS}}/{MODEL_SERVICE}", "LLM_API_KEY": PLACEHOLDER}

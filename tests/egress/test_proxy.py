@@ -1,0 +1,292 @@
+"""The proxy as a sandbox meets it: what passes, and the ways past it, each refused with a sentence."""
+
+import json
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+
+from egress import proxy as room
+from tests.servers import wait_until
+
+pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
+
+
+def body(response: str) -> dict:
+    return json.loads(response.partition("\r\n\r\n")[2])
+
+
+def status(response: str) -> int:
+    return int(response.split(" ", 2)[1])
+
+
+def secured(client: socket.socket, name: str) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(client, server_hostname=name)
+
+
+# what passes
+
+
+def test_a_tunnel_reaches_an_allowed_name(sandbox, outside):
+    client, head = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    assert status(head) == 200
+    with secured(client, "allowed.example") as tls:
+        tls.sendall(b"GET /hello HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n")
+        said = b"".join(iter(lambda: tls.recv(65536), b"")).decode()
+    assert body(said)["path"] == "/hello"
+
+
+def test_a_plain_request_reaches_an_allowed_name_whatever_host_it_claims(sandbox, outside):
+    said = body(sandbox.get(f"http://Plain.Example:{outside.plain}/a?b=c", "X-One: 1", "Proxy-Authorization: Basic x"))
+    assert said["path"] == "/a?b=c"
+    assert said["headers"] == {"host": f"plain.example:{outside.plain}", "x-one": "1"}
+
+
+def test_a_service_gets_its_credential_and_none_of_the_sandboxes(sandbox):
+    text = '{"a": 1}'
+    head = (
+        f"POST /model/chat?x=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer placeholder\r\nContent-Length: {len(text)}"
+    )
+    said = body(sandbox.said(f"{head}\r\nConnection: close\r\n\r\n{text}"))
+    assert (said["path"], said["body"]) == ("/v1/chat?x=1", text)
+    assert said["headers"]["authorization"] == "Bearer the-true-key"
+    assert said["headers"]["host"].startswith("localhost:")
+
+
+def test_a_plain_service_of_this_machine_is_reached(sandbox):
+    said = body(sandbox.get("/near/x"))
+    assert (said["path"], said["headers"]["x-key"]) == ("/base/x", "the-other-key")
+
+
+def test_a_streamed_response_passes_as_it_comes(sandbox, outside):
+    outside.go_on.clear()
+    with sandbox.connect() as client:
+        client.sendall(b"GET /model/stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        begun = b""
+        while b"first" not in begun:
+            begun += client.recv(65536)
+        assert b"second" not in begun
+        outside.go_on.set()
+        rest = b"".join(iter(lambda: client.recv(65536), b""))
+    assert b"second" in rest
+    assert rest.endswith(b"0\r\n\r\n")
+
+
+def test_several_requests_share_a_connection(sandbox):
+    one = "GET /near/{} HTTP/1.1\r\nHost: x\r\n\r\n"
+    said = sandbox.said(one.format(1) + one.format(2))
+    assert [f'"/base/{number}"' in said for number in (1, 2)] == [True, True]
+
+
+def test_a_redirect_elsewhere_is_left_to_the_sandbox_which_has_no_credential(sandbox):
+    said = sandbox.get("/model/redirect")
+    assert status(said) == 302
+    assert "location: https://other.example/x" in said
+    assert "the-true-key" not in said
+
+
+# ways past it
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "127.0.0.1:443",
+        "[::1]:443",
+        "[::ffff:127.0.0.1]:443",
+        "169.254.169.254:80",
+        "0x7f.1:443",
+        "2130706433:443",
+        "127.1:443",
+        "localhost:443",
+        "unknown.example:443",
+        "allowed.example:443",
+        "allowed.example:22",
+        "*.example:443",
+        "allowed.example..:443",
+    ],
+)
+def test_a_tunnel_elsewhere_is_refused_with_a_sentence(sandbox, target):
+    client, head = sandbox.tunnel(target)
+    client.close()
+    assert status(head) == 403
+
+
+@pytest.mark.parametrize("target", ["allowed.example", "allowed.example:0", "allowed.example:99999", "a@b.example:443"])
+def test_a_tunnel_to_no_destination_is_refused(sandbox, target):
+    client, head = sandbox.tunnel(target)
+    client.close()
+    assert status(head) in (400, 403)
+
+
+def test_an_unknown_name_is_refused_at_once_and_says_which(sandbox):
+    client, head = sandbox.tunnel("unknown.example:443")
+    client.close()
+    assert "unknown.example:443 is not allowed" in head.splitlines()[0]
+
+
+def test_an_allowed_name_with_a_private_address_is_not_reached(sandbox):
+    client, head = sandbox.tunnel("private.example:443")
+    client.close()
+    assert status(head) == 502
+    assert "no public address" in head
+
+
+def test_a_tunnel_whose_tls_names_another_server_is_closed_with_an_alert(sandbox, outside):
+    client, head = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    assert status(head) == 200
+    with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
+        secured(client, "other.example")
+    client.close()
+
+
+def test_a_tunnel_without_a_server_name_is_closed(sandbox, outside):
+    client, _ = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    with pytest.raises(ssl.SSLError):
+        secured(client, "127.0.0.1")  # an address stands in no SNI
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"SSH-2.0-x\r\n", b"\x16\x03\x01\x00\x04\x02\x00\x00\x00"]
+)
+def test_a_tunnel_without_tls_is_closed(sandbox, outside, data):
+    client, _ = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    with client:
+        client.sendall(data)
+        assert b"".join(iter(lambda: client.recv(65536), b"")) == b"\x15\x03\x01\x00\x02\x02\x70"
+
+
+@pytest.mark.parametrize(
+    "target", ["http://127.0.0.1/", "http://[::1]/", "http://169.254.169.254/latest", "http://2130706433/"]
+)
+def test_a_plain_request_to_an_address_is_refused(sandbox, target):
+    assert status(sandbox.get(target)) == 403
+
+
+@pytest.mark.parametrize(
+    "target", ["https://allowed.example/", "ftp://allowed.example/", "http://a@plain.example/", "*"]
+)
+def test_a_plain_request_of_another_form_is_refused(sandbox, target):
+    assert status(sandbox.get(target)) == 400
+
+
+@pytest.mark.parametrize("rest", ["/../x", "/%2e%2e/x", "/%252e%252e/x", "/..%2fx", "/..;/x", "/..%5cx", "/%00"])
+def test_a_path_that_could_leave_a_services_base_is_refused(sandbox, rest):
+    assert status(sandbox.get(f"/model{rest}")) == 403
+
+
+def test_an_unknown_service_is_refused_and_the_known_ones_are_named(sandbox):
+    said = sandbox.get("/other/x")
+    assert status(said) == 404
+    assert "model" in body(said)["detail"]
+
+
+def test_a_service_whose_certificate_is_not_its_own_gets_nothing(sandbox):
+    said = sandbox.get("/distrusted/x")
+    assert status(said) == 502
+    assert "certificate" in body(said)["detail"].lower()
+
+
+def test_requests_that_mean_two_things_are_refused(sandbox):
+    head = "POST /near/x HTTP/1.1\r\nHost: x\r\n"
+    wrong = [
+        f"{head}Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        f"{head}Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        f"{head}Content-Length: +3\r\n\r\nabc",
+        f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        f"{head}Host: y\r\nContent-Length: 0\r\n\r\n",
+        f"{head}Bad Name: y\r\nContent-Length: 0\r\n\r\n",
+        "GET /near/x\r\n\r\n",
+        "GET /near/x HTTP/1.1\r\n\r\n",
+        "\x16\x03\x01\x00\x00\r\n\r\n",
+    ]
+    assert [request for request in wrong if status(sandbox.said(request)) not in (400, 501)] == []
+
+
+def test_a_head_that_is_too_long_is_refused(sandbox):
+    said = sandbox.said("GET /near/x HTTP/1.1\r\nHost: x\r\nX: " + "a" * room.MOST_HEAD)
+    assert status(said) == 431
+
+
+def test_half_a_request_leaves_nothing_behind(sandbox):
+    assert sandbox.said("POST /near/x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc") == ""
+    assert body(sandbox.get("/near/x"))["path"] == "/base/x"
+
+
+def test_half_a_response_does_not_look_whole(sandbox):
+    said = sandbox.get("/near/broken")
+    assert "content-length: 100" in said
+    assert said.endswith("half")
+
+
+# who speaks
+
+
+def test_a_key_that_is_nobodys_opens_nothing(sandbox, store):
+    other = type(sandbox)(sandbox.address, "k" * 43, sandbox.proxy)
+    assert status(other.get("/model/x")) == 403
+    assert "the-true-key" not in other.get("/model/x")
+
+
+def test_a_sandbox_whose_way_out_is_not_by_name_has_none_here(sandbox, store):
+    started = store.sandboxes.start("open", host="h")
+    key = store.sandboxes.begin(started.id, "h", "supervisor", "process")
+    assert status(type(sandbox)(sandbox.address, key, sandbox.proxy).get("/model/x")) == 403
+
+
+def test_a_sandbox_that_is_deleted_has_no_way_out(sandbox, store):
+    started = store.sandboxes.start("named", host="h")
+    key = store.sandboxes.begin(started.id, "h", "supervisor", "process")
+    speaks = type(sandbox)(sandbox.address, key, sandbox.proxy)
+    assert status(speaks.get("/near/x")) == 200
+    store.sandboxes.ask(started.id, "delete")
+    assert status(speaks.get("/near/x")) == 403
+
+
+# bounds
+
+
+def test_a_sandbox_has_a_bounded_number_of_connections_at_once(sandbox, monkeypatch):
+    monkeypatch.setattr(room, "MOST_AT_ONCE", 3)
+    wait_until(lambda: not sandbox.proxy._at_once, "the end of earlier connections")
+    held = [sandbox.connect() for _ in range(3)]
+    wait_until(lambda: sum(sandbox.proxy._at_once.values()) == 3, "three connections")
+    said = sandbox.get("/near/x")
+    for each in held:
+        each.close()
+    assert status(said) == 429
+    assert "at most 3 connections" in said
+    wait_until(lambda: not sandbox.proxy._at_once, "the end of the connections")
+    assert status(sandbox.get("/near/x")) == 200
+
+
+def test_a_head_that_does_not_come_is_given_up(sandbox, monkeypatch):
+    monkeypatch.setattr(room, "HEAD_SECONDS", 0.3)
+    with sandbox.connect() as client:
+        client.sendall(b"GET /near/x HTTP/1.1\r\nHo")
+        said = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    assert status(said) == 408
+
+
+def test_a_tunnel_in_which_nothing_passes_is_closed(sandbox, outside, monkeypatch):
+    monkeypatch.setattr(room, "IDLE_SECONDS", 0.5)
+    client, _ = sandbox.tunnel(f"allowed.example:{outside.tls}")
+    with secured(client, "allowed.example") as tls:
+        began = time.monotonic()
+        assert tls.recv(1) == b""
+    assert time.monotonic() - began < 10
+
+
+def test_many_sandboxes_are_served_at_once(sandbox):
+    statuses = []
+    threads = [threading.Thread(target=lambda: statuses.append(status(sandbox.get("/near/x")))) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 30

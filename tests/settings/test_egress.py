@@ -1,0 +1,134 @@
+"""The way out that a spec names: hosts, presets, services, and what stands in a sandbox for the model's key."""
+
+import pytest
+
+from settings import ConfigError
+from settings.egress import PLACEHOLDER
+from settings.specs import Specs, model_of
+from tests.refusals import taken
+
+HEAD = '[[spec]]\nid = "a"\ncommand = ["run"]\ncreated_at = 2026-11-21T10:00:00Z\n'
+NAMED = 'egress = "named"\n'
+MODEL = """\
+[spec.secret_env]
+LLM_MODEL = "{env:LLM_MODEL}"
+LLM_API_KEY = "{env:LLM_API_KEY}"
+LLM_BASE_URL = "{env:LLM_URL}"
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text: str):
+        (tmp_path / "specs.toml").write_text(HEAD + text)
+        return Specs.load(str(tmp_path / "specs.toml")).get(None)
+
+    return load
+
+
+def service(**members: str) -> str:
+    given = {"name": '"git"', "base_url": '"https://git.example/api"', **members}
+    return NAMED + "[[spec.service]]\n" + "".join(f"{name} = {value}\n" for name, value in given.items() if value)
+
+
+def test_without_a_word_the_way_out_is_open_and_with_no_network_there_is_none(load):
+    assert load("").egress == "open"
+    assert load('network = "none"\n').egress == "none"
+    assert load('egress = "none"\n').egress == "none"
+
+
+def test_a_named_way_out_has_all_presets_unless_it_says_which(load):
+    spec = load(NAMED)
+    assert any(host.allows("pypi.org", 443) for host in spec.allowed_hosts)
+    assert (
+        load(NAMED + 'presets = []\nhosts = ["example.org"]\n').allowed_hosts
+        == load(NAMED + 'presets = []\nhosts = ["EXAMPLE.org:443"]\n').allowed_hosts
+    )
+
+
+def test_what_no_sandbox_can_have_is_refused(load):
+    wrong = [NAMED + 'hosts = ["*"]', NAMED + 'hosts = ["*.org"]', NAMED + 'hosts = ["1.2.3.4"]', 'egress = "all"']
+    wrong += [NAMED + 'presets = ["everything"]', 'hosts = ["a.org"]', 'presets = ["pypi"]', NAMED + 'network = "none"']
+    wrong += [NAMED + 'isolation = "none"', NAMED + 'runtime = "docker"\nimage = "i"']
+    wrong += [service().replace(NAMED, ""), service() + service().removeprefix(NAMED)]
+    assert taken(wrong, load, ConfigError, r"egress|hosts|presets|network|service") == []
+
+
+def test_a_service_that_could_show_its_headers_or_send_them_elsewhere_is_refused(load):
+    urls = [
+        "http://git.example",
+        "ftp://git.example",
+        "https://",
+        "https://u:p@git.example",
+        "https://git.example/?a=b",
+    ]
+    urls += [
+        "https://git.example/a/../b",
+        "https://git.example/%2e%2e",
+        "https://git.example/#f",
+        "https://a b.example",
+    ]
+    wrong = [service(base_url=f'"{url}"') for url in urls]
+    wrong += [service(name='"Git"'), service(name='"a/b"'), service(headers='{ Host = "x" }')]
+    wrong += [service(headers='{ "A B" = "x" }'), service(headers='{ A = "x\\r\\nB: y" }'), service(more='"x"')]
+    assert taken(wrong, load, ConfigError, "service") == []
+
+
+def test_a_service_of_this_machine_or_a_near_one_may_be_plain(load):
+    for url in ("http://127.0.0.1:11434/v1", "http://[::1]:8080", "http://ollama:11434", "http://192.168.1.5/v1"):
+        [made] = load(service(base_url=f'"{url}/"')).services
+        assert made.base_url == url
+
+
+def test_a_services_headers_come_from_the_servers_environment_and_are_shown_nowhere(load, monkeypatch):
+    monkeypatch.setenv("GIT_TOKEN", "canary-git-token")
+    spec = load(service(headers='{ Authorization = "Bearer {env:GIT_TOKEN}", X-Other = "{env:NOT_SET}" }'))
+
+    [made] = spec.services
+    assert made.headers == {"Authorization": "Bearer canary-git-token"}
+    assert "canary" not in repr(spec)
+    assert "canary" not in str(spec.environment)
+    assert "canary-git-token" in spec.secret_texts  # so it is masked where a service echoes it
+
+
+def test_a_service_whose_address_is_not_set_is_left_out(load):
+    assert load(service(base_url='"{env:NOT_SET}"')).services == ()
+
+
+def test_the_model_is_a_service_and_its_key_stays_outside(load, monkeypatch):
+    monkeypatch.setenv("LLM_MODEL", "gpt")
+    monkeypatch.setenv("LLM_API_KEY", "canary-model-key")
+    monkeypatch.setenv("LLM_URL", "http://127.0.0.1:11434/v1/")
+    spec = load(NAMED + MODEL)
+
+    [model] = spec.services
+    assert (model.name, model.base_url) == ("model", "http://127.0.0.1:11434/v1")
+    assert model.headers == {"Authorization": "Bearer canary-model-key"}
+    assert spec.environment == {"LLM_MODEL": "gpt", "LLM_API_KEY": PLACEHOLDER, "LLM_BASE_URL": "{EGRESS}/model"}
+    assert model_of(spec) == ("gpt", None, PLACEHOLDER)
+    assert load(MODEL).environment["LLM_API_KEY"] == "canary-model-key"  # an open way out changes nothing
+
+
+def test_a_model_without_an_address_is_at_its_provider(load, monkeypatch):
+    for model, url, header in (
+        ("gpt", "https://api.openai.com/v1", "Authorization"),
+        ("openai/gpt", "https://api.openai.com/v1", "Authorization"),
+        ("anthropic/claude", "https://api.anthropic.com", "x-api-key"),
+    ):
+        monkeypatch.setenv("LLM_MODEL", model)
+        monkeypatch.setenv("LLM_API_KEY", "canary")
+        [made] = load(NAMED + MODEL).services
+        assert (made.base_url, list(made.headers)) == (url, [header])
+
+
+def test_a_provider_whose_address_is_unknown_is_refused(load, monkeypatch):
+    monkeypatch.setenv("LLM_MODEL", "unheard/of")
+    with pytest.raises(ConfigError, match="set LLM_BASE_URL"):
+        load(NAMED + MODEL)
+
+
+def test_without_a_model_no_key_is_inside_either(load, monkeypatch):
+    monkeypatch.setenv("LLM_API_KEY", "canary")
+    spec = load(NAMED + MODEL)
+    assert spec.services == ()
+    assert spec.environment == {}
