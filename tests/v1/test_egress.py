@@ -23,8 +23,8 @@ KEY = f"sk-canary-{uuid4().hex}"
 #: counts the lines with the key in what a command may read: its environment, that of every process, and all files. The
 #: pattern does not find itself; the agent would mask the key itself in what it prints
 SWEEP = (
-    "(env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; cat -- $(find . -type f) 2>/dev/null) "
-    "| grep -ac 'sk-can[a]ry'; echo via $HTTPS_PROXY"
+    "(env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find . -type f -exec cat {} + 2>/dev/null)"
+    " | grep -ac 'sk-can[a]ry'; echo via $HTTPS_PROXY"
 )
 
 
@@ -95,7 +95,11 @@ def finished(client, conversation: str) -> None:
     message = {"content": [{"type": "text", "text": "Look around."}]}
     client.post("/api/v1/app-conversations", json={"conversation_id": conversation, "initial_message": message})
     wait_until(lambda: client.get(f"{path}/pending_actions").json(), "an action that waits")
-    client.post(f"{path}/events/respond_to_confirmation", json={"accept": True})
+    approval = {"accept": True}  # not found, and then in vain, until the start has ended
+    wait_until(
+        lambda: client.post(f"{path}/events/respond_to_confirmation", json=approval).json().get("success"),
+        "the approval",
+    )
     wait_until(lambda: client.get(path).json()["execution_status"] == "finished", "the end of the run")
 
 
