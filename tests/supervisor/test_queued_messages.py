@@ -187,6 +187,18 @@ def test_a_message_that_the_agent_refuses_leaves_an_event_and_the_next_is_sent(s
     assert "bad" in detail
 
 
+@pytest.mark.parametrize("status", [409, 429])
+def test_a_message_that_an_agent_puts_off_is_sent_again(store, commands, agent, conversation, status):
+    put(store, conversation)
+    agent.on_request = lambda path: path.endswith("/events") and agent.statuses.append(status)
+    drive(store, commands, conversation)
+    agent.on_request = lambda _: None
+    drive(store, commands, conversation)
+
+    assert texts(agent)[-1] == "hello"
+    assert errors(store, conversation) == []
+
+
 def test_messages_to_a_sandbox_that_was_deleted_leave_an_event_each(store, commands, box, conversation):
     put(store, conversation, "a")
     put(store, conversation, "b")

@@ -94,12 +94,9 @@ def finished(client, conversation: str) -> None:
     path = f"/api/conversations/{conversation}"
     message = {"content": [{"type": "text", "text": "Look around."}]}
     client.post("/api/v1/app-conversations", json={"conversation_id": conversation, "initial_message": message})
-    wait_until(lambda: client.get(f"{path}/pending_actions").json(), "an action that waits")
-    approval = {"accept": True}  # not found, and then in vain, until the start has ended
-    wait_until(
-        lambda: client.post(f"{path}/events/respond_to_confirmation", json=approval).json().get("success"),
-        "the approval",
-    )
+    waiting = "waiting_for_confirmation"
+    wait_until(lambda: client.get(path).json().get("execution_status") == waiting, "an action that waits")
+    assert client.post(f"{path}/events/respond_to_confirmation", json={"accept": True}).json() == {"success": True}
     wait_until(lambda: client.get(path).json()["execution_status"] == "finished", "the end of the run")
 
 
