@@ -20,6 +20,7 @@ from redis import Redis
 from core.approvals import canonical
 from core.bounds import Bounds
 from core.cuts import beginning
+from core.destinations import MOST_NAME, NAME, PATTERN
 from core.refused import Kind
 from core.wire import Micros
 from store.errors import StoreError
@@ -34,14 +35,8 @@ MOST_WAITING, MOST_REMEMBERED, MOST_REACHED = 20, 200, 500
 #: most rules for destinations
 MOST_DESTINATION_RULES = 1000
 
-#: most characters of a name, and of what a program is called. Source of the first: RFC 1035, 2.3.4
-MOST_NAME, MOST_PROGRAM = 253, 100
-
-#: a lower-case DNS name of at most 63 characters a label, whose last label is not of digits alone: never an address
-NAME = r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*(?!\d+$|0x[0-9a-f]*$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-
-#: what a rule names: a name, or `*.` and a suffix of at least two labels
-PATTERN = rf"(?:\*\.(?=[^.]+\.))?{NAME}"
+#: most characters of what a program is called
+MOST_PROGRAM = 100
 
 Decided = Literal["approve", "reject"]
 Scope = Literal["once", "conversation", "always"]
