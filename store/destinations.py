@@ -43,6 +43,9 @@ Scope = Literal["once", "conversation", "always"]
 
 _OUTCOMES = ("allowed", "refused")
 
+#: what is counted of all sandboxes: destinations that were asked for, connections, and bytes
+TOTALS = ("asked", *_OUTCOMES, "sent", "received")
+
 _WORDS = {
     "asked": "is not allowed; a person was asked; try again when it is",
     "waiting": "is not allowed; a person was asked; try again when it is",
@@ -257,7 +260,7 @@ class Destinations:
     def totals(self) -> dict[str, int]:
         """What all sandboxes did since the store began: `asked`, `allowed`, `refused`, and bytes `sent`, `received`."""
         stored: Any = self._redis.hgetall(SandboxKeys.destinations)
-        return {name: int(stored.get(name.encode(), 0)) for name in ("asked", *_OUTCOMES, "sent", "received")}
+        return {name: int(stored.get(name.encode(), 0)) for name in TOTALS}
 
 
 def _check(name: str, port: int, pattern: str) -> None:

@@ -352,6 +352,7 @@ class SandboxKeys:
     hosts = f"{root}:hosts"
     isolation = f"{root}:isolation"
     deliveries = f"{root}:deliveries"
+    asking = f"{root}:asking"
     destinations = f"{root}:destinations"
     destination_rules = f"{root}:destination_rules"
     destination_uses = f"{root}:destination_uses"
