@@ -24,6 +24,7 @@ from blueprints.client_settings import client_settings
 from blueprints.console import Files, console, docs_page
 from blueprints.conversation_list import conversation_list, list_stream
 from blueprints.conversations import conversations
+from blueprints.destinations import destinations
 from blueprints.errors import register_errors
 from blueprints.events import app_events, events, stream
 from blueprints.exports import downloads, exports, trajectories
@@ -93,6 +94,7 @@ BLUEPRINTS = (
     catalogs,
     workspace_files,
     approval_rules,
+    destinations,
     audit,
     notifications,
     operations,

@@ -151,6 +151,12 @@ def _store(reading: Reading) -> Iterator[Metric]:
     yield _gauge("delivery_overdue_seconds", "For how long the oldest has been due", reading.overdue_delivery)
     yield _by("outbox_entries", "Entries that no supervisor has queued as notifications", "outbox", reading.outboxes)
     yield _by("outbox_dropped", "Entries that a full outbox dropped", "outbox", reading.dropped, CounterMetricFamily)
+    tried = dict(reading.destinations)
+    yield _gauge("destinations_waiting", "Destinations that wait for a person's decision", reading.asking)
+    yield _counter("destinations_asked", "Destinations that a person was asked about", tried.pop("asked"))
+    octets = {name: tried.pop(name) for name in ("sent", "received")}
+    yield _by("destination_connections", "Connections that sandboxes tried", "outcome", tried, CounterMetricFamily)
+    yield _by("destination_bytes", "Bytes of sandboxes' connections", "direction", octets, CounterMetricFamily)
     yield _by("supervisor_heartbeat_age_seconds", "Age of a supervisor's last heartbeat", "host", reading.hosts)
     yield _gauge("hosts", "Hosts whose supervisor has a heartbeat within HOST_SECONDS", reading.living_hosts)
     if reading.used_memory_bytes is not None:

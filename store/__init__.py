@@ -17,6 +17,7 @@ from store.conversations.events import EventLog
 from store.conversations.lists import ListStream
 from store.conversations.masks import Masks
 from store.data_version import DataVersion
+from store.destinations import Destinations
 from store.gauges import Gauges
 from store.keys import ListingKeys, SandboxKeys
 from store.link import LinkWing
@@ -54,6 +55,7 @@ class Store:
     conversations: ConversationWing
     approvals: ApprovalWing
     sandboxes: SandboxWing
+    destinations: Destinations
     start_tasks: StartTasks
     streams: Streams
     access: AccessWing
@@ -104,6 +106,7 @@ def open_store(
         conversations=conversations,
         approvals=approvals,
         sandboxes=sandboxes,
+        destinations=Destinations(redis, scripts, bounds),
         start_tasks=start_tasks,
         streams=Streams(
             events=followers,

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from core.bounds import Limits
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES
+from store.destinations import TOTALS
 from store.errors import UNAVAILABLE
 from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
 
@@ -33,6 +34,8 @@ class Reading:
     overdue_start: float  #: for how long no supervisor has claimed the start task whose lease ended first
     outboxes: dict[str, int]
     dropped: dict[str, int]  #: entries that full outboxes dropped
+    asking: int  #: destinations that wait for a decision, or have expired and were not looked at since
+    destinations: dict[str, int]  #: what all sandboxes did: see `Destinations.totals`
     hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor; a lost host leaves after a while
     living_hosts: int  #: with a heartbeat within HOST_SECONDS
     used_memory_bytes: int | None  #: None where Redis does not tell
@@ -65,8 +68,11 @@ class Gauges:
                 pipe.llen(outbox)
                 pipe.get(outbox_dropped(outbox))
             pipe.zcard(ColdKeys.objects)
+            pipe.zcard(SandboxKeys.asking)
+            pipe.hgetall(SandboxKeys.destinations)
             found: list[Any] = pipe.execute()
-        pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers, objects = found
+        pending, oldest, deliveries, due, unfinished, lease, to_clear, kept, hosts, *numbers = found
+        *numbers, objects, asking, tried = numbers
         conversations, numbers = numbers[: len(EXECUTION_STATUSES)], numbers[len(EXECUTION_STATUSES) :]
         sandboxes, outboxes = numbers[: len(SANDBOX_STATUSES)], numbers[len(SANDBOX_STATUSES) :]
         ages = {name.decode(): max(0.0, now - at / 1e6) for name, at in hosts}
@@ -82,6 +88,8 @@ class Gauges:
             _age(now, lease),
             dict(zip(OUTBOXES, outboxes[::2], strict=True)),
             {name: int(number or 0) for name, number in zip(OUTBOXES, outboxes[1::2], strict=True)},
+            asking,
+            {name: int(tried.get(name.encode(), 0)) for name in TOTALS},
             ages,
             sum(age <= self._limits.host_seconds for age in ages.values()),
             *self._memory(),

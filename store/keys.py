@@ -209,6 +209,21 @@ next batch; absent or "": none), `told.capabilities` (JSON list: what its agent 
 sandbox `delivery_decisions` (JSON list: the decision of each action that its agent may not have received; "" alike) and
 `delivery_trace` (W3C traceparent of the last one).
 
+Destinations, which sandboxes ask for and reach: `destinations.py`. The first three end with their sandbox:
+
+| key                           | type       | holds                                         | bound                  |
+|-------------------------------|------------|-----------------------------------------------|------------------------|
+| {sandboxes}:asked:ID          | hash       | "NAME:PORT" → JSON: what was asked, and what  | MOST_REMEMBERED        |
+|                               |            | was decided: `scripts/_destinations.lua`      |                        |
+| {sandboxes}:asking            | sorted set | "ID NAME:PORT" of what waits, score since     | MOST_REMEMBERED of     |
+|                               |            | when, µs; also expired, until it is looked at | each sandbox           |
+| {sandboxes}:reached:ID        | hash       | "NAME:PORT" → JSON: how often, when, and how  | MOST_REACHED and one   |
+|                               |            | many bytes; `others`: of all names beyond     |                        |
+| {sandboxes}:destinations      | hash       | what all sandboxes did, in all                | 5 fields               |
+| {sandboxes}:destination_rules | hash       | id → JSON: a rule for destinations            | MOST_DESTINATION_RULES |
+| {sandboxes}:destination_named | hash       | "PATTERN:PORT" → decision and id of its rule  | one per rule           |
+| {sandboxes}:destination_uses  | hash       | id → how often a rule decided                 | one per rule           |
+
 The changes of lists. LIST is `conversations:{all}` or `{sandboxes}`, so that the script that changes an entry of a list
 notes the change too:
 
@@ -337,6 +352,10 @@ class SandboxKeys:
     hosts = f"{root}:hosts"
     isolation = f"{root}:isolation"
     deliveries = f"{root}:deliveries"
+    asking = f"{root}:asking"
+    destinations = f"{root}:destinations"
+    destination_rules = f"{root}:destination_rules"
+    destination_uses = f"{root}:destination_uses"
     signal = f"{root}:signal"
 
     @classmethod
@@ -355,6 +374,10 @@ class SandboxKeys:
     @classmethod
     def places(cls, sandbox_id: str) -> str:
         return f"{cls.root}:places:{sandbox_id}"
+
+    @classmethod
+    def reached(cls, sandbox_id: str) -> str:
+        return f"{cls.root}:reached:{sandbox_id}"
 
     @classmethod
     def gone(cls, sandbox_id: str) -> str:

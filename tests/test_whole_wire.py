@@ -142,6 +142,16 @@ def of_decisions(walk: Walk) -> None:
     walk("DELETE", "/api/v1/approval-rules/{rule_id}")
 
 
+def of_destinations(walk: Walk) -> None:
+    rule = {"name": "*.example.org", "decision": "approve"}
+    walk.names["rule_id"] = walk("POST", "/api/v1/destination-rules", 201, json=rule)["id"]
+    assert [one["uses"] for one in walk("GET", "/api/v1/destination-rules")] == [0]
+    walk("DELETE", "/api/v1/destination-rules/{rule_id}")
+    assert walk("GET", "/api/v1/destinations", query={"sandbox_id": "none"}) == []
+    decision = {"sandbox_id": "none", "name": "example.org", "port": 443, "decision": "approve", "scope": "once"}
+    walk("POST", "/api/v1/destinations/decisions", 404, json=decision | {"digest": 64 * "0"})
+
+
 def of_forks(walk: Walk) -> None:
     walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=[message("kept"), event()])
     fork = walk("POST", f"{CONVERSATION}/fork", 201, json={})
@@ -225,6 +235,7 @@ def of_sandboxes(walk: Walk) -> None:
     assert walk("GET", "/api/v1/sandboxes/search")["items"]
     walk.stream("/api/v1/sandboxes/stream", "event: ready")
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/logs")
+    assert walk("GET", "/api/v1/sandboxes/{sandbox_id}/destinations") == []
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/archive", 409)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets", 401)
     walk("GET", "/api/v1/sandboxes/{sandbox_id}/settings/secrets/{secret_name}", 401)
@@ -315,6 +326,7 @@ def test_every_operation_answers_the_same_on_every_backend(client, store):
     of_conversations(walk)
     of_events(walk)
     of_decisions(walk)
+    of_destinations(walk)
     of_forks(walk)
     of_agents(walk)
     of_openai(walk)

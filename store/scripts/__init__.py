@@ -343,6 +343,12 @@ class Scripts:
     fill_warm_pool: DecidingScript
     claim_warm_sandbox: Script
     discard_warm_sandbox: Script
+    ask_destination: DecidingScript
+    decide_destination: DecidingScript
+    list_destinations: Script
+    rule_destination: DecidingScript
+    revoke_destination_rule: Script
+    record_destination: Script
     open_transfer: Script
     send_chunk: DecidingScript
     take_chunk: Script

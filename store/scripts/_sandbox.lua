@@ -96,7 +96,11 @@ local function remove(id, files)
   if owner then redis.call('SREM', root .. ':owned:' .. owner, id) end
   if files == 'kept' and runtime then redis.call('SADD', root .. ':removals:' .. host, runtime .. ' ' .. id) end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
-    root .. ':places:' .. id)
+    root .. ':places:' .. id, root .. ':reached:' .. id)
+  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do
+    redis.call('ZREM', root .. ':asking', id .. ' ' .. at)
+  end
+  redis.call('UNLINK', root .. ':asked:' .. id)
   redis.call('SET', root .. ':ended:' .. id, '', 'EX', LATE)
 end
 

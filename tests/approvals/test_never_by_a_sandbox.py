@@ -13,6 +13,8 @@ ASKED = [
     ("POST", "/api/conversations/{id}/confirmation_policy"),
     ("POST", "/api/conversations/{id}/run"),
     ("POST", "/api/v1/approval-rules"),
+    ("POST", "/api/v1/destinations/decisions"),
+    ("POST", "/api/v1/destination-rules"),
     ("GET", "/api/v1/conversation/{id}/audit"),
     ("GET", "/api/v1/conversation/{id}/audit?format=jsonl"),
     ("GET", "/api/v1/audit"),
@@ -22,6 +24,7 @@ BODIES = {
     "decisions": lambda held: {"decisions": [decision(one) for one in held.actions]},
     "respond_to_confirmation": lambda _: {"accept": True},
     "confirmation_policy": lambda _: {"policy": {"kind": "NeverConfirm"}},
+    "destination-rules": lambda _: {"name": "example.org", "decision": "approve"},
     "approval-rules": lambda _: {"decision": "approve", "tool_name": "terminal"},
 }
 

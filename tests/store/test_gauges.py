@@ -107,3 +107,14 @@ def test_a_store_that_is_away_is_told_from_an_empty_one():
         away.gauges.read()
 
     assert isinstance(fault.value, ConnectionError)
+
+
+def test_destinations_are_counted_as_they_wait_and_as_they_are_reached(store, box):
+    before = store.gauges.read()
+    store.destinations.verdict(box, "example.org", 443)
+    store.destinations.record(box, "example.org", 443, "refused", 3, 4)
+
+    after = store.gauges.read()
+    assert after.asking == before.asking + 1
+    grown = {name: after.destinations[name] - number for name, number in before.destinations.items()}
+    assert grown == {"asked": 1, "allowed": 0, "refused": 1, "sent": 3, "received": 4}

@@ -1,0 +1,97 @@
+"""Destinations that sandboxes ask for: what waits, decisions, what was reached, and rules.
+
+Source: docs/approvals.md, "Asking".
+"""
+
+from typing import Any
+
+from flask import g
+
+from blueprints import current_store
+from blueprints.api import Blueprint, needs
+from schemas.confirmations import Success
+from schemas.destinations import (
+    AskedDestinationInfo,
+    DestinationDecided,
+    DestinationDecision,
+    DestinationQuery,
+    DestinationRuleInfo,
+    DestinationRuleRequest,
+    ReachedDestinationInfo,
+)
+from store.destinations import (
+    AskedDestination,
+    DestinationChanged,
+    DestinationNotFound,
+    DestinationRule,
+    ReachedDestination,
+)
+from store.sandboxes.sandboxes import SandboxId
+
+destinations = Blueprint("Destinations", __name__, url_prefix="/api/v1")
+
+
+@destinations.get("/destinations")
+@needs("read")
+@destinations.fails()
+@destinations.arguments(DestinationQuery(), location="query")
+@destinations.response(200, AskedDestinationInfo(many=True))
+def list_asked_destinations(query: dict[str, str]) -> list[AskedDestination]:
+    """List 1,000 destinations at most that wait for a decision, of one sandbox or of all, the longest wait first."""
+    return current_store.destinations.waiting(query["sandbox_id"])
+
+
+@destinations.post("/destinations/decisions")
+@needs("approve")
+@destinations.fails(404, 409, 413, 415)
+@destinations.arguments(DestinationDecision())
+@destinations.response(200, DestinationDecided)
+def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
+    """Decide a destination as it was shown; the first decision wins."""
+    waiting = current_store.destinations.waiting(given["sandbox_id"])
+    shown = next((one for one in waiting if (one.name, one.port) == (given["name"], given["port"])), None)
+    if shown is None:
+        raise DestinationNotFound
+    if shown.digest != given["digest"]:
+        raise DestinationChanged
+    rule = current_store.destinations.decide(shown, given["decision"], given["scope"], g.principal.name)
+    return {"success": True, "rule_id": rule.id if rule else None}
+
+
+@destinations.get("/sandboxes/<sandbox_id>/destinations")
+@needs("read")
+@destinations.fails(404)
+@destinations.response(200, ReachedDestinationInfo(many=True))
+def list_reached_destinations(sandbox_id: str) -> list[ReachedDestination]:
+    """List what a sandbox has reached and was refused, the last first."""
+    return current_store.destinations.reached(current_store.sandboxes.get(SandboxId(sandbox_id)).id)
+
+
+@destinations.post("/destination-rules")
+@needs("approve")
+@destinations.replay(remade=True)
+@destinations.fails(409, 413, 415)
+@destinations.arguments(DestinationRuleRequest())
+@destinations.response(201, DestinationRuleInfo)
+def make_destination_rule(wanted: dict[str, Any]) -> tuple[DestinationRule, int]:
+    """Make a rule about a name, or all names below a suffix, at one port; one that rejects wins."""
+    return current_store.destinations.make_rule(**wanted, by=g.principal.name), 201
+
+
+@destinations.get("/destination-rules")
+@needs("read")
+@destinations.fails()
+@destinations.response(200, DestinationRuleInfo(many=True))
+def list_destination_rules() -> list[DestinationRule]:
+    """List the rules for destinations with their uses, the newest first."""
+    return current_store.destinations.rules()
+
+
+@destinations.delete("/destination-rules/<rule_id>")
+@needs("approve")
+@destinations.fails(404)
+@destinations.response(200, Success)
+def revoke_destination_rule(rule_id: str) -> dict[str, bool]:
+    """Revoke a rule: it decides no connection that is asked for after this response."""
+    current_store.destinations.revoke(rule_id)
+    return {"success": True}

@@ -1,0 +1,119 @@
+"""Destinations that sandboxes ask for and reach, and the rules about them. Source: docs/approvals.md, "Asking"."""
+
+import re
+from typing import Any
+
+from marshmallow import RAISE, fields, validate
+
+from core.destinations import MOST_NAME, NAME, PATTERN
+from core.wire import utc_time
+from schemas.fields import BaseSchema, Choice, StrictInteger, Text, refusal
+
+#: most characters of a sandbox's id
+_MOST_ID = 64
+
+
+class DestinationName(Text):
+    """A lower-case DNS name; of a rule also `*.` and a suffix of at least two labels."""
+
+    def __init__(self, *, of_rule: bool = False) -> None:
+        super().__init__(required=True, most=MOST_NAME)
+        self._pattern = PATTERN if of_rule else NAME
+        self._also = ", or `*.` and a name of two labels or more" if of_rule else ""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        name: str = super()._deserialize(value, *args, **kwargs)
+        if not re.fullmatch(self._pattern, name):
+            raise refusal(
+                f"Input should be a lower-case DNS name, such as pypi.org{self._also}; never an address", "value_error"
+            )
+        return name
+
+
+def _time(name: str, *, optional: bool = False) -> fields.Function:
+    def shown(one: Any) -> str | None:
+        at = getattr(one, name)
+        return None if at is None else utc_time(at)
+
+    kinds = ["string", "null"] if optional else "string"
+    return fields.Function(shown, metadata={"type": kinds, "format": "date-time"})
+
+
+_NULLABLE = {"type": ["string", "null"]}
+
+
+class DestinationQuery(BaseSchema):
+    sandbox_id = Text(most=_MOST_ID, load_default="")
+
+
+class AskedDestinationInfo(BaseSchema):
+    """A destination that waits for a person's decision."""
+
+    subject = fields.Constant("destination", metadata={"type": "string", "const": "destination"})
+    sandbox_id = fields.String(required=True)
+    conversation_id = fields.String(
+        required=True, allow_none=True, metadata={"description": "Null where the sandbox has none, or several."}
+    )
+    name = fields.String(required=True)
+    port = fields.Integer(required=True)
+    program = fields.String(required=True, allow_none=True, metadata=_NULLABLE)
+    tries = fields.Integer(required=True, metadata={"description": "How often the sandbox has tried."})
+    since = _time("since")
+    tried_at = _time("tried_at")
+    expires_at = _time("expires_at", optional=True)
+    digest = fields.String(required=True, metadata={"description": "Binds a decision to what was shown."})
+
+
+class DestinationDecision(BaseSchema):
+    class Meta:
+        unknown = RAISE
+
+    sandbox_id = Text(required=True, least=1, most=_MOST_ID)
+    name = DestinationName()
+    port = StrictInteger(required=True, least=1, most=65535)
+    decision = Choice("approve", "reject", required=True)
+    scope = Choice(
+        "once",
+        "conversation",
+        "always",
+        required=True,
+        metadata={"description": "For the next connection, for as long as the sandbox is, or by a rule for all."},
+    )
+    digest = Text(required=True, validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Must be 64 hexadecimal digits."))
+
+
+class DestinationDecided(BaseSchema):
+    success = fields.Boolean(required=True)
+    rule_id = fields.String(required=True, allow_none=True, metadata={"description": "Of the rule of `always`."})
+
+
+class DestinationRuleRequest(BaseSchema):
+    class Meta:
+        unknown = RAISE
+
+    name = DestinationName(of_rule=True)
+    port = StrictInteger(least=1, most=65535, load_default=443)
+    decision = Choice("approve", "reject", required=True)
+
+
+class DestinationRuleInfo(BaseSchema):
+    id = fields.String(required=True)
+    name = fields.String(required=True)
+    port = fields.Integer(required=True)
+    decision = fields.String(required=True, metadata={"enum": ["approve", "reject"]})
+    created_by = fields.String(required=True, metadata={"description": "Name of the key that made it."})
+    created_at = _time("created_at")
+    uses = fields.Integer(required=True, metadata={"description": "Connections that it has decided."})
+
+
+class ReachedDestinationInfo(BaseSchema):
+    """What a sandbox did at one destination; name and port are null for all beyond the most that are counted."""
+
+    name = fields.String(required=True, allow_none=True)
+    port = fields.Integer(required=True, allow_none=True)
+    allowed = fields.Integer(required=True)
+    refused = fields.Integer(required=True)
+    sent = fields.Integer(required=True, metadata={"description": "In bytes."})
+    received = fields.Integer(required=True, metadata={"description": "In bytes."})
+    first_at = _time("first_at")
+    last_at = _time("last_at")

@@ -1,0 +1,31 @@
+-- record_destination: count what a sandbox has reached, or was refused, by name and port. Ends with the sandbox.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 sandbox id   2 name   3 port   4 "allowed" | "refused"   5 bytes sent   6 bytes received
+--       7 most names of one sandbox: those beyond are counted together
+-- Returns  1 | 0: no such sandbox
+-- Cost  O(1)
+-- Idempotent  a repeat counts twice
+-- Log  none
+-- Kept  not proven: it counts what has happened
+-- include: _clock.lua
+local root = KEYS[1]
+local sandbox, name, port, outcome, sent, received, most = unpack(ARGV)
+if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 0 end
+local key, at = root .. ':reached:' .. sandbox, name .. ':' .. port
+local stored = redis.call('HGET', key, at)
+if not stored and redis.call('HLEN', key) >= tonumber(most) then
+  at = 'others'
+  stored = redis.call('HGET', key, at)
+end
+local seen = stored and cjson.decode(stored) or
+  {allowed = '0', refused = '0', sent = '0', received = '0', first_at = now}
+local function add(member, number) seen[member] = string.format('%.0f', seen[member] + number) end
+add(outcome, 1)
+add('sent', sent)
+add('received', received)
+seen.last_at = now
+redis.call('HSET', key, at, cjson.encode(seen))
+redis.call('HINCRBY', root .. ':destinations', outcome, 1)
+redis.call('HINCRBY', root .. ':destinations', 'sent', sent)
+redis.call('HINCRBY', root .. ':destinations', 'received', received)
+return 1

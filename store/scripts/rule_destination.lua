@@ -1,0 +1,12 @@
+-- rule_destination: keep a rule for a destination, once per id; of one pattern and port there is one.
+-- KEYS  1 root of the sandboxes
+-- ARGV  1 id   2 name, or `*.` and a suffix   3 port   4 "approve" | "reject"   5 who makes it   6 most rules
+-- Returns  {"made", rule as JSON} | {"known", id}: there is another of that pattern and port | {"full"}
+-- Cost  O(1)
+-- Idempotent  by id
+-- Log  none
+-- Kept  proven
+-- Brings  bytes
+-- include: _clock.lua
+-- include: _destinations.lua
+return make_rule(unpack(ARGV))

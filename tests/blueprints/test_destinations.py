@@ -1,0 +1,77 @@
+"""`/api/v1/destinations` and `/api/v1/destination-rules`: listed, decided once by what was shown, revoked."""
+
+import pytest
+
+from tests.store.conftest import fresh_sandboxes, running_sandbox
+
+URL, RULES = "/api/v1/destinations", "/api/v1/destination-rules"
+
+
+@pytest.fixture
+def sandbox(client, store, redis_url):
+    """A running sandbox of a server without others, and without rules."""
+    return running_sandbox(fresh_sandboxes(redis_url)).id
+
+
+def ask(store, sandbox, name="example.org"):
+    return store.destinations.verdict(sandbox, name, 443, "curl")
+
+
+def decide(client, item, **members):
+    bound = {name: item[name] for name in ("sandbox_id", "name", "port", "digest")}
+    return client.post(f"{URL}/decisions", json=bound | {"decision": "approve", "scope": "conversation"} | members)
+
+
+def test_a_destination_is_listed_and_decided_once(client, store, sandbox):
+    ask(store, sandbox), ask(store, sandbox)
+    [item] = client.get(URL, query_string={"sandbox_id": sandbox}).get_json()
+    shown = {
+        name: item[name] for name in ("subject", "sandbox_id", "conversation_id", "name", "port", "program", "tries")
+    }
+    assert shown == {
+        "subject": "destination",
+        "sandbox_id": sandbox,
+        "conversation_id": None,
+        "name": "example.org",
+        "port": 443,
+        "program": "curl",
+        "tries": 2,
+    }
+    assert decide(client, item, digest=64 * "0").status_code == 409
+    assert not ask(store, sandbox).is_allowed
+    assert decide(client, item).get_json() == {"success": True, "rule_id": None}
+    assert ask(store, sandbox).is_allowed
+    assert decide(client, item).status_code == 404
+
+
+def test_always_makes_a_rule_whose_revocation_closes(client, store, sandbox):
+    ask(store, sandbox)
+    [item] = client.get(URL).get_json()
+    rule_id = decide(client, item, scope="always").get_json()["rule_id"]
+    assert ask(store, sandbox).is_allowed
+    [rule] = client.get(RULES).get_json()
+    assert (rule["id"], rule["name"], rule["port"], rule["uses"]) == (rule_id, "example.org", 443, 1)
+    assert client.delete(f"{RULES}/{rule_id}").get_json() == {"success": True}
+    assert client.delete(f"{RULES}/{rule_id}").status_code == 404
+    assert not ask(store, sandbox).is_allowed
+
+
+def test_a_rule_of_a_suffix_is_made_once(client, store, sandbox):
+    wanted = {"name": "*.example.org", "decision": "approve"}
+    assert client.post(RULES, json=wanted).get_json()["port"] == 443
+    assert client.post(RULES, json=wanted).status_code == 409
+    assert ask(store, sandbox, "a.example.org").is_allowed
+
+
+@pytest.mark.parametrize("name", ["*", "*.org", "10.0.0.1", "Example.org", "", 1])
+def test_a_rule_without_a_right_name_is_refused_by_the_field(client, name):
+    refused = client.post(RULES, json={"name": name, "decision": "approve"})
+    assert refused.status_code == 422
+    assert refused.get_json()["detail"][0]["loc"][-1] == "name"
+
+
+def test_what_a_sandbox_reached_is_listed(client, store, sandbox):
+    store.destinations.record(sandbox, "example.org", 443, "allowed", 10, 20)
+    [reached] = client.get(f"/api/v1/sandboxes/{sandbox}/destinations").get_json()
+    assert (reached["name"], reached["allowed"], reached["sent"], reached["received"]) == ("example.org", 1, 10, 20)
+    assert client.get("/api/v1/sandboxes/none/destinations").status_code == 404
