@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 HTTPS = 443
 
 #: most characters of a name. Source: RFC 1035
-_MOST_NAME = 253
+MOST_NAME = 253
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -28,13 +28,21 @@ def destination_name(text: str) -> str:
     """
     name = text.lower().removesuffix(".")
     labels = name.split(".")
-    if not text.isascii() or len(name) > _MOST_NAME or not all(map(_LABEL.fullmatch, labels)):
+    if not text.isascii() or len(name) > MOST_NAME or not all(map(_LABEL.fullmatch, labels)):
         raise ValueError(f"{text[:80]!r} is not a host name")
     if not _LAST.fullmatch(labels[-1]):
         raise ValueError(f"{text[:80]!r} is an address: a destination has a name")
     if len(labels) < 2:
         raise ValueError(f"{text[:80]!r} has one label: a destination's name has two or more")
     return name
+
+
+def is_destination_name(text: str) -> bool:
+    """Whether a text is a host name as `destination_name` returns it."""
+    try:
+        return destination_name(text) == text
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,25 @@
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import NamedTuple
 
-from core.egress import allows
+from core.egress import allows, is_destination_name
 from settings.egress import NAMED, Service
 from settings.specs import Spec, Specs
 from store import Store
-from store.errors import StoreError
+from store.destinations import Verdict
+from store.errors import UNAVAILABLE, StoreError
 from store.sandboxes.sandboxes import SandboxId
 
 log = logging.getLogger("egress")
 
 #: sandboxes whose spec is remembered: it never changes
 _MOST_REMEMBERED = 10_000
+
+_BY_SPEC = Verdict(True, "", False)
+
+_NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
 #: outcomes of a try
 ALLOWED, REFUSED, FAILED = "allowed", "refused", "failed"
@@ -59,13 +65,27 @@ class Gate:
                     self._spec_ids.popitem(last=False)
         return known
 
-    def refusal(self, speaker: Speaker, name: str, port: int) -> str:
-        """Why a sandbox may not reach a destination, as a sentence; empty: it may."""
+    def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
+        """Whether a sandbox may reach a destination now; a person is asked where neither spec nor rule says so.
+
+        Raises UNAVAILABLE.
+        """
         if allows(speaker.spec.allowed_hosts, name, port):
-            return ""
-        return f"{name}:{port} is not allowed: `hosts` of the spec {speaker.spec.id} would name it"
+            return _BY_SPEC
+        return self._store.destinations.verdict(speaker.sandbox_id, name, port, program or None)
+
+    def standing(self, rule_ids: Collection[str]) -> set[str]:
+        """Those of these rules that nobody has revoked. Raises UNAVAILABLE."""
+        return self._store.destinations.standing(rule_ids)
 
     def record(self, speaker: Speaker, name: str, port: int, outcome: str, sent: int = 0, received: int = 0) -> None:
-        """Log what was reached or refused. sent, received: bytes."""
+        """Note what was reached or refused, in the store and in the log. sent, received: bytes."""
         text = "sandbox %s: %s:%s %s, %s bytes sent, %s received"
         log.info(text, speaker.sandbox_id, name, port, outcome, sent, received)
+        if not is_destination_name(name) or not port:  # what is no destination stands in the log alone
+            return
+        noted = REFUSED if outcome == REFUSED else ALLOWED
+        try:
+            self._store.destinations.record(speaker.sandbox_id, name, port, noted, sent, received)
+        except _NOT_NOTED as error:  # what has passed has passed
+            log.warning("sandbox %s: %s:%s is not noted: %s", speaker.sandbox_id, name, port, error)

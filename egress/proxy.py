@@ -20,7 +20,7 @@ import re
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -34,7 +34,6 @@ from egress.roads import CONNECT_SECONDS, RoadBackend, Roads, Unreachable
 from egress.services import Base, Headers, Wrong, below, kept, kept_of_response, returned, split_target, toward
 from settings.egress import Service
 from store.errors import UNAVAILABLE
-from store.sandboxes.sandboxes import SandboxId
 
 log = logging.getLogger("egress")
 
@@ -50,7 +49,7 @@ _MOST_KEPT, _KEPT_SECONDS = 256, 30.0
 #: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
 _KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
 
-#: seconds between two looks whether open tunnels are still allowed
+#: seconds between two looks whether the rules of open tunnels still stand
 _LOOK = 0.5
 
 #: bytes of the line with the key
@@ -82,14 +81,7 @@ class Destination:
 
     name: str
     port: int
-
-
-@dataclass
-class _OpenTunnels:
-    """The open tunnels of a sandbox to a destination, by both ends of each."""
-
-    speaker: Speaker
-    ends: set[socket.socket] = field(default_factory=set)
+    rule_id: str = ""  #: of the rule that allows it; empty: the spec or a decision does
 
 
 @dataclass
@@ -127,7 +119,7 @@ class Proxy:
         )
         self._lock = threading.Lock()
         self._at_once: Counter[str] = Counter()
-        self._tunnels: dict[tuple[SandboxId, Destination], _OpenTunnels] = {}
+        self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
 
     def serve(self, listener: socket.socket) -> None:
         """Carry every connection that a listener accepts, until the listener is closed."""
@@ -186,7 +178,7 @@ class Proxy:
                 return False
             target = request.target.decode("ascii")
             if request.method == b"CONNECT":
-                self._tunnel(talk, speaker, target)
+                self._tunnel(talk, speaker, request, target)
                 return False
             if target.startswith("/"):
                 self._to_service(talk, speaker, request, target)
@@ -204,19 +196,21 @@ class Proxy:
             return False
         return talk.may_go_on
 
-    def _allowed(self, speaker: Speaker, name: str, port: int, whole: str) -> Destination:
+    def _allowed(self, speaker: Speaker, request: h11.Request, name: str, port: int) -> Destination:
         """A destination that a sandbox may reach. Raises Refusal."""
         try:
-            destination = Destination(destination_name(name), port)
+            name = destination_name(name)
         except ValueError as error:
             self.gate.record(speaker, _shown(name), port, REFUSED)
             raise Refusal(403, f"{_sentence(error)}") from None
         if not 0 < port < 65_536:
-            raise Refusal(400, f"{_shown(whole)} has no valid port")
-        if sentence := self.gate.refusal(speaker, destination.name, port):
-            self.gate.record(speaker, destination.name, port, REFUSED)
-            raise Refusal(403, sentence)
-        return destination
+            raise Refusal(400, f"{port} is no valid port of {name}")
+        agent = next((value for header, value in request.headers if header == b"user-agent"), b"")
+        verdict = self.gate.verdict(speaker, name, port, _shown(agent.decode("latin-1")))
+        if not verdict.is_allowed:
+            self.gate.record(speaker, name, port, REFUSED)
+            raise Refusal(403, verdict.reason)
+        return Destination(name, port, verdict.rule_id)
 
     # a service
 
@@ -248,7 +242,7 @@ class Proxy:
                 raise Refusal(403, f"{_shown(host[1])} is an address: a destination has a name")
             raise Refusal(400, "The target must be /SERVICE/PATH or http://NAME/PATH; https goes by CONNECT")
         port = int(match[2] or 80)
-        to = self._allowed(speaker, match[1], port, target)
+        to = self._allowed(speaker, request, match[1], port)
         rest = match[3] if match[3].startswith("/") else f"/{match[3]}"
         url = httpcore.URL(scheme="http", host=to.name, port=port, target=rest)
         host_header = to.name.encode() if port == 80 else f"{to.name}:{port}".encode()
@@ -313,7 +307,7 @@ class Proxy:
 
     # a tunnel
 
-    def _tunnel(self, talk: "_Talk", speaker: Speaker, target: str) -> None:
+    def _tunnel(self, talk: "_Talk", speaker: Speaker, request: h11.Request, target: str) -> None:
         match = _TUNNEL.fullmatch(target)
         if match is None:
             host = target.rpartition(":")[0] or target
@@ -321,7 +315,7 @@ class Proxy:
             is_address = host.startswith("[") or ":" in host
             said = "is an address: a destination has a name" if is_address else "is not NAME:PORT"
             raise Refusal(403 if is_address else 400, f"{_shown(target)} {said}")
-        to = self._allowed(speaker, match[1], int(match[2]), target)
+        to = self._allowed(speaker, request, match[1], int(match[2]))
         count, outcome = _Count(), FAILED
         try:
             try:
@@ -338,7 +332,7 @@ class Proxy:
                     talk.client.sendall(_UNRECOGNIZED_NAME)
                     return
                 outcome = ALLOWED
-                with self._open_tunnel(speaker, to, talk.client, server):
+                with self._open_tunnel(to.rule_id, talk.client, server):
                     server.sendall(hello)
                     count.add(len(hello), is_sent=True)
                     _splice(talk.client, server, count)
@@ -346,33 +340,33 @@ class Proxy:
             self.gate.record(speaker, to.name, to.port, outcome, count.sent, count.received)
 
     @contextlib.contextmanager
-    def _open_tunnel(
-        self, speaker: Speaker, to: Destination, client: socket.socket, server: socket.socket
-    ) -> Iterator[None]:
-        """While a tunnel is open, it is closed when its destination is no longer allowed."""
-        place = speaker.sandbox_id, to
+    def _open_tunnel(self, rule_id: str, client: socket.socket, server: socket.socket) -> Iterator[None]:
+        """While a tunnel is open that a rule allows, the end of the rule is its end."""
+        if not rule_id:
+            yield
+            return
         with self._lock:
-            self._tunnels.setdefault(place, _OpenTunnels(speaker)).ends.update((client, server))
+            self._by_rule[rule_id].update((client, server))
         try:
             yield
         finally:
             with self._lock:
-                self._tunnels[place].ends.difference_update((client, server))
-                if not self._tunnels[place].ends:
-                    del self._tunnels[place]
+                self._by_rule[rule_id].difference_update((client, server))
+                if not self._by_rule[rule_id]:
+                    del self._by_rule[rule_id]
 
     def _watch(self, listener: socket.socket) -> None:
-        """Close tunnels whose destination is not allowed any more."""
+        """Close the tunnels whose rule was revoked."""
         while listener.fileno() >= 0:
             time.sleep(_LOOK)
             with self._lock:
-                looked_at = [(to, tunnels.speaker, list(tunnels.ends)) for (_, to), tunnels in self._tunnels.items()]
-            for to, speaker, ends in looked_at:
-                try:
-                    sentence = self.gate.refusal(speaker, to.name, to.port)
-                except UNAVAILABLE:  # what was allowed stays open until the store says otherwise
-                    break
-                for each in ends if sentence else []:
+                ends = {rule_id: list(both) for rule_id, both in self._by_rule.items()}
+            try:
+                standing = self.gate.standing(ends)
+            except UNAVAILABLE:  # what was allowed stays open until the store says otherwise
+                continue
+            for rule_id in ends.keys() - standing:
+                for each in ends[rule_id]:
                     with contextlib.suppress(OSError):
                         each.shutdown(socket.SHUT_RDWR)
 

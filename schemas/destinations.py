@@ -1,11 +1,10 @@
 """Destinations that sandboxes ask for and reach, and the rules about them. Source: docs/approvals.md, "Asking"."""
 
-import re
 from typing import Any
 
 from marshmallow import RAISE, fields, validate
 
-from core.destinations import MOST_NAME, NAME, PATTERN
+from core.egress import MOST_NAME, is_destination_name
 from core.wire import utc_time
 from schemas.fields import BaseSchema, Choice, StrictInteger, Text, refusal
 
@@ -18,12 +17,12 @@ class DestinationName(Text):
 
     def __init__(self, *, of_rule: bool = False) -> None:
         super().__init__(required=True, most=MOST_NAME)
-        self._pattern = PATTERN if of_rule else NAME
+        self._of_rule = of_rule
         self._also = ", or `*.` and a name of two labels or more" if of_rule else ""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         name: str = super()._deserialize(value, *args, **kwargs)
-        if not re.fullmatch(self._pattern, name):
+        if not is_destination_name(name.removeprefix("*.") if self._of_rule else name):
             raise refusal(
                 f"Input should be a lower-case DNS name, such as pypi.org{self._also}; never an address", "value_error"
             )
@@ -37,9 +36,6 @@ def _time(name: str, *, optional: bool = False) -> fields.Function:
 
     kinds = ["string", "null"] if optional else "string"
     return fields.Function(shown, metadata={"type": kinds, "format": "date-time"})
-
-
-_NULLABLE = {"type": ["string", "null"]}
 
 
 class DestinationQuery(BaseSchema):
@@ -56,7 +52,7 @@ class AskedDestinationInfo(BaseSchema):
     )
     name = fields.String(required=True)
     port = fields.Integer(required=True)
-    program = fields.String(required=True, allow_none=True, metadata=_NULLABLE)
+    program = fields.String(required=True, allow_none=True)
     tries = fields.Integer(required=True, metadata={"description": "How often the sandbox has tried."})
     since = _time("since")
     tried_at = _time("tried_at")

@@ -9,8 +9,7 @@ Rejected once, or expired, a name is asked again ten minutes later. Source: docs
 """
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from redis import Redis
 from core.approvals import canonical
 from core.bounds import Bounds
 from core.cuts import beginning
-from core.destinations import MOST_NAME, NAME, PATTERN
+from core.egress import MOST_NAME, is_destination_name
 from core.refused import Kind
 from core.wire import Micros
 from store.errors import StoreError
@@ -102,11 +101,15 @@ class TooManyDestinationRules(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a sandbox may connect now. reason: a sentence for its agent. asked: this try has asked a person."""
+    """Whether a sandbox may connect now. reason: a sentence for its agent. asked: this try has asked a person.
+
+    rule_id: of the rule that allows it; empty: none does.
+    """
 
     is_allowed: bool
     reason: str
     asked: bool
+    rule_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +173,12 @@ class Destinations:
 
         Raises ValueError for what is no lower-case DNS name, or no port.
         """
-        _check(name, port, NAME)
+        _check(name, port)
         args = [sandbox_id, name, port, beginning(program or "", MOST_PROGRAM)]
         reply = self._scripts.ask_destination([SandboxKeys.root], [*args, MOST_WAITING, MOST_REMEMBERED, self._span])
         match reply:
-            case ("allowed",):
-                return Verdict(True, f"{name}:{port} is allowed", False)
+            case ("allowed", rule_id):
+                return Verdict(True, f"{name}:{port} is allowed", False, rule_id)
             case ("full", number):
                 why = f"is not allowed, and nobody was asked: {number} destinations of this sandbox wait already"
                 return Verdict(False, f"{name}:{port} {why} (MOST_WAITING)", False)
@@ -215,7 +218,7 @@ class Destinations:
 
     def make_rule(self, name: str, port: int, decision: Decided, by: str) -> DestinationRule:
         """Keep a rule; once per request. Raises ValueError, DestinationRuleExists, TooManyDestinationRules."""
-        _check(name, port, PATTERN)
+        _check(name.removeprefix("*."), port)
         args = [str(minted("destination rule")), name, port, decision, by, MOST_DESTINATION_RULES]
         match self._scripts.rule_destination([SandboxKeys.root], args):
             case ("made", made):
@@ -233,6 +236,12 @@ class Destinations:
         found = [_rule(rule, int(uses.get(json.loads(rule)["id"].encode(), 0))) for rule in rules]
         return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
 
+    def standing(self, rule_ids: Collection[str]) -> set[str]:
+        """Those of these rules that nobody has revoked. One round trip."""
+        asked = list(rule_ids)
+        found: Any = self._redis.hmget(SandboxKeys.destination_rules, asked) if asked else []
+        return {rule_id for rule_id, rule in zip(asked, found, strict=True) if rule is not None}
+
     def revoke(self, rule_id: str) -> None:
         """Forget a rule: no connection that is asked for after this returns is decided by it.
 
@@ -246,7 +255,7 @@ class Destinations:
 
         Of a sandbox that has ended nothing is kept. One round trip. Raises ValueError as `verdict`, and for an outcome.
         """
-        _check(name, port, NAME)
+        _check(name, port)
         if outcome not in _OUTCOMES:
             raise ValueError(f"outcome should be one of {', '.join(_OUTCOMES)}")
         args = [sandbox_id, name, port, outcome, sent, received, MOST_REACHED]
@@ -263,8 +272,8 @@ class Destinations:
         return {name: int(stored.get(name.encode(), 0)) for name in TOTALS}
 
 
-def _check(name: str, port: int, pattern: str) -> None:
-    if len(name) > MOST_NAME or not re.fullmatch(pattern, name):
+def _check(name: str, port: int) -> None:
+    if not is_destination_name(name):
         raise ValueError(f"No lower-case DNS name: {name[:MOST_NAME]!r}")
     if not 1 <= port <= 65535:
         raise ValueError(f"No port: {port}")

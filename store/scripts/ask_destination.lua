@@ -2,7 +2,7 @@
 -- KEYS  1 root of the sandboxes
 -- ARGV  1 sandbox id   2 name   3 port   4 program ("" unknown)   5 most that wait in one sandbox
 --       6 most destinations that are remembered of one   7 µs after which what waits expires (0 never)
--- Returns  {"allowed"} | {"asked"}: now, by this call | {"waiting"} | {"rejected"} | {"forbidden"}: by a rule
+-- Returns  {"allowed", id of the rule that allows it, or ""} | {"asked"}: now, by this call | {"waiting"} | {"rejected"} | {"forbidden"}: by a rule
 --          | {"expired"} | {"full", number that wait} | {"many", number that are remembered} | {"ended"}: no such sandbox
 -- Cost  O(l + k): l labels of the name; k destinations remembered of the sandbox, where this one is new
 -- Idempotent  a repeat counts one more try, and an approval for one connection is used up by the first
@@ -17,14 +17,15 @@ local rule = ruled(name, port)
 if rule then
   redis.call('HINCRBY', root .. ':destination_uses', string.match(rule, ' (.+)$'), 1)
   forget(sandbox, at)
-  return {string.sub(rule, 1, 7) == 'approve' and 'allowed' or 'forbidden'}
+  if string.sub(rule, 1, 6) == 'reject' then return {'forbidden'} end
+  return {'allowed', string.match(rule, ' (.+)$')}
 end
 
 local item = asked_of(sandbox, at)
 if item then
   if item.state == 'approve' then
     if item.once == '1' then forget(sandbox, at) end
-    return {'allowed'}
+    return {'allowed', ''}
   end
   item.tries, item.tried_at = string.format('%.0f', item.tries + 1), now
   keep(sandbox, at, item)

@@ -1,5 +1,6 @@
 """The proxy as a sandbox meets it: what passes, and the ways past it, each refused with a sentence."""
 
+import contextlib
 import json
 import socket
 import ssl
@@ -127,6 +128,56 @@ def test_an_unknown_name_is_refused_at_once_and_says_which(sandbox):
     client, head = sandbox.tunnel("unknown.example:443")
     client.close()
     assert "unknown.example:443 is not allowed" in head.splitlines()[0]
+
+
+def asked(store, name: str):
+    """What waits for a decision about that name."""
+    return next(one for one in store.destinations.waiting() if one.name == name)
+
+
+def test_an_unknown_name_passes_once_a_person_allowed_it_and_ends_with_the_rule_that_allows_it(sandbox, store, outside):
+    target = f"asked.example:{outside.tls}"
+    client, head = sandbox.tunnel(target)
+    client.close()
+    assert "a person was asked; try again when it is" in head.splitlines()[0]
+
+    rule = store.destinations.decide(asked(store, "asked.example"), "approve", "always", "me")
+    client, head = sandbox.tunnel(target)
+    assert status(head) == 200
+    with secured(client, "asked.example") as tls:
+        store.destinations.revoke(rule.id)
+        with contextlib.suppress(OSError):
+            assert tls.recv(1) == b""
+
+    client, head = sandbox.tunnel(target)
+    client.close()
+    assert status(head) == 403
+
+
+def test_an_approval_for_one_connection_passes_one_and_none_below_its_name(sandbox, store, outside):
+    once, below = (f"{name}:{outside.tls}" for name in ("once.example", "sub.once.example"))
+    sandbox.tunnel(once)[0].close()
+    store.destinations.decide(asked(store, "once.example"), "approve", "once", "me")
+
+    heads = []
+    for target in (below, once, once):
+        client, head = sandbox.tunnel(target)
+        client.close()
+        heads.append(status(head))
+    assert heads == [403, 200, 403]
+
+
+def test_what_was_reached_and_refused_is_counted(sandbox, store, outside):
+    sandbox.get(f"http://plain.example:{outside.plain}/counted")
+    sandbox.tunnel("counted.example:443")[0].close()
+    sandbox_id = asked(store, "counted.example").sandbox_id
+
+    def counts() -> dict:
+        return {one.name: (one.allowed > 0, one.refused > 0) for one in store.destinations.reached(sandbox_id)}
+
+    wait_until(lambda: "plain.example" in counts(), "the count of what was reached")
+    assert counts()["plain.example"] == (True, False)
+    assert counts()["counted.example"] == (False, True)
 
 
 def test_an_allowed_name_with_a_private_address_is_not_reached(sandbox):
