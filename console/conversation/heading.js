@@ -61,12 +61,14 @@ function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
 }
 
 /** record: the conversation. number: of its pending actions. total: of its events. wire, filters, details: [isOpen, set].
- * onFork(): asks about a fork of all. */
-export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, onFork, onDone }) {
+ * shown, show: what is in the place of the timeline, "changes", "files" or "". onFork(): asks about a fork of all. */
+export function Heading({ record, number, total, wire: [isWire, setWire], filters, details, shown, show, onFork, onDone }) {
   const [isAsking, setAsking] = useState(false);
   return html`<header class="heading">
     <div class="title"><${Title} record=${record} onDone=${onDone} /><${State} of=${CONVERSATION} status=${record.execution_status} number=${number} /></div>
     <div class="actions">
+      <button type="button" class="quiet" data-testid="changes" aria-pressed=${shown === "changes"} onClick=${() => show(shown === "changes" ? "" : "changes")}>Changes</button>
+      ${may("approve") && html`<button type="button" class="quiet" data-testid="files" aria-pressed=${shown === "files"} onClick=${() => show(shown === "files" ? "" : "files")}>Files</button>`}
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
       <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
       ${may("write") && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}

@@ -32,7 +32,8 @@ export function address(operation, { path = {}, query = {} } = {}) {
 
 /**
  * Send a request; the parsed JSON of the response, or its text. asKey: with another key. isLong: without a timeout.
- * once: of a POST, a value of newKey() with which it has one effect. Throws ApiError.
+ * once: of a POST, a value of newKey() with which it has one effect. file: a File that is sent in the place of a body.
+ * Throws ApiError.
  */
 export async function call(operation, options = {}) {
   const response = await send(operation, options);
@@ -77,7 +78,7 @@ export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-async function send(operation, { path, query, body, signal, asKey, isLong = false, once }) {
+async function send(operation, { path, query, body, file, signal, asKey, isLong = false, once }) {
   const shown = asKey ?? key.get(), headers = shown ? { "X-Session-API-Key": shown } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (once) headers["Idempotency-Key"] = once;
@@ -85,7 +86,7 @@ async function send(operation, { path, query, body, signal, asKey, isLong = fals
   const request = {
     method: operation.split(" ")[0],
     headers,
-    body: body === undefined ? undefined : JSON.stringify(body),
+    body: file ? form(file) : body === undefined ? undefined : JSON.stringify(body),
     signal: AbortSignal.any(signals),
   };
   let response;
@@ -100,6 +101,12 @@ async function send(operation, { path, query, body, signal, asKey, isLong = fals
   // A person may have entered another key since.
   if (fault.status === 401 && shown === key.get()) wanted.set(shown ? "The server does not know this key, or knows it no longer." : "The server needs a key.");
   throw fault;
+}
+
+function form(file) {
+  const found = new FormData();
+  found.set("file", file);
+  return found;
 }
 
 async function read(response, how) {

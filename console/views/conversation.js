@@ -9,6 +9,8 @@ import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
+import { style } from "../lib/style.js";
+import { Lazy } from "../parts/lazy.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
@@ -19,6 +21,14 @@ import { Heading } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts } from "../conversation/prompts.js";
 import { Timeline } from "../conversation/timeline.js";
+
+const part = (load) => async () => (await Promise.all([load(), style("work")]))[0];
+
+/** What may be in the place of the timeline. */
+const LOADS = {
+  changes: part(() => import("../conversation/changes.js")),
+  files: part(() => import("../conversation/files.js")),
+};
 
 /** The window of the log that passes the filters, once the stream has begun. */
 function useLog(feed, id, query, isBegun) {
@@ -70,7 +80,9 @@ export default function View({ place: { id, query } }) {
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
-  useShortcuts({ "/": { label: "Search the conversation", run: () => (setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
+  const shown = Object.hasOwn(LOADS, query.show ?? "") && (query.show !== "files" || may("approve")) ? query.show : "";
+  const show = (name) => setQuery({ ...query, show: name });
+  useShortcuts({ "/": { label: "Search the conversation", run: () => (shown && show(""), setOpen(true), setTimeout(() => document.querySelector("[data-search]")?.focus())) } });
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
   if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
@@ -79,12 +91,16 @@ export default function View({ place: { id, query } }) {
   // a filter is about events, so what passes it is shown as events
   const filters = [areOpen || hasFilters || hadFilters, (next) => (setOpen(next), setHad(false), !next && hasFilters && reset())];
   const status = record.execution_status;
+  const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   return html`<div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
-    <${Heading} record=${record} number=${items.length} total=${total} wire=${wire} filters=${filters} details=${details} onFork=${() => fork()} onDone=${refresh} />
+    <${Heading} record=${record} number=${items.length} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
+      details=${details} shown=${shown} show=${show} onFork=${() => fork()} onDone=${refresh} />
     <div class="main">
-      ${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-      <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
-        isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />
+      ${shown
+        ? html`<${Lazy} key=${shown} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} />`
+        : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
+          <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
+            isFiltered=${hasFilters} onReset=${reset} onFork=${fork} />`}
       <${Prompts} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>

@@ -1,0 +1,161 @@
+// What differs in the working folder's repository, file by file; lines can be commented, and the comments go as one message.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { call, newKey } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { may } from "../lib/session.js";
+import { counted } from "../lib/words.js";
+import { changes } from "../parts/diff.js";
+import { Empty, Failure, tell } from "../parts/notices.js";
+import { Text } from "../parts/text.js";
+import { kept, key, messageOf, OF_AGENT } from "./comments.js";
+
+/** Equal lines that are shown around a change; rows and characters that are shown at once, and more with each press. */
+const AROUND = 3, MOST_ROWS = 600, MOST_LINE = 2_000;
+
+const STATUSES = { ADDED: "Added", DELETED: "Deleted", UPDATED: "Changed", MOVED: "Moved" };
+
+/** The rows of a diff: {sign, text, old, fresh}, with {gap} for equal lines that are far from a change. */
+function rowsOf(before, after) {
+  let old = 0, fresh = 0;
+  const all = changes(before, after).map(([sign, text]) => {
+    old += sign !== "+";
+    fresh += sign !== "-";
+    return { sign, text, old, fresh };
+  });
+  const isNear = new Uint8Array(all.length);
+  all.forEach(({ sign }, index) => sign !== " " && isNear.fill(1, Math.max(0, index - AROUND), index + AROUND + 1));
+  const rows = [];
+  all.forEach((row, index) => {
+    if (isNear[index]) rows.push(row);
+    else if (rows.at(-1)?.gap) rows.at(-1).gap += 1;
+    else rows.push({ gap: 1 });
+  });
+  return rows;
+}
+
+function Comment({ text, set, drop }) {
+  const field = useRef(null);
+  useEffect(() => void (text || field.current.focus()), []);
+  return html`<div class="comment">
+    <textarea ref=${field} rows="2" data-testid="comment" aria-label="Comment on this line" placeholder="What should the agent change here?" value=${text}
+      onInput=${(event) => set(event.target.value)}></textarea>
+    <button type="button" class="quiet" data-testid="drop-comment" onClick=${drop}>Remove</button>
+  </div>`;
+}
+
+/** One changed file's lines. A diff is one stop of Tab: the arrow keys move among its lines. */
+function Lines({ path, before, after, comments, setComment }) {
+  const rows = useMemo(() => rowsOf(before, after), [before, after]);
+  const [most, setMost] = useState(MOST_ROWS), [stop, setStop] = useState(null);
+  const first = rows.findIndex(({ sign }) => sign === "+" || sign === "-"), present = stop ?? first;
+  const move = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || event.target.localName !== "button") return;
+    const buttons = [...event.currentTarget.querySelectorAll(".number")];
+    const next = buttons[buttons.indexOf(event.target) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  };
+  const line = (row, index) => {
+    if (row.gap) return html`<p key=${index} class="gap">${counted(row.gap, "equal line")}</p>`;
+    const name = key(path, row), number = row.sign === "-" ? row.old : row.fresh, comment = comments[name];
+    const shown = row.text.length > MOST_LINE ? `${row.text.slice(0, MOST_LINE)} …` : row.text;
+    const what = `${{ "-": "removed line", "+": "added line", " ": "line" }[row.sign]} ${number}`;
+    return html`<div key=${index} class=${`line ${{ "-": "removed", "+": "added", " ": "same" }[row.sign]}`}>
+      ${may("write")
+        ? html`<button type="button" class="number" data-testid="comment-line" tabindex=${index === present ? 0 : -1} aria-label=${`Comment on ${what}`} title="Comment on this line"
+            onFocus=${() => setStop(index)} onClick=${() => comment === undefined && setComment(name, { path, ...row, comment: "" })}>${number}</button>`
+        : html`<span class="number">${number}</span>`}
+      <code><span class="sign">${row.sign}</span><${Text} text=${shown} /></code>
+      ${comment && html`<${Comment} text=${comment.comment} set=${(text) => setComment(name, { ...comment, comment: text })} drop=${() => setComment(name)} />`}
+    </div>`;
+  };
+  if (first < 0) return html`<p class="muted">No line differs: what changed is in the ends of lines, or in the rights of the file.</p>`;
+  return html`<div class="lines" onKeyDown=${move}>
+    ${rows.slice(0, most).map(line)}
+    ${rows.length > most && html`<p class="gap"><button type="button" class="quiet" onClick=${() => setMost(most + MOST_ROWS)}>Show more (${counted(rows.length - most, "line")})</button></p>`}
+  </div>`;
+}
+
+/** A changed file, which is read when it is opened. */
+function File({ id, change, isFirst, comments, setComment }) {
+  const [isOpen, setOpen] = useState(isFirst), [found, setFound] = useState(null), [error, setError] = useState(null);
+  const read = () => {
+    setError(null);
+    const query = { path: change.path };
+    call("GET /api/v1/app-conversations/{conversation_id}/git/diff", { path: { conversation_id: id }, query }).then(setFound, setError);
+  };
+  useEffect(() => void (isOpen && !found && read()), [isOpen]);
+  const isBinary = found && `${found.original ?? ""}${found.modified ?? ""}`.includes("\0");
+  const number = Object.values(comments).filter(({ path }) => path === change.path).length;
+  let shown = html`<p aria-busy="true">Loading</p>`;
+  if (error) shown = html`<${Failure} error=${error} again=${read} />`;
+  else if (isBinary) shown = html`<p class="muted">This file is not text.</p>`;
+  else if (found) shown = html`<${Lines} path=${change.path} before=${found.original ?? ""} after=${found.modified ?? ""} comments=${comments} setComment=${setComment} />`;
+  return html`<details class="changed" data-testid="changed" open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}>
+    <summary><code><${Text} text=${change.path} /></code> <span class=${`status ${change.status.toLowerCase()}`}>${STATUSES[change.status] ?? "Changed"}</span>
+      ${number > 0 && html` <span class="muted">${counted(number, "comment")}</span>`}</summary>
+    ${isOpen && shown}
+  </details>`;
+}
+
+/** Sends the comments. waiting: number of the pending actions, which a message would reject. */
+function Send({ id, comments, waiting, onSent }) {
+  const [isSending, setSending] = useState(false), request = useRef(null);
+  const written = Object.values(comments).filter(({ comment }) => comment.trim());
+  if (!written.length) return null;
+  const send = async () => {
+    const text = messageOf(written);
+    if (request.current?.text !== text) request.current = { text, once: newKey() };
+    const body = { role: "user", content: [{ type: "text", text }], run: true };
+    setSending(true);
+    try {
+      await call("POST /api/conversations/{conversation_id}/events", { path: { conversation_id: id }, body, once: request.current.once });
+      request.current = null;
+      tell("The agent has your comments.");
+      onSent();
+    } catch (fault) {
+      if (fault.status) request.current = null; // without a response it may have come: the same key sends it once
+      tell(fault.message, "failed");
+    }
+    setSending(false);
+  };
+  return html`<p class="send-comments">
+    <button type="button" data-testid="send-comments" aria-busy=${isSending} disabled=${isSending || waiting > 0} onClick=${send}>Send ${counted(written.length, "comment")}</button>
+    ${waiting > 0 && html`<span class="medium">Decide the pending action first: a message would reject it.</span>`}
+  </p>`;
+}
+
+/** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
+export default function Changes({ id, waiting, status, onDone }) {
+  const [{ found, error, number }, setState] = useState({ number: 0 });
+  const [comments, setComments] = useState(() => kept.get(id));
+  const read = () => {
+    const ending = new AbortController();
+    const options = { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal };
+    call("GET /api/v1/app-conversations/{conversation_id}/git/changes", options).then(
+      (all) => setState((before) => ({ found: all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`)), number: before.number + 1 })),
+      (fault) => ending.signal.aborted || setState((before) => ({ ...before, error: fault })),
+    );
+    return () => ending.abort();
+  };
+  const again = () => (setState(({ number }) => ({ number })), read());
+  useEffect(read, [id, status]);
+  useEffect(() => kept.set(id, comments), [comments]);
+  const setComment = (name, comment) => setComments(({ [name]: _, ...others }) => (comment ? { ...others, [name]: comment } : others));
+  const sent = () => (setComments({}), onDone());
+  if (error) return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
+    <${Failure} error=${error} again=${again} />
+    <p class="muted">Changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them.</p>
+  </section>`;
+  return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
+    <header><strong>${found ? counted(found.length, "changed file") : "Changes"}</strong>
+      <span class="muted">since the last commit, or since the branch that this one follows</span>
+      <button type="button" class="quiet" data-testid="read-changes" onClick=${read}>Refresh</button></header>
+    ${!found && html`<p aria-busy="true">Loading</p>`}
+    ${found?.length === 0 && html`<${Empty} title="No changes">The files are as the repository has them.<//>`}
+    ${found?.map((change, index) => html`<${File} key=${`${number} ${change.path}`} id=${id} change=${change} isFirst=${index === 0} comments=${comments} setComment=${setComment} />`)}
+    <${Send} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
+  </section>`;
+}

@@ -1,0 +1,141 @@
+// The files of a conversation's folder: a tree, one of them as text, upload and download. No file is ever a page or a picture here.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { call, download } from "../lib/api.js";
+import { html } from "../lib/html.js";
+import { may } from "../lib/session.js";
+import { counted } from "../lib/words.js";
+import { Code } from "../parts/code.js";
+import { Question } from "../parts/dialog.js";
+import { attempt, Empty, Failure } from "../parts/notices.js";
+import { Text } from "../parts/text.js";
+import { OF_AGENT } from "./comments.js";
+
+/** Files that the server lists at most; characters of a file in which a zero byte says that it is no text. */
+const MOST_NAMES = 2_000, LOOKED = 8_000;
+
+const FILE = "GET /api/conversations/{conversation_id}/file/{rest}", UPLOAD = "POST /api/conversations/{conversation_id}/file/{rest}";
+
+/** Paths as a tree: {folders: Map of name to tree, files: [[name, path]]}. */
+function treeOf(paths) {
+  const root = { folders: new Map(), files: [] };
+  for (const path of paths) {
+    const names = path.split("/"), last = names.pop();
+    let place = root;
+    for (const one of names) {
+      if (!place.folders.has(one)) place.folders.set(one, { folders: new Map(), files: [] });
+      place = place.folders.get(one);
+    }
+    place.files.push([last, path]);
+  }
+  return root;
+}
+
+function Folder({ name, tree, ...others }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<li><details data-testid="folder" open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
+    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${Tree} tree=${tree} ...${others} />`}
+  </details></li>`;
+}
+
+function Tree({ tree, chosen, choose }) {
+  return html`<ul>
+    ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} chosen=${chosen} choose=${choose} />`)}
+    ${tree.files.map(([name, path]) => html`<li key=${path}><button type="button" class="quiet" data-testid="file" aria-pressed=${path === chosen} onClick=${() => choose(path)}><${Text} text=${name} /></button></li>`)}
+  </ul>`;
+}
+
+/** A file as text, masked as the server sends it; the download has its bytes. */
+function Shown({ id, path, onClose }) {
+  const [{ text, error }, setState] = useState({});
+  const read = () => {
+    const ending = new AbortController();
+    setState({});
+    call("GET /api/v1/app-conversations/{conversation_id}/file", { path: { conversation_id: id }, query: { file_path: path }, signal: ending.signal }).then(
+      (found) => setState({ text: found }),
+      (fault) => ending.signal.aborted || setState({ error: fault }),
+    );
+    return () => ending.abort();
+  };
+  useEffect(read, [id, path]);
+  const save = () => attempt(() => download(FILE, { path: { conversation_id: id, rest: "download" }, query: { path }, name: path.split("/").at(-1) }));
+  const isBinary = text && (text.slice(0, LOOKED).includes("\0") || text.slice(0, LOOKED).includes("\ufffd"));
+  let body = html`<p aria-busy="true">Loading</p>`;
+  if (error) body = html`<${Failure} error=${error} again=${read} />`;
+  else if (isBinary) body = html`<p class="muted">This file is not text. Download it to see it.</p>`;
+  else if (text === "") body = html`<p class="muted">The file is empty.</p>`;
+  else if (text !== undefined) body = html`<${Code} key=${path} text=${text} label=${`Text of ${path}`} />`;
+  return html`<div class="file" data-testid="file-shown">
+    <header><code><${Text} text=${path} /></code>
+      <button type="button" class="quiet" data-testid="download-file" onClick=${save}>Download</button>
+      <button type="button" class="quiet" data-testid="close-file" onClick=${onClose}>Close</button></header>
+    ${body}
+  </div>`;
+}
+
+/** Writes files of this machine into the working folder; asks before one takes the place of another. */
+function Upload({ id, names, onDone }) {
+  const [asked, setAsked] = useState(null), [isSending, setSending] = useState(false), field = useRef(null);
+  const send = async (files) => {
+    setAsked(null);
+    setSending(true);
+    for (const file of files) {
+      const options = { path: { conversation_id: id, rest: "upload" }, query: { path: file.name }, file, isLong: true };
+      if ((await attempt(() => call(UPLOAD, options), `${file.name} was uploaded.`)) === undefined) break;
+    }
+    setSending(false);
+    onDone();
+  };
+  const take = (event) => {
+    const files = [...event.target.files], present = files.filter(({ name }) => names.includes(name));
+    event.target.value = ""; // the same file may be chosen again
+    if (present.length) setAsked({ files, present });
+    else send(files);
+  };
+  return html`<input ref=${field} type="file" multiple hidden data-testid="upload-files" onChange=${take} />
+    <button type="button" class="quiet" data-testid="upload" aria-busy=${isSending} disabled=${isSending} onClick=${() => field.current.click()}>Upload</button>
+    ${asked && html`<${Question} title="Replace files?" yes="Replace" onYes=${() => send(asked.files)} onClose=${() => setAsked(null)}>
+      In the working folder there is already: <${Text} prose text=${asked.present.map(({ name }) => name).join(", ")} />.
+    <//>`}`;
+}
+
+function DownloadAll({ id }) {
+  const [isBusy, setBusy] = useState(false);
+  const save = async () => {
+    setBusy(true);
+    await attempt(async () => {
+      const [{ sandbox_id }] = await call("GET /api/v1/app-conversations", { query: { ids: id } });
+      await download("GET /api/v1/sandboxes/{sandbox_id}/archive", { path: { sandbox_id }, name: `${sandbox_id}.tar.zst` });
+    });
+    setBusy(false);
+  };
+  return html`<button type="button" class="quiet" data-testid="download-all" title="All files of the sandbox, as .tar.zst" aria-busy=${isBusy} disabled=${isBusy} onClick=${save}>Download all</button>`;
+}
+
+/** id: of the conversation. status: of the conversation; the list is read again when it changes. */
+export default function Files({ id, status }) {
+  const [{ paths, isCut, error }, setState] = useState({}), [text, setText] = useState(""), [chosen, choose] = useState(null);
+  const read = () => {
+    const ending = new AbortController();
+    call("GET /api/v1/app-conversations/{conversation_id}/files", { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal }).then(
+      (all) => setState({ paths: all.filter((path) => !path.startsWith(`${OF_AGENT}/`)), isCut: all.length >= MOST_NAMES }),
+      (fault) => ending.signal.aborted || setState({ error: fault }),
+    );
+    return () => ending.abort();
+  };
+  useEffect(read, [id, status]);
+  const wanted = text.trim().toLowerCase();
+  const found = useMemo(() => paths?.filter((path) => path.toLowerCase().includes(wanted)), [paths, wanted]);
+  const tree = useMemo(() => found && (wanted ? { folders: new Map(), files: found.map((path) => [path, path]) } : treeOf(found)), [found]);
+  if (error) return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error} again=${() => (setState({}), read())} /></section>`;
+  return html`<section class=${`beside files${chosen ? " chosen" : ""}`} aria-label="Files" data-testid="files-panel">
+    <header><strong>${found ? counted(found.length, "file", isCut) : "Files"}</strong>
+      <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text} onInput=${(event) => setText(event.target.value)} />
+      <button type="button" class="quiet" data-testid="read-files" onClick=${read}>Refresh</button>
+      ${paths && html`<${Upload} id=${id} names=${paths} onDone=${read} />`}
+      ${may("admin") && html`<${DownloadAll} id=${id} />`}</header>
+    ${!found && html`<p aria-busy="true">Loading</p>`}
+    ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
+    <div class="columns">${tree && found.length > 0 && html`<nav class="tree" aria-label="Files of the folder"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></nav>`}
+      ${chosen && html`<${Shown} id=${id} path=${chosen} onClose=${() => choose(null)} />`}</div>
+  </section>`;
+}
