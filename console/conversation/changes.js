@@ -88,7 +88,7 @@ function File({ id, change, isFirst, comments, setComment }) {
   };
   useEffect(() => void (isOpen && !found && read()), [isOpen]);
   const isBinary = found && `${found.original ?? ""}${found.modified ?? ""}`.includes("\0");
-  const number = Object.values(comments).filter(({ path }) => path === change.path).length;
+  const number = Object.values(comments).filter(({ path, comment }) => path === change.path && comment.trim()).length;
   let shown = html`<p aria-busy="true">Loading</p>`;
   if (error) shown = html`<${Failure} error=${error} again=${read} />`;
   else if (isBinary) shown = html`<p class="muted">This file is not text.</p>`;

@@ -9,7 +9,7 @@ const MOST_PAIRS = 250_000;
 
 /** A change in lines: [sign, text] of each, the sign "-", "+" or " ". */
 export function changes(before, after) {
-  const isWhole = before.endsWith("\n") && after.endsWith("\n");
+  const isWhole = [before, after].every((text) => text === "" || text.endsWith("\n"));
   const linesOf = (text) => (text === "" ? [] : (isWhole ? text.slice(0, -1) : text).split("\n"));
   const old = linesOf(before), fresh = linesOf(after);
   let start = 0, end = 0;
