@@ -9,8 +9,11 @@ import { Empty, Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { kept, key, messageOf, OF_AGENT } from "./comments.js";
 
-/** Equal lines that are shown around a change; rows and characters that are shown at once, and more with each press. */
+/** Equal lines that are shown around a change; rows that are shown at once, and more with each press; characters of a line. */
 const AROUND = 3, MOST_ROWS = 600, MOST_LINE = 2_000;
+
+/** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
+const LOOKED = 8_000;
 
 const STATUSES = { ADDED: "Added", DELETED: "Deleted", UPDATED: "Changed", MOVED: "Moved" };
 
@@ -58,7 +61,7 @@ function Lines({ path, before, after, comments, setComment }) {
     next.focus();
   };
   const line = (row, index) => {
-    if (row.gap) return html`<p key=${index} class="gap">${counted(row.gap, "equal line")}</p>`;
+    if (row.gap) return html`<p key=${index} class="gap">${counted(row.gap, "unchanged line")}</p>`;
     const name = key(path, row), number = row.sign === "-" ? row.old : row.fresh, comment = comments[name];
     const shown = row.text.length > MOST_LINE ? `${row.text.slice(0, MOST_LINE)} …` : row.text;
     const what = `${{ "-": "removed line", "+": "added line", " ": "line" }[row.sign]} ${number}`;
@@ -78,16 +81,16 @@ function Lines({ path, before, after, comments, setComment }) {
   </div>`;
 }
 
-/** A changed file, which is read when it is opened. */
-function File({ id, change, isFirst, comments, setComment }) {
+/** A changed file, which is read when it is opened, and again with each reading of the list. */
+function File({ id, change, number: reading, isFirst, comments, setComment }) {
   const [isOpen, setOpen] = useState(isFirst), [found, setFound] = useState(null), [error, setError] = useState(null);
   const read = () => {
     setError(null);
     const query = { path: change.path };
     call("GET /api/v1/app-conversations/{conversation_id}/git/diff", { path: { conversation_id: id }, query }).then(setFound, setError);
   };
-  useEffect(() => void (isOpen && !found && read()), [isOpen]);
-  const isBinary = found && `${found.original ?? ""}${found.modified ?? ""}`.includes("\0");
+  useEffect(() => void (isOpen && read()), [isOpen, reading]);
+  const isBinary = [found?.original, found?.modified].some((text) => /[\0\ufffd]/.test(text?.slice(0, LOOKED) ?? ""));
   const number = Object.values(comments).filter(({ path, comment }) => path === change.path && comment.trim()).length;
   let shown = html`<p aria-busy="true">Loading</p>`;
   if (error) shown = html`<${Failure} error=${error} again=${read} />`;
@@ -151,11 +154,11 @@ export default function Changes({ id, waiting, status, onDone }) {
   </section>`;
   return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
     <header><strong>${found ? counted(found.length, "changed file") : "Changes"}</strong>
-      <span class="muted">since the last commit, or since the branch that this one follows</span>
+      <span class="muted">since the last commit or the upstream branch</span>
       <button type="button" class="quiet" data-testid="read-changes" onClick=${read}>Refresh</button></header>
     ${!found && html`<p aria-busy="true">Loading</p>`}
     ${found?.length === 0 && html`<${Empty} title="No changes">The files are as the repository has them.<//>`}
-    ${found?.map((change, index) => html`<${File} key=${`${number} ${change.path}`} id=${id} change=${change} isFirst=${index === 0} comments=${comments} setComment=${setComment} />`)}
+    ${found?.map((change, index) => html`<${File} key=${change.path} id=${id} change=${change} number=${number} isFirst=${index === 0} comments=${comments} setComment=${setComment} />`)}
     <${Send} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
   </section>`;
 }

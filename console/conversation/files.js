@@ -135,7 +135,7 @@ export default function Files({ id, status }) {
       ${may("admin") && html`<${DownloadAll} id=${id} />`}</header>
     ${!found && html`<p aria-busy="true">Loading</p>`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
-    <div class="columns">${tree && found.length > 0 && html`<nav class="tree" aria-label="Files of the folder"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></nav>`}
+    <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
       ${chosen && html`<${Shown} id=${id} path=${chosen} onClose=${() => choose(null)} />`}</div>
   </section>`;
 }
