@@ -111,7 +111,7 @@ function Send({ id, comments, waiting, onSent }) {
   const send = async () => {
     const text = messageOf(written);
     if (request.current?.text !== text) request.current = { text, once: newKey() };
-    const body = { role: "user", content: [{ type: "text", text }], run: true };
+    const body = { role: "user", content: [{ type: "text", text }], run: true, rejects: false };
     setSending(true);
     try {
       await call("POST /api/conversations/{conversation_id}/events", { path: { conversation_id: id }, body, once: request.current.once });
