@@ -85,7 +85,7 @@ def test_a_file_is_uploaded_into_the_folder_and_downloaded(browser, work, tmp_pa
     (tmp_path / "note.txt").write_text("from here")
     browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "down"))
     browser.open(f"conversations/{work}?show=files")
-    browser.find("files-panel")
+    browser.find("upload")
 
     field = browser.driver.find_element("css selector", "[data-testid=upload-files]")
     field.send_keys(str(tmp_path / "note.txt"))
