@@ -106,6 +106,8 @@ def worlds(tmp_path_factory):
         world_of(tmp_path_factory.mktemp("small"), SMALL) as small,
         world_of(tmp_path_factory.mktemp("large"), LARGE) as large,
     ):
+        for world in (small, large):
+            wait_and_decide(world)  # so that the audit and the list of decided actions have an entry
         yield small, large
 
 

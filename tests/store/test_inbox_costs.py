@@ -71,7 +71,7 @@ def page(world: World, *, descending: bool = False, limit: int = 5, **filters):
 
 
 def decide_and_wait_again(world: World) -> None:
-    conversation = world.conversations[0]
+    conversation = world.conversations[-1]  # whose action is the newest: the order of the others stays for other tests
     world.store.approvals.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
     world.store.events.append(conversation, as_events([action()]))
 
