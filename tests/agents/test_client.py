@@ -105,6 +105,12 @@ def test_the_client_requests_unencoded_responses():
     assert "accept-encoding: identity" in server.heads[0].lower()
 
 
+@pytest.mark.parametrize("body", [b"-1", b"true", b"1.5", b'"1"', b"null", b"{}"])
+def test_a_count_that_is_no_number_of_events_is_refused(body):
+    with hostile(replying(body)) as (agent, _), pytest.raises(AgentUnreachable, match="not a number of events"):
+        agent.count_events(SOME)
+
+
 def test_an_encoded_response_is_refused_and_never_decoded():
     bomb = gzip.compress(b" " * (64 << 20) + b"{}", 1)
     for encoding in ("gzip", "deflate", "identity, gzip"):

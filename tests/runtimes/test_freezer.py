@@ -15,8 +15,6 @@ from runtimes.tree import _CHILDREN
 from tests.runtimes.test_process import marked
 from tests.servers import wait_until
 
-pytestmark = pytest.mark.process("starts sandboxes")
-
 
 @pytest.fixture
 def runtime(tmp_path):
@@ -54,6 +52,17 @@ def test_what_is_printed_between_two_pieces_is_copied_as_one(tmp_path, monkeypat
     assert read == [b"first\n", b"second\nthird\n", b""]
     assert waits == [0.005, 0.005]
     assert freezer.printed(tmp_path, 10) == "first\nsecond\nthird"
+
+
+def test_a_log_takes_the_place_of_the_older_one_before_it_is_longer_than_its_bound(tmp_path):
+    output, end = os.pipe()
+    os.write(end, b"12345\n12345\n12345\n")
+    os.close(end)
+    freezer.copy(output, tmp_path, 8)
+    os.close(output)
+
+    assert [(tmp_path / name).read_bytes() for name in ("log.1", "log")] == [b"345\n1234", b"5\n"]
+    assert freezer.printed(tmp_path, 10) == "… 1 earlier line is not shown\n345\n12345"
 
 
 def opened(runtime, handle, monkeypatch) -> int:
@@ -107,6 +116,7 @@ def test_a_poll_of_a_paused_sandbox_lists_no_processes_of_the_system(runtime, mo
         assert runtime.observe(handle).state is State.PAUSED
 
 
+@pytest.mark.process("starts sandboxes")
 def test_the_next_poll_stops_a_process_that_continued_by_itself(runtime, tmp_path):
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "sleep 60 & setsid sleep 60 & wait"), {}, "."))
     wait_until(lambda: len([each for each in marked(tmp_path) if each.name() == "sleep"]) == 2, "both")
@@ -120,6 +130,7 @@ def test_the_next_poll_stops_a_process_that_continued_by_itself(runtime, tmp_pat
     assert all(process.status() == psutil.STATUS_STOPPED for process in sleeping)
 
 
+@pytest.mark.process("starts sandboxes")
 def test_output_before_a_pause_reaches_the_log_after_the_resume_or_the_end(runtime):
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "while :; do echo line; done"), {}, "."))
     wait_until(lambda: runtime.logs(handle, 1), "it")
