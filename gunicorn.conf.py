@@ -139,9 +139,7 @@ def on_starting(server: Any) -> None:
         _make_secret_key()
     if not _config.redis_url:
         _start_store(server)
-    if subprocess.run([sys.executable, "-m", "admin", "migrate"], cwd=Path(__file__).parent).returncode:
-        sys.exit(1)
-    _settle_posture(server)
+    _settle_posture(server, _migrate())
     if reason := unsupported("process"):
         server.log.warning(reason)
     if wants_traces(os.environ) and (untraced := hindrance(os.environ)):
@@ -196,12 +194,18 @@ def _start_store(server: Any) -> None:
         )
 
 
-def _settle_posture(server: Any) -> None:
+def _migrate() -> bool | None:
+    """Bring the data to this version; whether the store holds keys that admins made, None while it does not answer."""
+    words = [sys.executable, "-m", "admin", "migrate", "--count-keys"]
+    migrated = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE)
+    if migrated.returncode:
+        sys.exit(1)
+    return int(migrated.stdout) > 0 if migrated.stdout else None
+
+
+def _settle_posture(server: Any, store_has_keys: bool | None) -> None:
     """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
-
-    def has_keys() -> bool | None:
-        return True if _config.api_keys else _store_has_keys()
-
+    has_keys = True if _config.api_keys else store_has_keys
     try:
         # Those of the command line too, and the sockets that systemd hands over.
         addresses = [*server.cfg.address, *range(systemd.listen_fds(unset_environment=False))]
@@ -210,13 +214,6 @@ def _settle_posture(server: Any) -> None:
         )
     except OSError as error:
         sys.exit(f"agent-server: a key is needed, and none can be kept in {_config.key_file}: {error.strerror}")
-
-
-def _store_has_keys() -> bool | None:
-    """Whether the store holds keys that admins made; None while it does not answer."""
-    words = [sys.executable, "-m", "admin", "keys", "list"]
-    listed = subprocess.run(words, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return None if listed.returncode else bool(listed.stdout)
 
 
 def on_exit(server: Any) -> None:

@@ -24,7 +24,8 @@ def main(words: list[str] | None = None) -> int:
     options = argparse.ArgumentParser(
         prog="python -m admin migrate", description="Bring the stored data to this version."
     )
-    options.parse_args(words)
+    options.add_argument("--count-keys", action="store_true", help="then print how many keys of access the store holds")
+    given = options.parse_args(words)
     log_to_stderr(logging.Formatter("[%(process)d] [migrate] %(message)s"), logging.WARNING, as_json=is_json())
     try:
         config = Config.from_env()
@@ -37,6 +38,8 @@ def main(words: list[str] | None = None) -> int:
                 store.notifications.outboxes.want()
             if other_key := store.link.seal_check.fault():
                 logging.warning(other_key)
+            if given.count_keys:
+                print(len(store.access.keys.all()))
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

@@ -18,7 +18,7 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
 from typing import Literal
@@ -32,14 +32,14 @@ Address = tuple[str, int] | str | int
 
 
 def settle(
-    auth: str, addresses: Sequence[Address], key_file: Path, *, has_keys: Callable[[], bool | None], log: Logger
+    auth: str, addresses: Sequence[Address], key_file: Path, *, has_keys: bool | None, log: Logger
 ) -> Literal["auto", "keys", "open"]:
     """Settle whether keys are needed, and make one where none is set.
 
     auth: the setting. has_keys: whether a key is set anywhere; None while the store does not answer.
     Raises OSError when the key that is made cannot be kept.
     """
-    is_keyed = has_keys() if auth != "open" else False
+    is_keyed = has_keys if auth != "open" else False
     exposed = [address for address in addresses if not _is_of_this_machine(address)]
     with contextlib.suppress(OSError):  # there is none, or it is mounted read-only
         key_file.chmod(0o600)

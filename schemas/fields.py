@@ -4,7 +4,7 @@ A refusal is a `Fault`: its text is for people, its `type` for programs, as in H
 """
 
 import re
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
@@ -41,6 +41,10 @@ class BaseSchema(Schema):
 
     class Meta:
         unknown = EXCLUDE
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """The same schema, which never changes: each decorator of a view copies all that those below it declare."""
+        return self
 
 
 class Instant(fields.Field[Micros]):

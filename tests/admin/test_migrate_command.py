@@ -9,9 +9,9 @@ import pytest
 from tests.servers import PROJECT
 
 
-def migrate(folder) -> subprocess.CompletedProcess:
+def migrate(folder, *options) -> subprocess.CompletedProcess:
     environment = {**os.environ, "DATA_DIR": str(folder), "REDIS_URL": ""}
-    command = [sys.executable, "-m", "admin", "migrate"]
+    command = [sys.executable, "-m", "admin", "migrate", *options]
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -19,7 +19,16 @@ def migrate(folder) -> subprocess.CompletedProcess:
 def test_the_embedded_store_is_migrated_while_no_server_runs(tmp_path):
     done = migrate(tmp_path)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.process("starts programs and an embedded store")
+def test_the_keys_are_counted_when_the_data_are_of_this_version(tmp_path):
+    assert migrate(tmp_path, "--count-keys").stdout == "0\n"
+    make = [sys.executable, "-m", "admin", "keys", "make", "laptop", "--scope", "read"]
+    subprocess.run(make, cwd=PROJECT, env={**os.environ, "DATA_DIR": str(tmp_path), "REDIS_URL": ""}, check=True)
+
+    assert migrate(tmp_path, "--count-keys").stdout == "1\n"
 
 
 @pytest.mark.process("starts a program")

@@ -191,7 +191,7 @@ def test_every_line_of_the_table_holds(tmp_path):
     log = logging.getLogger("nowhere")
     for number, (auth, address, has_keys, outcome, is_made) in enumerate(OUTCOMES):
         key_file = tmp_path / str(number)
-        found = settle(auth, [("127.0.0.1", 1), address], key_file, has_keys=lambda known=has_keys: known, log=log)
+        found = settle(auth, [("127.0.0.1", 1), address], key_file, has_keys=has_keys, log=log)
         assert (found, key_file.exists()) == (outcome, is_made), (auth, address, has_keys)
 
 
@@ -209,7 +209,7 @@ ADDRESSES = [
 
 def test_a_start_prints_the_address_that_a_browser_of_this_machine_opens(tmp_path, capsys):
     for addresses, url in ADDRESSES:
-        settle("open", addresses, tmp_path / "key", has_keys=bool, log=logging.getLogger("nowhere"))
+        settle("open", addresses, tmp_path / "key", has_keys=False, log=logging.getLogger("nowhere"))
 
         assert capsys.readouterr().err == (f"agent-server: open {url}\n" if url else "")
 
