@@ -16,8 +16,8 @@ of tags count for nothing.
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from store.approvals.audit import SERVER, Actor, ActorKind
 from store.approvals.decisions import SUPERSEDED, Decision
 from store.approvals.deliveries import Claim, Delivery
 from store.approvals.effects import message_claim, policy_claim
-from store.errors import UNAVAILABLE, ActsUnasked, ConversationNotFound, TooManySandboxes
+from store.errors import UNAVAILABLE, ActionsWait, ActsUnasked, ConversationNotFound, NeedsApproval, TooManySandboxes
 from store.link import attempts
 from store.sandboxes.sandboxes import SandboxId
 
@@ -71,17 +71,21 @@ class Commands:
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         return self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
 
-    def send(self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool) -> None:
+    def send(
+        self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, rejects: bool = True
+    ) -> None:
         """Send the agent a user's message. The pending actions are rejected first; the message never approves them.
 
-        Where the agent does not receive the rejection, the message is not sent. The agent may have received a message
-        that got no response, so this method never repeats a message.
+        rejects: with False the message rejects nothing: ActionsWait is raised while an action waits. Where the agent
+        does not receive the rejection, the message is not sent. The agent may have received a message that got no
+        response, so this method never repeats a message.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
-        if sandbox_id is None:
-            self.store.events.send(conversation_id, content=content, run=run, actor=self._actor)
-        else:
-            self._send(conversation_id, sandbox_id, content, run)
+        with self._which_reject(rejects) as commands:
+            if sandbox_id is None:
+                self.store.events.send(conversation_id, content=content, run=run, actor=commands._actor)
+            else:
+                commands._send(conversation_id, sandbox_id, content, run)
 
     def send_to_agent(
         self,
@@ -89,6 +93,7 @@ class Commands:
         *,
         content: list[dict[str, Any]],
         run: bool,
+        rejects: bool = True,
         check: Callable[[], None] = _unchecked,
     ) -> None:
         """As `send`; of a detached conversation it raises ConversationNotFound.
@@ -98,7 +103,8 @@ class Commands:
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             raise ConversationNotFound
-        self._send(conversation_id, sandbox_id, content, run, check)
+        with self._which_reject(rejects) as commands:
+            commands._send(conversation_id, sandbox_id, content, run, check)
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
         """Accept or reject the pending actions; True only for the decision that took effect.
@@ -174,6 +180,16 @@ class Commands:
     def delete(self, conversation_id: ConversationId) -> None:
         """Remove a conversation from the store alone."""
         self.store.conversations.delete(conversation_id, self._actor)
+
+    @contextmanager
+    def _which_reject(self, rejects: bool) -> Iterator["Commands"]:
+        """These commands; or such as may not decide what waits, whose refusal is then ActionsWait."""
+        try:
+            yield self if rejects else self.of(self._actor._replace(may_decide=False))
+        except NeedsApproval:
+            if rejects:
+                raise
+            raise ActionsWait from None
 
     def _send(
         self,

@@ -98,7 +98,7 @@ def seen_folder(state: dict[str, Any]) -> str:
     state: of an app conversation, with its sandbox.
     """
     sandbox = state["sandbox"]
-    return posixpath.normpath(posixpath.join(sandbox.working_dir if sandbox else "", folder_of(state)))
+    return _moved(folder_of(state), sandbox.linked_dir, sandbox.working_dir) if sandbox else folder_of(state)
 
 
 #: the name that clients have for the folder of any conversation. Source: the app-server wire
@@ -108,8 +108,21 @@ USUAL = "/workspace/project"
 def linked_folder(state: dict[str, Any]) -> str:
     """Another path of the same folder, where a symlink is in the way; empty: there is none."""
     sandbox = state["sandbox"]
-    linked = sandbox.linked_dir if sandbox else ""
-    return posixpath.normpath(posixpath.join(linked, folder_of(state))) if linked else ""
+    is_linked = bool(sandbox and sandbox.linked_dir)
+    return _moved(folder_of(state), sandbox.working_dir, sandbox.linked_dir) if is_linked else ""
+
+
+def kept_folder(state: dict[str, Any]) -> str:
+    """The folder as a runtime knows it, which knows no symlinks of an image: by its spec's path, or relative to it."""
+    return linked_folder(state) or folder_of(state)
+
+
+def _moved(folder: str, source: str, target: str) -> str:
+    """A folder below `source`, or relative, by its path below `target`; any other stays. source: may be empty."""
+    path = posixpath.normpath(folder)
+    if source and (path == source or path.startswith(f"{source}/")):
+        path = posixpath.relpath(path, source)
+    return posixpath.normpath(posixpath.join(target, path))
 
 
 class PathOutside(ValueError):

@@ -20,7 +20,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
-from agents.inquiries import PathOutside, folder_of, linked_folder, seen_folder, within
+from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within
 from agents.starts import DELETED
 from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
@@ -250,7 +250,8 @@ def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @app_conversations.response(200, SendAppMessageResult)
 def send_app_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
     """Send a user's message to the agent of an app conversation."""
-    current_commands.send_to_agent(conversation_id, content=message["content"], run=message["run"])
+    words = {name: message[name] for name in ("content", "run", "rejects")}
+    current_commands.send_to_agent(conversation_id, **words)
     return {"success": True, "sandbox_status": "RUNNING", "message": None}
 
 
@@ -268,7 +269,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
     """Read a file as text: invalid UTF-8 is replaced, and secrets of the sandbox's conversations are masked."""
     sandbox_id, state = _kept(conversation_id)
     inner = _within(state, query["path"], "file_path")
-    found = current_store.sandboxes.files.content(sandbox_id, folder_of(state), inner)
+    found = current_store.sandboxes.files.content(sandbox_id, kept_folder(state), inner)
     return jsonify(_masked(state, found.decode(errors="replace")))
 
 
@@ -280,7 +281,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
     sandbox_id, state = _kept(conversation_id)
-    folder = posixpath.join(folder_of(state), _within(state, query["path"], "path"))
+    folder = posixpath.join(kept_folder(state), _within(state, query["path"], "path"))
     return jsonify(current_store.sandboxes.files.names(sandbox_id, posixpath.normpath(folder)))
 
 

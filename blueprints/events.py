@@ -10,7 +10,7 @@ from typing import Any
 from flask import Response, current_app, g, request
 from marshmallow import ValidationError
 
-from blueprints import current_actor, current_commands, current_store
+from blueprints import current_commands, current_store
 from blueprints.api import (
     Blueprint,
     InvalidInput,
@@ -41,7 +41,7 @@ from schemas.events import (
 )
 from schemas.fields import Fault, Place
 from store.conversations.events import Histogram as EventHistogram
-from store.errors import ActionsWait, EventsTooLong, NeedsApproval, Stopping
+from store.errors import EventsTooLong, Stopping
 from store.log.feed import Entry
 from store.log.text import passes
 
@@ -171,15 +171,8 @@ def _refused_ids(place: str, messages: Any) -> InvalidInput:
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Send a user's message, which rejects the pending actions and never approves them."""
-    actor = current_actor()
-    if not message["rejects"]:
-        actor = actor._replace(may_decide=False)
-    try:
-        current_commands.of(actor).send(conversation_id, content=message["content"], run=message["run"])
-    except NeedsApproval:
-        if message["rejects"]:
-            raise
-        raise ActionsWait from None
+    words = {name: message[name] for name in ("content", "run", "rejects")}
+    current_commands.send(conversation_id, **words)
     return {"success": True}
 
 

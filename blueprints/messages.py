@@ -71,6 +71,8 @@ def queue_pending_message(message: dict[str, Any], receiver_id: str) -> dict[str
         raise InvalidInput("path", {"receiver_id": fault.messages}) from None
     queue, words = current_store.conversations.queued_messages, {"content": message["content"]}
     actor = current_actor()
+    if not message["rejects"]:
+        actor = actor._replace(may_decide=False)  # the message waits where an action does
     if start_id:
         identity, position = queue.put_for_start(start_id, actor=actor, **words)
     else:

@@ -63,6 +63,7 @@ from store.errors import (
     FULL,
     REDIS_FULL,
     UNAVAILABLE,
+    ActionsWait,
     ConversationNotFound,
     FellBehind,
     LogTooLong,
@@ -477,7 +478,7 @@ class Session:
                 return self._send_error("Forbidden", "A message needs a key with the scope write")
             if not (version := self._store.data_version).is_current:
                 version.ensure()
-            self._commands.send(self._id, content=sent["content"], run=sent["run"])
+            self._commands.send(self._id, content=sent["content"], run=sent["run"], rejects=sent["rejects"])
             outcome = "sent"
         except InvalidJson as fault:
             self._send_error("JSONDecodeError", f"Invalid JSON: {fault}")
@@ -487,6 +488,7 @@ class Session:
         except REDIS_FULL:
             self._send_error(StoreFull.__name__, FULL)
         except (
+            ActionsWait,
             NeedsApproval,
             LogTooLong,
             StoreFull,

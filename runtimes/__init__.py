@@ -15,7 +15,8 @@ from typing import Any, NewType, Protocol
 
 #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
 #: start has also `working_dir`, the agent's folder as its own `pwd` prints it, an absolute path, `linked_dir`, another
-#: path of it where a symlink is in the way, and `host` where the ports are another host's than this machine's
+#: path of it where a symlink is in the way, and `host` where the ports are another host's than this machine's. That of
+#: a pod has the path of its spec as `working_dir`: only a process in the pod can tell the other, which `folders` asks
 Handle = NewType("Handle", dict[str, Any])
 
 
@@ -44,6 +45,11 @@ def filled(text: str, values: Mapping[str, object]) -> str:
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
+
+
+def folders_of(handle: Handle) -> dict[str, str]:
+    """What the handle of a start has of the agent's folder."""
+    return {name: handle.get(name, "") for name in ("working_dir", "linked_dir")}
 
 
 class State(StrEnum):
@@ -113,6 +119,10 @@ class Runtime(Protocol):
 
     def start(self, launch: Launch) -> Handle:
         """Start a sandbox with its kept files, once per start number; does not wait for its agent server."""
+
+    def folders(self, handle: Handle) -> dict[str, str]:
+        """`working_dir` and `linked_dir` of a sandbox whose agent server answers, as a handle has them."""
+        ...
 
     def known(self) -> list[Handle]:
         """The handles of all sandboxes of which anything is here: processes, or only files."""

@@ -43,7 +43,19 @@ from typing import Any, Literal
 
 import psutil
 
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, archive, cgroup, reading, tree
+from runtimes import (
+    Handle,
+    Launch,
+    Observation,
+    RuntimeFailure,
+    State,
+    Usage,
+    archive,
+    cgroup,
+    folders_of,
+    reading,
+    tree,
+)
 from runtimes.archive import fill
 from runtimes.cgroup import Cgroup
 from runtimes.ends import END_TIMEOUT, UNSHOWN, mark_for, settle, supervise
@@ -289,6 +301,10 @@ class ProcessRuntime:
         if not handle or tree.found(handle["pid"], handle["started"]) is None:
             return Usage(None, None)
         return usage_of(Handle(handle))
+
+    def folders(self, handle: Handle) -> dict[str, str]:
+        """The agent's folder, by its paths: those that the start found."""
+        return folders_of(handle)
 
     def known(self) -> list[Handle]:
         """Every sandbox that has a folder here.

@@ -10,7 +10,7 @@ from core.wire import MOST_TITLE, utc_time
 from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
-from schemas.events import ContentPart, EventFilter, SendMessageRequest, SortOrder, text_filter
+from schemas.events import ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
 from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, Title, refusal
 from schemas.sandboxes import SHOWS_KEYS, STATUSES, is_sandbox_id, running
 
@@ -176,7 +176,7 @@ class UpdateAppConversationRequest(BaseSchema):
         return {name: value for name, value in request.items() if value is not None or name not in ("title", "tags")}
 
 
-class SendAppMessageRequest(SendMessageRequest):
+class SendAppMessageRequest(SentMessage):
     """A message for the agent; it starts the agent unless `run` is false."""
 
     content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))

@@ -208,6 +208,19 @@ class SendMessageRequest(BaseSchema):
             raise refusal(f"A message should have less than {MOST_EVENT_BYTES} bytes", "too_long")
 
 
+class SentMessage(SendMessageRequest):
+    """A message that says whether it may reject what waits."""
+
+    rejects = StrictBoolean(
+        load_default=True,
+        metadata={
+            "description": "Whether the message rejects the pending actions. With false it is refused with 409 while "
+            "an action waits, or waits too if it is queued: a client that saw none says so, and rejects none that came "
+            "meanwhile."
+        },
+    )
+
+
 def read_ids(ids: Any) -> list[str]:
     """The ids of a batch get: a JSON array of text, or the values of a query. Raises ValidationError."""
     if not isinstance(ids, list):
@@ -379,19 +392,7 @@ class Stream(EventFilter):
     after_seq = Place(metadata={"description": "Send the events after this seq; 0, the default, is all."})
 
 
-class SentMessage(SendMessageRequest):
-    """A message that says whether it may reject what waits."""
-
-    rejects = StrictBoolean(
-        load_default=True,
-        metadata={
-            "description": "Whether the message rejects the pending actions. With false it is refused with 409 while "
-            "an action waits: a client that saw none says so, and rejects none that came meanwhile."
-        },
-    )
-
-
-class InboundMessage(SendMessageRequest):
+class InboundMessage(SentMessage):
     """A user's message over a socket; its content may be plain text. It always runs. Source: docs/wire.md, 6."""
 
     @pre_load

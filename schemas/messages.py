@@ -10,7 +10,7 @@ from uuid import UUID
 from marshmallow import ValidationError, fields, validate
 
 from schemas.cursors import FOREIGN_CURSOR
-from schemas.events import ContentPart, Event, SendMessageRequest
+from schemas.events import ContentPart, Event, SentMessage
 from schemas.fields import BaseSchema, Instant, Limit, Text, canonical_id, refusal
 
 #: most characters of the text that is searched for
@@ -81,12 +81,12 @@ def page_id(cursor: Cursor | None) -> str | None:
 _OF_START = "task-"
 
 
-class PendingMessage(SendMessageRequest):
+class PendingMessage(SentMessage):
     """A message for an agent that may still start; the agent runs once it has it."""
 
     content = fields.List(ContentPart(), required=True, validate=validate.Length(min=1))
 
-    class Meta(SendMessageRequest.Meta):
+    class Meta(SentMessage.Meta):
         exclude = ("run",)
 
 

@@ -18,7 +18,7 @@ import httpx
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from agents.waking import IDLE_PAUSE
 from core.wire import Micros, one_line
-from runtimes import Handle, Runtime, RuntimeFailure, State
+from runtimes import Handle, Runtime, RuntimeFailure, State, folders_of
 from settings.specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
@@ -196,7 +196,8 @@ class Reconciler:
                 if sandbox.start > 1:  # before clients use it again
                     self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs)
                 self._recovery.tell_labels(sandbox, agent)
-                self._report(sandbox, "RUNNING", detail="", **ended_start_fields(sandbox))
+                seen = runtime.folders(_handle(sandbox))
+                self._report(sandbox, "RUNNING", detail="", **seen, **ended_start_fields(sandbox))
             elif sandbox.status == "MISSING":  # its processes live, and may answer yet
                 if not sandbox.detail.startswith(_UNANSWERED):
                     self._report(sandbox, "", detail=_UNANSWERED)
@@ -276,8 +277,7 @@ class Reconciler:
             for name, port in handle["ports"].items()
         ]
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
-        seen = {name: handle.get(name, "") for name in ("working_dir", "linked_dir")}
-        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **seen):
+        if not self._report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **folders_of(handle)):
             runtime.stop(handle)
             raise RuntimeFailure("It was started here and is another supervisor's by now, or nobody's: it is ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)

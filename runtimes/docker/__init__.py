@@ -34,7 +34,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from core.cuts import last_lines_of_more
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of
 from runtimes.containers import HOST, OUT_OF_MEMORY, SANDBOX, START, exit_sentence
 from runtimes.docker.engine import ISOLATION, arguments, docker, name_of, real_folder
 from runtimes.docker.files import FILLS, Files, remove_container
@@ -81,6 +81,10 @@ class DockerRuntime(Files):
             except (docker.errors.APIError, RuntimeFailure):
                 remove_container(container)
                 raise
+
+    def folders(self, handle: Handle) -> dict[str, str]:
+        """The agent's folder, by its paths: those that the start found."""
+        return folders_of(handle)
 
     def known(self) -> list[Handle]:
         """Containers and volumes of this host, running or not; none where no engine answers.

@@ -20,19 +20,21 @@ Guarantees, unless the launch says otherwise:
 Limitations:
 - a cluster whose network plugin enforces no policies lets a sandbox reach everything
 - processes are limited by the kubelet's podPidsLimit alone, and a volume's size by what provides the volumes
+- an image without `pwd` whose working folder is behind a symlink is known by the path of its spec alone
 - archives, copies and single files need `tar` and `sleep` in the image, and Kubernetes 1.30; see files.py
 - a node that is lost holds its pods: a stop fails and is retried until the node is back, or the pod is deleted by force
 """
 
 import contextlib
+import posixpath
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from core.cuts import last_lines_of_more
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage
+from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of
 from runtimes.containers import HOST, START
 from runtimes.kubernetes.agent_sandbox import AgentSandboxes, managed
-from runtimes.kubernetes.cluster import Kind, Object, Snapshot, naming
+from runtimes.kubernetes.cluster import Kind, Object, Snapshot, naming, output_of
 from runtimes.kubernetes.files import Files
 from runtimes.kubernetes.manifests import (
     FILLING,
@@ -57,6 +59,9 @@ _SEEN, _MEASURED = 1.0, 5.0
 
 #: last lines of the log of a pod that ended while it was started
 _LINES = 20
+
+#: bytes of a path that a pod prints; the kernel has no longer one. The program that prints it is the image's
+_LONGEST_PATH = 4096
 
 #: the number of bytes of each unit of a quantity
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
@@ -99,6 +104,17 @@ class KubernetesRuntime(Files):
             address = reached["spec"]["clusterIP"]
             host = f"[{address}]" if ":" in address else address
             return Handle({**handle, "host": host, "working_dir": work_folder(launch)})
+
+    def folders(self, handle: Handle) -> dict[str, str]:
+        """The agent's folder as a process of its pod sees it, and by the path of its spec where that has a symlink."""
+        known, real = folders_of(handle), ""
+        with contextlib.suppress(RuntimeFailure, UnicodeDecodeError):
+            pieces = output_of(self._cluster.connection(), name_of(handle["sandbox_id"]), ("pwd", "-P"))
+            with contextlib.closing(pieces):
+                real = b"".join(_first(pieces, _LONGEST_PATH)).decode().removesuffix("\n")
+        if real == posixpath.normpath(real) != known["working_dir"] and real.startswith("/") and "\0" not in real:
+            return {"working_dir": real, "linked_dir": known["working_dir"]}
+        return known
 
     def known(self) -> list[Handle]:
         """Pods and volumes of this host, running or not; none where no cluster answers.
@@ -231,6 +247,15 @@ class KubernetesRuntime(Files):
         self._cluster.delete(Kind.SECRET, name)
         if not self._cluster.ended(Kind.POD, name):
             raise RuntimeFailure(left)
+
+
+def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """Pieces until there are `most` bytes. Raises RuntimeFailure where there are more."""
+    for piece in pieces:
+        most -= len(piece)
+        if most < 0:
+            raise RuntimeFailure("it prints too much")
+        yield piece
 
 
 def _handle(sandbox_id: str, found: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:

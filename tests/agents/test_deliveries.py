@@ -9,6 +9,7 @@ import pytest
 from agents.client import AgentRefused, AgentUnreachable
 from agents.commands import Commands, NotReachable
 from store.approvals.audit import SERVER
+from store.errors import ActionsWait
 from supervisor.deliveries import deliver
 from tests.agents import DUE, SPECS, agent_client, claimed, end_leases, lease_key, propose
 from tests.conftest import action, as_events, status
@@ -212,6 +213,22 @@ def test_a_message_rejects_pending_actions_before_it_is_sent(commands, waiting, 
     paths = [path.rpartition("/")[2] for path, _ in agent.requests]
     assert paths == ["respond_to_confirmation", "events"]
     assert agent.decisions[0]["accept"] is False
+
+
+def test_a_message_that_is_to_reject_nothing_is_not_sent_while_an_action_waits(
+    store, commands, waiting, sandbox, agent
+):
+    for send in (commands.send, commands.send_to_agent):
+        with pytest.raises(ActionsWait):
+            send(waiting, content=[], run=True, rejects=False)
+    assert len(store.approvals.confirmations.pending(waiting)) == 1
+    assert lease(store, sandbox) is None
+    assert [path for path, _ in agent.requests if path.startswith("POST")] == []
+
+    commands.decide(waiting, accept=False, reason="no")
+    agent.state = {"execution_status": "idle"}
+    commands.send_to_agent(waiting, content=[], run=True, rejects=False)
+    assert len(agent.posted("/events")) == 1
 
 
 def test_a_message_after_an_acceptance_accepts_no_later_action(commands, waiting, agent):

@@ -11,6 +11,7 @@ from agents.inquiries import (
     git_changes,
     git_diff,
     hooks,
+    kept_folder,
     linked_folder,
     seen_folder,
     skills,
@@ -94,25 +95,27 @@ def test_a_path_in_the_folder_becomes_relative_to_it():
     [("/s/work", ".", "/s/work"), ("/s/work", "a/b", "/s/work/a/b"), ("/s/work", "/other", "/other"), ("", ".", ".")],
 )
 def test_the_folder_of_a_conversation_is_seen_where_its_agent_prints_it(cwd, named, seen):
-    state = {"info": {"workspace": {"working_dir": named}}, "sandbox": SimpleNamespace(working_dir=cwd)}
+    state = {"info": {"workspace": {"working_dir": named}}, "sandbox": SimpleNamespace(working_dir=cwd, linked_dir="")}
 
     assert seen_folder(state) == seen
 
 
-def test_the_folder_is_found_by_the_path_that_pwd_prints_and_by_the_one_with_a_symlink_in_the_way():
+@pytest.mark.parametrize("named", ["sub", "/app/sub", "/data/real/sub"], ids=["relative", "by its spec", "by pwd"])
+def test_the_folder_is_found_by_the_path_that_pwd_prints_and_by_the_one_with_a_symlink_in_the_way(named):
     state = {
-        "info": {"workspace": {"working_dir": "sub"}},
+        "info": {"workspace": {"working_dir": named}},
         "sandbox": SimpleNamespace(working_dir="/data/real", linked_dir="/app"),
     }
 
     assert (seen_folder(state), linked_folder(state)) == ("/data/real/sub", "/app/sub")
+    assert kept_folder(state) == "/app/sub"  # a runtime knows the folder by the path of its spec
     for path in ("/data/real/sub/a", "/app/sub/a", "/app/sub/x/../a", "a"):
         assert within(seen_folder(state), path, linked=linked_folder(state)) == "a"
     for path in ("/app", "/app/subs", "/data/real", "/app/sub/../x"):
         with pytest.raises(PathOutside):
             within(seen_folder(state), path, linked=linked_folder(state))
     state["sandbox"].linked_dir = ""
-    assert linked_folder(state) == ""
+    assert (linked_folder(state), kept_folder(state)) == ("", named)
 
 
 def test_the_folder_that_pwd_prints_is_the_folder_itself_and_no_folder_beside_it():

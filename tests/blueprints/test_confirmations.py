@@ -3,7 +3,9 @@
 import pytest
 
 from core.wire import event_time, micros
+from tests.agents import propose, running_sandbox
 from tests.conftest import action, event, message, observation, status
+from tests.supervisor.test_queued_messages import claimed
 
 
 def test_an_action_that_the_policy_holds_is_pending_and_described(agent):
@@ -415,6 +417,32 @@ def test_a_message_that_is_to_reject_nothing_is_refused_while_an_action_waits(ag
     assert agent.client.get(f"{agent.url}/events/count").get_json() == before
     assert agent.client.post(f"{agent.url}/events", json=said).status_code == 200
     assert agent.pending == []
+
+
+@pytest.mark.parametrize("door", ["/api/conversations/{}/events", "/api/v1/app-conversations/{}/send-message"])
+def test_a_message_to_an_agent_in_a_sandbox_that_is_to_reject_nothing_is_refused_too(client, store, conversation, door):
+    with running_sandbox(store, "http://127.0.0.1:1") as box:
+        held = propose(store, conversation, box.id)
+
+        refused = client.post(
+            door.format(conversation), json={"content": [{"type": "text", "text": "hello"}], "rejects": False}
+        )
+        waits = client.get(f"/api/conversations/{conversation}/pending_actions").get_json()
+
+    assert refused.status_code == 409
+    assert "an action waits for a decision" in refused.get_json()["detail"]
+    assert [one["id"] for one in waits] == [held["id"]]
+
+
+def test_a_queued_message_that_is_to_reject_nothing_waits_for_the_decision(client, store, conversation):
+    store.conversations.create(conversation, sandbox_id="none", app={})
+    queued = client.post(
+        f"/api/v1/conversations/{conversation}/pending-messages",
+        json={"content": [{"type": "text", "text": "hello"}], "rejects": False},
+    )
+
+    assert queued.status_code == 201
+    assert claimed(store, conversation).may_decide is False
 
 
 @pytest.mark.parametrize("rejects", ["no", 0, None])

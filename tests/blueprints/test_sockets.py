@@ -239,6 +239,26 @@ def test_an_invalid_message_gets_an_error_frame_and_the_socket_stays_open(server
         assert said_last["llm_message"]["content"][0]["text"] == "still here"
 
 
+def test_a_message_that_is_to_reject_nothing_gets_an_error_frame_while_an_action_waits(server, conversation, post):
+    post()
+    policy = {"policy": {"kind": "AlwaysConfirm"}}
+    assert server.post(f"/api/conversations/{conversation}/confirmation_policy", json=policy).status_code == 200
+    held = action("ls")
+    post(held)
+    with socket(server, conversation) as listener:
+        listener.receive()
+
+        listener.send({"content": "hello", "rejects": False})
+        error = listener.receive()
+        assert (error["kind"], error["code"]) == ("ServerErrorEvent", "ActionsWait")
+        waits = server.get(f"/api/conversations/{conversation}/pending_actions").json()
+        assert [one["id"] for one in waits] == [held["id"]]
+
+        listener.send({"content": "hello"})
+        assert listener.receive_until(kind="MessageEvent")
+        assert server.get(f"/api/conversations/{conversation}/pending_actions").json() == []
+
+
 def test_an_auth_frame_is_ignored(server, conversation, post):
     with socket(server, conversation) as listener:
         listener.receive()

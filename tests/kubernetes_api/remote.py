@@ -43,8 +43,16 @@ def attach(handler: Any, node: Node, pod: Object, command: list[str]) -> None:
         return
     send(AcceptConnection(subprotocol=PROTOCOL))
     words = [node.translated(pod, word) for word in command]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=node.environment(pod)) as process:
+    [container], pipe = pod["spec"]["containers"], subprocess.PIPE
+    cwd = node.translated(pod, container.get("workingDir", "/"))
+    try:
+        started = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=node.environment(pod), cwd=cwd)
+    except OSError as error:
+        ended: Object = {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": str(error)}
+        send(BytesMessage(data=b"\3" + json.dumps(ended).encode()))
+        send(CloseConnection(code=1000))
+        return
+    with started as process:
         readers = [
             threading.Thread(target=_forward, args=(stream, channel, send), daemon=True)
             for stream, channel in ((process.stdout, 1), (process.stderr, 2))
@@ -55,7 +63,7 @@ def attach(handler: Any, node: Node, pod: Object, command: list[str]) -> None:
         code = process.wait()
         for thread in readers:
             thread.join()
-        ended: Object = {"kind": "Status", "status": "Success"}
+        ended = {"kind": "Status", "status": "Success"}
         if code:
             causes = [{"reason": "ExitCode", "message": str(code)}]
             ended = {"kind": "Status", "status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}

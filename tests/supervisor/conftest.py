@@ -63,6 +63,7 @@ class Scripted:
         self.occupied: int | None = None
         self.usages = Usage(None, None)
         self.by_order = False
+        self.seen = {"working_dir": "", "linked_dir": ""}  #: the agent's folder, once it answers
         self.freezes = True
         self.in_folder = True
 
@@ -72,6 +73,10 @@ class Scripted:
             self.launches[launch.sandbox_id] = launch
         self.known_ids.append(launch.sandbox_id)
         return handle(launch.sandbox_id)
+
+    def folders(self, handle: Handle) -> dict[str, str]:
+        self._call("folders", handle["sandbox_id"])
+        return self.seen
 
     def known(self) -> list[Handle]:
         return [handle(each) for each in self.known_ids]

@@ -73,6 +73,28 @@ def test_files_are_packed_while_the_sandbox_runs_and_while_it_rests(runtime, clu
     assert not carriers(cluster) or all("deletionTimestamp" in pod["metadata"] for pod in carriers(cluster))
 
 
+def test_the_folder_is_known_by_the_path_that_a_process_of_the_pod_prints_and_by_that_of_its_spec(
+    runtime, cluster, launch
+):
+    """The node has the volume elsewhere than the spec says, as an image does whose working folder is a symlink."""
+    handle = until_running(runtime, cluster, launch)
+
+    real = str(folder_of(cluster, launch.sandbox_id).resolve())
+    assert runtime.folders(handle) == {"working_dir": real, "linked_dir": "/workspace"}
+
+
+@pytest.mark.parametrize("printed", ["", "yes /workspace", "printf 'relative'", "printf '/\\377'", "exit 1"])
+def test_a_pod_that_cannot_tell_its_folder_is_known_by_the_path_of_its_spec(
+    runtime, cluster, launch, tmp_path, printed
+):
+    if printed:
+        (tmp_path / "pwd").write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{printed}\n")
+        (tmp_path / "pwd").chmod(0o755)
+    handle = until_running(runtime, cluster, replace(launch, env={"PATH": str(tmp_path)}))
+
+    assert runtime.folders(handle) == {"working_dir": "/workspace", "linked_dir": ""}
+
+
 def test_names_and_single_files_are_read(runtime, launch, kept):
     (kept / "node_modules").mkdir()
     (kept / "node_modules" / "tool").touch()

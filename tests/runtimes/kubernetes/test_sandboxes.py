@@ -11,6 +11,7 @@ from tests.runtimes.kubernetes.conftest import KINDS
 from tests.servers import PROJECT, free_port, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
+from tests.v1.test_folders import listed, read
 
 pytestmark = pytest.mark.kubernetes("starts whole servers, and kills a supervisor")
 
@@ -111,6 +112,17 @@ def test_an_app_conversation_works_in_a_pod_and_goes_on_after_a_pause_that_ends_
     api.call("POST", f"/v1/sandboxes/{sandbox_id}/resume")
     assert api.wait_for(sandbox_id, "RUNNING")["exposed_urls"] == running["exposed_urls"]
     assert answered(api, conversation["id"], "cat note") == "kept"
+
+
+def test_a_path_below_what_the_agents_own_pwd_prints_is_opened_and_so_is_the_one_of_its_spec(api):
+    """The node has the volume elsewhere than at /workspace, as an image has it behind a symlink."""
+    identity = api.app_conversation(title="Behind a symlink")["id"]
+    pwd = answered(api, identity, "echo found > a.txt; pwd")
+    assert not pwd.startswith("/workspace")
+
+    for folder in (pwd, "/workspace"):
+        assert read(api, identity, f"{folder}/a.txt") == "found\n"
+        assert listed(api, identity, folder) == ["a.txt"]
 
 
 def test_a_pod_that_is_killed_from_outside_is_started_again_and_its_conversation_goes_on(api, cluster):
