@@ -128,14 +128,14 @@ class Place(WholeNumber):
 
 
 class Seconds(fields.Float):
-    """A duration from 0 to `most` seconds, in a query."""
+    """A duration from 0 to `most` seconds, in a query: as any language writes a number, so also `1e-05`."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
         super().__init__(metadata={"minimum": 0, "maximum": most, **kwargs.pop("metadata", {})}, **kwargs)
         self._most = most
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> float:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
             raise refusal(f"Input should be a number from 0 to {self._most}", "float_parsing")
         if float(value) > self._most:
             raise refusal(f"Input should be a number from 0 to {self._most}", "less_than_equal")
