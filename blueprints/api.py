@@ -262,7 +262,9 @@ class Blueprint(SmorestBlueprint):
         if is_checked and not getattr(view_func, "ignores_query", False):
             view_func = _strict(view_func, _query_of(view_func) | ({"ticket"} if needed.ticket else set()))
         security = [] if needed.scope == "open" else [{"bearer": []}] if needed.scope == "hook" else _KEYS
-        view_func = self.doc(operationId=operation, security=security)(view_func)
+        is_refused = getattr(view_func, "refuses_key", False) or getattr(view_func, "is_forwarded", False)
+        of_once = {_REFUSES_KEY: True} if is_refused else {}
+        view_func = self.doc(operationId=operation, security=security, **of_once)(view_func)
         if needed.scope != "open":
             _document(view_func, 401, *(() if needed.scope == "hook" else (403,)))
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
@@ -274,6 +276,12 @@ class Blueprint(SmorestBlueprint):
         For those that probes and scrapers call: balancers, caches and Prometheus (`params`) add members of their own.
         """
         view.ignores_query = True  # type: ignore[attr-defined]
+        return view
+
+    @staticmethod
+    def refuses_key(view: View) -> View:
+        """Declare that an operation takes no Idempotency-Key (`blueprints/once.py`); goes next to the route."""
+        view.refuses_key = True  # type: ignore[attr-defined]
         return view
 
     def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
@@ -415,6 +423,9 @@ _REPLAYED_STATUSES = ("200", "201", "404", "409", "410")
 #: RFC 9110's names of statuses that Python before 3.13 calls otherwise: the document is the same on every Python
 REASONS = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
 
+#: what an operation says of itself and the document does not: that it takes no Idempotency-Key (`blueprints/once.py`)
+_REFUSES_KEY = "refuses_key"
+
 #: the component that describes every 422
 UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
 
@@ -442,11 +453,10 @@ class CommonParts(BasePlugin):
             if _UNLIMITED not in operation.get("tags", ()):
                 _add_error(responses, HTTPStatus.TOO_MANY_REQUESTS)
                 responses["429"]["headers"] = {"Retry-After": _reference("Retry-After")}
+            refuses_key = operation.pop(_REFUSES_KEY, False)
             if method == "post":
-                operation["parameters"] = [
-                    *operation.get("parameters", ()),
-                    "Idempotency-Key",
-                ]
+                if not refuses_key:
+                    operation["parameters"] = [*operation.get("parameters", ()), "Idempotency-Key"]
                 for status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT):
                     _add_error(responses, status)
             for status, response in responses.items():
@@ -457,7 +467,7 @@ class CommonParts(BasePlugin):
                         response["description"] = REASONS.get(int(status), response["description"])
                     headers = response.setdefault("headers", {})
                     headers["X-Request-Id"] = _reference("X-Request-Id")
-                    if method == "post" and str(status) in _REPLAYED_STATUSES:
+                    if method == "post" and not refuses_key and str(status) in _REPLAYED_STATUSES:
                         headers["Idempotency-Replayed"] = _reference("Idempotency-Replayed")
             if path and path.startswith("/v1/"):
                 self._shape_as_openai(responses)
