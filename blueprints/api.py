@@ -23,6 +23,8 @@ from werkzeug.routing import BaseConverter
 
 from core.access import Scope
 from core.wire import as_unicode, lone_surrogate
+from schemas.approval_rules import RuleMembers
+from schemas.client_settings import PROFILE_NAME, SECRET_NAME
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
 from schemas.openai import OpenAIError
@@ -363,6 +365,8 @@ class Api(SmorestApi):
         super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
+        self.ma_plugin.converter.add_attribute_function(_names_of_members)
+        self.spec.components.schema("RuleMembers", schema=RuleMembers)
         for name, scheme in _SCHEMES.items():
             self.spec.components.security_scheme(name, scheme)
 
@@ -429,8 +433,21 @@ _REFUSES_KEY = "refuses_key"
 #: the component that describes every 422
 UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
 
+#: parameters of paths that not every text fits: where the path begins, the name, and what the schema says besides
+_IN_PATHS = (
+    ("/api/settings/secrets/", "name", {"pattern": SECRET_NAME}),
+    ("/api/profiles/", "name", {"pattern": PROFILE_NAME}),
+    ("/api/agent-profiles/", "name", {"pattern": PROFILE_NAME}),
+    ("/api/v1/app-conversations/", "start_task_id", {"format": "uuid"}),
+)
+
 #: of operations that no limit holds for
 _UNLIMITED = "Server Details"
+
+
+def _names_of_members(_: Any, field: Any, **__: Any) -> dict[str, Any]:
+    """What the names of an object's members match, which apispec does not know."""
+    return {name: field.metadata[name] for name in ("propertyNames",) if name in field.metadata}
 
 
 class CommonParts(BasePlugin):
@@ -445,6 +462,20 @@ class CommonParts(BasePlugin):
     def response_helper(self, response: Any, **_: Any) -> dict[str, Any]:  # noqa: ARG002
         """Called by apispec for a response that several operations share."""
         return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}
+
+    def path_helper(
+        self,
+        path: str | None = None,
+        operations: Any = None,  # noqa: ARG002
+        parameters: Any = None,
+        **_: Any,
+    ) -> str | None:
+        """Called by apispec for each path, after its rule has described its parameters; the path stays."""
+        for parameter in parameters or ():
+            for start, name, schema in _IN_PATHS:
+                if parameter["name"] == name and (path or "").startswith(start):
+                    parameter["schema"] |= schema
+        return None
 
     def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:
         """Called by apispec for the operations of a path."""
