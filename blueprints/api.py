@@ -23,6 +23,8 @@ from werkzeug.routing import BaseConverter
 
 from core.access import Scope
 from core.wire import as_unicode, lone_surrogate
+from schemas.approval_rules import RuleMembers
+from schemas.client_settings import PROFILE_NAME, SECRET_NAME
 from schemas.errors import Error, HTTPValidationError
 from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
 from schemas.openai import OpenAIError
@@ -262,7 +264,9 @@ class Blueprint(SmorestBlueprint):
         if is_checked and not getattr(view_func, "ignores_query", False):
             view_func = _strict(view_func, _query_of(view_func) | ({"ticket"} if needed.ticket else set()))
         security = [] if needed.scope == "open" else [{"bearer": []}] if needed.scope == "hook" else _KEYS
-        view_func = self.doc(operationId=operation, security=security)(view_func)
+        is_refused = getattr(view_func, "refuses_key", False) or getattr(view_func, "is_forwarded", False)
+        of_once = {_REFUSES_KEY: True} if is_refused else {}
+        view_func = self.doc(operationId=operation, security=security, **of_once)(view_func)
         if needed.scope != "open":
             _document(view_func, 401, *(() if needed.scope == "hook" else (403,)))
         super().add_url_rule(rule, endpoint, view_func, *args, **options)
@@ -274,6 +278,12 @@ class Blueprint(SmorestBlueprint):
         For those that probes and scrapers call: balancers, caches and Prometheus (`params`) add members of their own.
         """
         view.ignores_query = True  # type: ignore[attr-defined]
+        return view
+
+    @staticmethod
+    def refuses_key(view: View) -> View:
+        """Declare that an operation takes no Idempotency-Key (`blueprints/once.py`); goes next to the route."""
+        view.refuses_key = True  # type: ignore[attr-defined]
         return view
 
     def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
@@ -359,6 +369,8 @@ class Api(SmorestApi):
         super().__init__(app, spec_kwargs={"extra_plugins": [CommonParts()]})
         self.register_converter(ConversationIdConverter, lambda _: {"type": "string", "format": "uuid"})
         self.register_converter(EventIdConverter, lambda _: {"type": "string"})
+        self.ma_plugin.converter.add_attribute_function(_names_of_members)
+        self.spec.components.schema("RuleMembers", schema=RuleMembers)
         for name, scheme in _SCHEMES.items():
             self.spec.components.security_scheme(name, scheme)
 
@@ -419,11 +431,27 @@ _REPLAYED_STATUSES = ("200", "201", "404", "409", "410")
 #: RFC 9110's names of statuses that Python before 3.13 calls otherwise: the document is the same on every Python
 REASONS = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
 
+#: what an operation says of itself and the document does not: that it takes no Idempotency-Key (`blueprints/once.py`)
+_REFUSES_KEY = "refuses_key"
+
 #: the component that describes every 422
 UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
 
+#: parameters of paths that not every text fits: where the path begins, the name, and what the schema says besides
+_IN_PATHS = (
+    ("/api/settings/secrets/", "name", {"pattern": SECRET_NAME}),
+    ("/api/profiles/", "name", {"pattern": PROFILE_NAME}),
+    ("/api/agent-profiles/", "name", {"pattern": PROFILE_NAME}),
+    ("/api/v1/app-conversations/", "start_task_id", {"format": "uuid"}),
+)
+
 #: of operations that no limit holds for
 _UNLIMITED = "Server Details"
+
+
+def _names_of_members(_: Any, field: Any, **__: Any) -> dict[str, Any]:
+    """What the names of an object's members match, which apispec does not know."""
+    return {name: field.metadata[name] for name in ("propertyNames",) if name in field.metadata}
 
 
 class CommonParts(BasePlugin):
@@ -439,6 +467,20 @@ class CommonParts(BasePlugin):
         """Called by apispec for a response that several operations share."""
         return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}
 
+    def path_helper(
+        self,
+        path: str | None = None,
+        operations: Any = None,  # noqa: ARG002
+        parameters: Any = None,
+        **_: Any,
+    ) -> str | None:
+        """Called by apispec for each path, after its rule has described its parameters; the path stays."""
+        for parameter in parameters or ():
+            for start, name, schema in _IN_PATHS:
+                if parameter["name"] == name and (path or "").startswith(start):
+                    parameter["schema"] |= schema
+        return None
+
     def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:
         """Called by apispec for the operations of a path."""
         for method, operation in (operations or {}).items():
@@ -446,11 +488,10 @@ class CommonParts(BasePlugin):
             if _UNLIMITED not in operation.get("tags", ()):
                 _add_error(responses, HTTPStatus.TOO_MANY_REQUESTS)
                 responses["429"]["headers"] = {"Retry-After": _reference("Retry-After")}
+            refuses_key = operation.pop(_REFUSES_KEY, False)
             if method == "post":
-                operation["parameters"] = [
-                    *operation.get("parameters", ()),
-                    "Idempotency-Key",
-                ]
+                if not refuses_key:
+                    operation["parameters"] = [*operation.get("parameters", ()), "Idempotency-Key"]
                 for status in (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT):
                     _add_error(responses, status)
             for status, response in responses.items():
@@ -461,7 +502,7 @@ class CommonParts(BasePlugin):
                         response["description"] = REASONS.get(int(status), response["description"])
                     headers = response.setdefault("headers", {})
                     headers["X-Request-Id"] = _reference("X-Request-Id")
-                    if method == "post" and str(status) in _REPLAYED_STATUSES:
+                    if method == "post" and not refuses_key and str(status) in _REPLAYED_STATUSES:
                         headers["Idempotency-Replayed"] = _reference("Idempotency-Replayed")
             if path and path.startswith("/v1/"):
                 self._shape_as_openai(responses)

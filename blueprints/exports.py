@@ -63,6 +63,7 @@ def _streamed(store: Store, state: Mapping[str, Any], may_go_on: Callable[[], bo
 
 
 @exports.post("/import")
+@exports.refuses_key
 @needs("write")
 @exports.fails(408, 409, 413, 415)
 @exports.doc(**_BODY)

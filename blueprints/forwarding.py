@@ -20,9 +20,11 @@ from blueprints import current_store
 from blueprints.api import Blueprint, InvalidInput, View, needs
 from blueprints.following import client_required
 from boot.http import body_of
+from core.access import Scope
 from core.wire import ConversationId
 from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
+from schemas.forwarding import CID, NAMED, Named
 from store.sandboxes.sandboxes import SandboxId
 
 forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
@@ -31,7 +33,7 @@ forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
 _PIECE = 16 * 1024
 
 #: service → its methods, with what a call may do, and the scope that it needs
-_SERVICES: dict[str, tuple[dict[str, str], str]] = {
+_SERVICES: dict[str, tuple[dict[str, str], Scope]] = {
     "bash": (
         {
             "GET": "Read what commands printed",
@@ -56,45 +58,46 @@ HOME = "/workspace"
 
 _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
-_CID = {
-    "in": "query",
-    "name": "cid",
-    "required": False,
-    "schema": {"type": "string", "format": "uuid"},
-    "description": "The conversation whose sandbox is meant; it is not forwarded.",
-}
 
 
-def _serve(service: str, method: str, what: str, scope: Any, *, alone: bool) -> None:
-    """Add the rule of a service and a method, under a conversation or without one."""
+def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | None = None) -> None:
+    """Add the rule of a service and a method, under a conversation or without one.
 
-    def under_conversation(conversation_id: ConversationId, rest: str) -> Response:
+    named: the one operation that the rule is for; None: for all that an agent server may have besides.
+    """
+
+    def under_conversation(conversation_id: ConversationId, **parts: str) -> Response:
+        rest = rest_of(parts)
         _require_acceptable(rest)
         sandbox_id = _forwarding().sandbox_of(conversation_id)
         folder = partial(_folder_of, conversation_id)
         return _forward(sandbox_id, service, f"/api/conversations/{conversation_id}/{service}/{rest}", folder)
 
-    def without_conversation(rest: str) -> Response:
+    def without_conversation(**parts: str) -> Response:
+        rest = rest_of(parts)
         _require_acceptable(rest)
         sandbox_id, folder = _named_sandbox()
         return _forward(sandbox_id, service, f"/api/{service}/{rest}", folder)
 
+    def rest_of(parts: dict[str, str]) -> str:
+        return named.path.format(**parts) if named else parts["rest"]
+
     view: Callable[..., Response] = without_conversation if alone else under_conversation
-    view.__name__ = f"{method.lower()}_{service}" + ("_of_sandbox" if alone else "")
+    view.__name__ = (named.name if named else f"{method.lower()}_{service}") + ("_of_sandbox" if alone else "")
     whose = "a sandbox" if alone else "the conversation's sandbox"
     view.__doc__ = f"{what}, by the agent server of {whose}."
     document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": {"*/*": _ANY}}}}
     document |= {"requestBody": _BODY} if method == "POST" else {}
-    document |= {"parameters": [_CID]} if alone else {}
-    view = _forwarded(needs(scope, session=alone)(view))
+    parameters = [CID] if alone else []
+    if named:
+        document, parameters = named.document(), [*parameters, *named.query]
+    document |= {"parameters": parameters} if parameters else {}
+    view = _forwarded(needs(_SERVICES[service][1], session=alone)(view))
     view = forwarding.doc(**document)(view)
     view = forwarding.fails(400, 404, 405, 408, 409, 410, 413, 415, 429, 500, 502)(view)
-    place = (
-        f"/{service}/<path:rest>"
-        if alone
-        else f"/conversations/<conversation_id:conversation_id>/{service}/<path:rest>"
-    )
-    forwarding.route(place, methods=[method])(view)
+    rest = re.sub(r"{(\w+)}", r"<\1>", named.path) if named else "<path:rest>"
+    before = "" if alone else "/conversations/<conversation_id:conversation_id>"
+    forwarding.route(f"{before}/{service}/{rest}", methods=[method])(view)
 
 
 def _forwarded(view: View) -> View:
@@ -105,7 +108,7 @@ def _forwarded(view: View) -> View:
 
 @forwarding.get("/file/home")
 @forwarding.fails(404, 409, 410, 429, 500, 502)
-@forwarding.doc(parameters=[_CID])
+@forwarding.doc(parameters=[CID])
 @forwarding.response(200, Home)
 @_forwarded
 @needs("read", session=True)
@@ -120,10 +123,15 @@ def get_home() -> Response:
     return _forward(sandbox_id, "file", "/api/file/home", folder)
 
 
-for _service, (_methods, _scope) in _SERVICES.items():
+for _named in NAMED:
+    for _alone in (False, True):
+        if _alone or not _named.alone:
+            _serve(_named.service, _named.method, _named.what, alone=_alone, named=_named)
+
+for _service, (_methods, _) in _SERVICES.items():
     for _method, _what in _methods.items():
         for _alone in (False, True):
-            _serve(_service, _method, _what, _scope, alone=_alone)
+            _serve(_service, _method, _what, alone=_alone)
 
 
 def _forwarding() -> Forwarding:

@@ -12,6 +12,7 @@ from marshmallow import ValidationError
 from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, InvalidInput, json_response, needs
 from core.wire import ConversationId
+from schemas.fields import UUID_TEXT
 from schemas.messages import (
     FoundMessagePage,
     MessageQuery,
@@ -52,7 +53,7 @@ _ID = {
     "in": "path",
     "name": "receiver_id",
     "required": True,
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "pattern": f"^(task-)?{UUID_TEXT}$"},
     "description": "A conversation's id, or `task-` and the id of its start task.",
 }
 

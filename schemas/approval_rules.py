@@ -58,7 +58,7 @@ class NamedTags(fields.Dict):
             keys=fields.String(validate=_check_tag),
             values=Text(most=256, allow_none=True),
             validate=validate.Length(min=1, max=MOST_TAGS),
-            metadata={"minProperties": 1, "maxProperties": MOST_TAGS},
+            metadata={"minProperties": 1, "maxProperties": MOST_TAGS, "propertyNames": {"pattern": "^[a-z0-9]+$"}},
             **kwargs,
         )
 
@@ -130,7 +130,8 @@ class Always(fields.Field[Any]):
             "Make a rule of this decision: `true`, or members of a rule. Unless these say otherwise, it matches the "
             "same arguments in this conversation, and approves no higher risk where the risk is known."
         )
-        metadata = {"anyOf": [{"type": "boolean"}, {"type": "object"}], "description": description}
+        members = {"$ref": "#/components/schemas/RuleMembers"}
+        metadata = {"anyOf": [{"type": "boolean"}, members, {"type": "null"}], "description": description}
         super().__init__(metadata=metadata, allow_none=True, load_default=None, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:

@@ -18,28 +18,32 @@ from schemas.fields import BaseSchema, Choice, StrictBoolean, StrictInteger, Tex
 #: characters of the name of a profile and of a secret
 _MOST_NAME = 64
 
-_PROFILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
-_SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+#: what the names of both match, for the OpenAPI document
+PROFILE_NAME = "^[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}$"
+SECRET_NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 
 
-def _named(text: str, pattern: re.Pattern[str], what: str) -> str:
-    if not pattern.fullmatch(text):
+def _named(text: str, pattern: str, what: str) -> str:
+    if not re.fullmatch(pattern, text):
         raise refusal(f"{what}, not {beginning(text, _MOST_NAME)!r}", "string_pattern_mismatch")
     return text
 
 
 def profile_name(text: str) -> str:
     """The name of a profile. Raises ValidationError."""
-    return _named(text, _PROFILE_NAME, "A profile's name should have 1 to 64 letters, digits, blanks and _ . @ -")
+    return _named(text, PROFILE_NAME, "A profile's name should have 1 to 64 letters, digits, blanks and _ . @ -")
 
 
 def secret_name(text: str) -> str:
     """The name of a secret. Raises ValidationError."""
-    return _named(text, _SECRET_NAME, "A secret's name should be a letter and then letters, digits and _, 64 at most")
+    return _named(text, SECRET_NAME, "A secret's name should be a letter and then letters, digits and _, 64 at most")
 
 
 class ProfileName(Text):
     """The name of a profile."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"pattern": PROFILE_NAME, **kwargs.pop("metadata", {})}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         return profile_name(super()._deserialize(value, *args, **kwargs))
@@ -58,6 +62,12 @@ class Llm(_Open):
     model = Text(least=1, most=256)
     api_key = Text(most=8192, allow_none=True)
     base_url = Text(most=2048, allow_none=True)
+
+
+class SavedLlm(Llm):
+    """A model that is kept under a name."""
+
+    model = Text(required=True, least=1, most=256)
 
 
 class AgentSettings(_Open):
@@ -155,8 +165,8 @@ class SecretList(BaseSchema):
 class SecretPut(BaseSchema):
     """A secret to keep; no response has its value."""
 
-    name = Text(required=True)
-    value = Text(required=True, least=1, most=MOST_SECRET_BYTES)
+    name = Text(required=True, metadata={"pattern": SECRET_NAME})
+    value = Text(required=True, least=1, most=MOST_SECRET_BYTES, metadata={"pattern": "^[^\\x00]*$"})
     description = Text(most=1024, allow_none=True, load_default=None)
 
     @validates_schema
@@ -196,13 +206,8 @@ class ProfileDetail(BaseSchema):
 class ProfileSave(BaseSchema):
     """A model to keep under a name."""
 
-    llm = fields.Nested(Llm, required=True)
+    llm = fields.Nested(SavedLlm, required=True)
     include_secrets = StrictBoolean(load_default=True, metadata={"description": "False: without its key."})
-
-    @validates_schema
-    def _require_model(self, given: dict[str, Any], **_: Any) -> None:
-        if "model" not in given["llm"]:
-            raise ValidationError({"llm": {"model": refusal("Field required", "missing").messages}})
 
 
 class ProfileDraft(BaseSchema):

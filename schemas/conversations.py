@@ -48,7 +48,8 @@ class Tags(fields.Dict):
     """Labels, MOST_TAGS at most: keys of a-z and 0-9, values of MOST_TAG characters. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
-        metadata = {"maxProperties": MOST_TAGS, **kwargs.pop("metadata", {})}
+        names = {"pattern": "^[a-z0-9]+$", "maxLength": MOST_TAG_KEY}
+        metadata = {"maxProperties": MOST_TAGS, "propertyNames": names, **kwargs.pop("metadata", {})}
         super().__init__(keys=Text(most=MOST_TAG_KEY), values=Text(most=MOST_TAG), metadata=metadata, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> dict[str, str]:
@@ -73,7 +74,8 @@ class Secrets(fields.Dict):
     def __init__(self, **kwargs: Any) -> None:
         value = {"anyOf": [{"type": "string"}, {"type": "object"}]}
         given = kwargs.pop("metadata", {})
-        metadata = {"additionalProperties": value, "maxProperties": MOST_SECRETS, **given}
+        names = {"pattern": "^[^=\\x00]+$", "maxLength": MOST_SECRET_NAME}
+        metadata = {"additionalProperties": value, "maxProperties": MOST_SECRETS, "propertyNames": names, **given}
         metadata["description"] = f"{given.get('description', '')} {_MASKED}".strip()
         super().__init__(metadata=metadata, **kwargs)
 

@@ -2,11 +2,15 @@
 
 from typing import Any
 
-from marshmallow import RAISE, fields, validate
+from marshmallow import RAISE, fields
 
 from core.egress import MOST_NAME, is_destination_name
 from core.wire import utc_time
-from schemas.fields import BaseSchema, Choice, StrictInteger, Text, refusal
+from schemas.fields import BaseSchema, Choice, Digest, StrictInteger, Text, refusal
+
+#: what a name matches, and before it what the name in a rule may begin with
+NAME = r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
+WILDCARD = r"(\*\.)?"
 
 #: most characters of a sandbox's id
 _MOST_ID = 64
@@ -16,7 +20,8 @@ class DestinationName(Text):
     """A lower-case DNS name; of a rule also `*.` and a suffix of at least two labels."""
 
     def __init__(self, *, of_rule: bool = False) -> None:
-        super().__init__(required=True, most=MOST_NAME)
+        pattern = f"^{WILDCARD if of_rule else ''}{NAME}$"
+        super().__init__(required=True, most=MOST_NAME, metadata={"pattern": pattern})
         self._of_rule = of_rule
         self._also = ", or `*.` and a name of two labels or more" if of_rule else ""
 
@@ -75,7 +80,7 @@ class DestinationDecision(BaseSchema):
         required=True,
         metadata={"description": "For the next connection, for as long as the sandbox is, or by a rule for all."},
     )
-    digest = Text(required=True, validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Must be 64 hexadecimal digits."))
+    digest = Digest(required=True)
 
 
 class DestinationDecided(BaseSchema):

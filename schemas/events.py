@@ -104,7 +104,8 @@ class Event(BaseSchema):
         required=True,
         metadata={
             # not "date-time": that format demands a zone, and agents write none
-            "pattern": r"^\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}(:\d{2}(\.\d{1,12})?)?([Zz]|[+\- ]\d{2}:?\d{2})?)?$",
+            "pattern": r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+            r"([Tt ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,12})?)?([Zz]|[+\- ]([01]\d|2[0-3]):?[0-5]\d)?)?$",
             "description": "ISO 8601; without a zone it is UTC.",
             "example": "2026-11-20T20:37:22.528416",
         },

@@ -81,7 +81,7 @@ class StrictBoolean(fields.Boolean):
 
 
 class StrictInteger(fields.Integer):
-    """A JSON integer within bounds; no text, no fraction, no boolean."""
+    """A JSON integer within bounds; no text, no fraction, no boolean. `5.0` is one, as JSON Schema has it."""
 
     def __init__(self, *, least: int, most: int | None = None, **kwargs: Any) -> None:
         bounds = {"minimum": least} | ({} if most is None else {"maximum": most})
@@ -89,6 +89,8 @@ class StrictInteger(fields.Integer):
         self._least, self._most = least, most
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
+        if type(value) is float and value.is_integer():
+            value = int(value)
         if type(value) is not int:
             raise refusal("Input should be a valid integer", "int_type")
         if value < self._least:
@@ -132,14 +134,14 @@ class Place(WholeNumber):
 
 
 class Seconds(fields.Float):
-    """A duration from 0 to `most` seconds, in a query."""
+    """A duration from 0 to `most` seconds, in a query: as any language writes a number, so also `1e-05`."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
         super().__init__(metadata={"minimum": 0, "maximum": most, **kwargs.pop("metadata", {})}, **kwargs)
         self._most = most
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> float:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", value):
             raise refusal(f"Input should be a number from 0 to {self._most}", "float_parsing")
         if float(value) > self._most:
             raise refusal(f"Input should be a number from 0 to {self._most}", "less_than_equal")
@@ -173,6 +175,19 @@ class Text(fields.String):
         if not isinstance(value, str):
             raise refusal("Input should be a valid string", "string_type")
         return checked_text(value, least=self._least, most=self._most)
+
+
+class Digest(Text):
+    """The digest of an action or a destination, by which a decision is bound to what was shown."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"pattern": "^[0-9a-f]{64}$", **kwargs.pop("metadata", {})}, **kwargs)
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        digest = super()._deserialize(value, *args, **kwargs)
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            raise ValidationError("Must be 64 hexadecimal digits.")
+        return digest
 
 
 class Title(Text):
@@ -227,12 +242,15 @@ def read_told(raw: bytes) -> Any:
     return as_unicode(value) if _HALF.search(raw) else value
 
 
+#: what an id matches, in both forms
+UUID_TEXT = "([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
+
+
 class Id(fields.UUID):
     """A UUID, dashed or as 32 hexadecimal digits; loaded as dashed text."""
 
     def __init__(self, **kwargs: Any) -> None:
-        pattern = "^([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$"
-        super().__init__(metadata={"pattern": pattern, **kwargs.pop("metadata", {})}, **kwargs)
+        super().__init__(metadata={"pattern": f"^{UUID_TEXT}$", **kwargs.pop("metadata", {})}, **kwargs)
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         return canonical_id(value)

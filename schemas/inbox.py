@@ -13,7 +13,7 @@ from core.masking import HIDDEN
 from schemas.approval_rules import Always
 from schemas.cursors import FOREIGN_CURSOR
 from schemas.events import SortOrder
-from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, Text, canonical_id, refusal
+from schemas.fields import BaseSchema, Choice, Digest, Id, Instant, Limit, Text, canonical_id, refusal
 
 #: most characters of a filter
 _LONGEST = 256
@@ -162,8 +162,7 @@ class PendingDecision(BaseSchema):
     action_id = Text(required=True, metadata={"description": "Id of the pending ActionEvent."})
     decision = Choice("approve", "reject", "edit", required=True)
     reason = Text(metadata={"description": "At most MAX_REASON_BYTES bytes of UTF-8."})
-    digest = Text(
-        validate=validate.Regexp(r"[0-9a-f]{64}\Z", error="Must be 64 hexadecimal digits."),
+    digest = Digest(
         metadata={
             "description": "The action's digest as it was shown: the decision is refused if the action is another one."
         },

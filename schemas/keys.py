@@ -27,7 +27,7 @@ class Name(Text):
 class KeyRequest(BaseSchema):
     """A key to make."""
 
-    name = Name(required=True, least=1, most=MOST_NAME)
+    name = Name(required=True, least=1, most=MOST_NAME, metadata={"pattern": "^\\S([^\\x00-\\x1f\\x7f]*\\S)?$"})
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
 

@@ -19,7 +19,7 @@ SHOWS_KEYS: ContextVar[bool] = ContextVar("shows_keys", default=False)
 STATUSES = SANDBOX_STATUSES
 
 #: the ids that a sandbox can have
-_SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+SANDBOX_ID = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
 #: the detail of a sandbox that nobody has used yet
 WARM = "It is warm: the next app conversation of its spec takes it"
@@ -236,7 +236,7 @@ class SandboxLog(BaseSchema):
 
 def is_sandbox_id(text: str) -> bool:
     """Whether a sandbox could have that id."""
-    return bool(_SANDBOX_ID.fullmatch(text))
+    return bool(re.fullmatch(SANDBOX_ID, text))
 
 
 def read_names(names: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from app import create_app
 from docs import make
+from schemas.forwarding import NAMED
 from settings.config import Config
 
 LIMITS = {"rate_limit_starts": "none", "secret_key": "a key for tests only"}
@@ -104,10 +105,11 @@ BODILESS = {
     "activate_agent_profile",
     "create_workspace_session",
     # An agent server reads the bodies of these.
-    "post_bash",
-    "post_bash_of_sandbox",
-    "post_file",
-    "post_file_of_sandbox",
+    *(
+        f"{name}{whose}"
+        for name in ("post_bash", "post_file", *(one.name for one in NAMED if one.method == "POST"))
+        for whose in ("", "_of_sandbox")
+    ),
 }
 #: operations that read lines of JSON, and lines that each accepts
 LINED = {
@@ -165,7 +167,8 @@ def address(rule, conversation_id: str) -> str:
     path = path.replace("<path:rest>", "some-path").replace("<receiver_id>", conversation_id)
     path = path.replace("<start_task_id>", conversation_id).replace("<path:model>", "openhands_reference-agent")
     path = path.replace("<name>", "some_name").replace("<settings_key>", "some-name")
-    path = path.replace("<profile_id>", conversation_id)
+    path = path.replace("<profile_id>", conversation_id).replace("<sha>", "some-commit")
+    path = path.replace("<command_id>", "some-command").replace("<bash_event_id>", "some-event")
     return path.replace("<sandbox_id>", "some-sandbox").replace("<key_id>", "some-key")
 
 

@@ -19,12 +19,16 @@ from tests.v1 import Api
 CONVERSATION, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
 APP = "/api/v1/app-conversations/{conversation_id}"
 SAID = [{"type": "text", "text": "x"}]
-OPERATIONS = {
-    (method.upper(), path)
+TAGS = {
+    (method.upper(), path): operation["tags"][0]
     for path, methods in json.loads((PROJECT / "docs" / "openapi.json").read_text())["paths"].items()
-    for method in methods
+    for method, operation in methods.items()
     if method in ("get", "post", "put", "patch", "delete")
 }
+OPERATIONS = set(TAGS)
+
+#: those that the agent server of a sandbox serves; the home of clients needs none
+FORWARDED = {one for one, tag in TAGS.items() if tag == "Forwarded"} - {("GET", "/api/file/home")}
 
 
 class Walk:
@@ -32,7 +36,8 @@ class Walk:
 
     def __init__(self, client) -> None:
         self._client = client
-        self.names = {"rest": "x", "secret_name": "x", "conversation_id": str(uuid4())}
+        self.names = dict.fromkeys(("rest", "secret_name", "command_id", "bash_event_id", "sha"), "x")
+        self.names["conversation_id"] = str(uuid4())
         self.visited: set[tuple[str, str]] = set()
 
     def __call__(
@@ -176,7 +181,7 @@ def of_agents(walk: Walk) -> None:
         walk("POST", f"{CONVERSATION}/{verb}", 409, json=body)
     walk("GET", f"{CONVERSATION}/runtime", 409)
     mine = {"cid": walk.names["conversation_id"]}
-    for method, path in sorted((method, path) for method, path in OPERATIONS if path.endswith("/{rest}")):
+    for method, path in sorted(FORWARDED):
         walk(method, path, 409, query=mine)
 
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from core.wire import ConversationId
+from schemas.forwarding import NAMED
 from tests.cold import Objects, cold_client
 from tests.conftest import action, as_events, event, message, recorded
 
@@ -31,6 +32,14 @@ PAGES = [
     {"limit": 40, "sort_order": "TIMESTAMP_DESC"},
     {"limit": 7, "sort_order": "TIMESTAMP_DESC", "kind": "MessageEvent"},
 ]
+
+#: what the agent server of a sandbox serves, under a conversation too and without one alone
+_NAMED = [(f"{one.service}/{one.path}", one.alone) for one in NAMED if one.method == "GET"]
+FORWARDED = [
+    *(f"{part}/{{rest}}" for part in ("bash", "file", "git", "vscode")),
+    *(path for path, alone in _NAMED if not alone),
+]
+FORWARDED_ALONE = [path for path, alone in _NAMED if alone]
 
 #: the queries of each operation that reads a conversation
 READS: dict[str, list[dict]] = {
@@ -65,8 +74,8 @@ READS: dict[str, list[dict]] = {
     "/api/file/download-trajectory/{conversation_id}": [{}],
     # of its sandbox, which this one does not have
     f"{C}/runtime": [{}],
-    **{f"{C}/{part}/{{rest}}": [{}] for part in ("bash", "file", "git", "vscode")},
-    **{f"/api/{part}/{{rest}}": [{"cid": "{conversation}"}] for part in ("bash", "file", "git", "vscode")},
+    **{f"{C}/{part}": [{}] for part in FORWARDED},
+    **{f"/api/{part}": [{"cid": "{conversation}"}] for part in (*FORWARDED, *FORWARDED_ALONE)},
     "/api/file/home": [{"cid": "{conversation}"}],
     **{f"{C}/{part}": [{}] for part in ("workspace", "workspace/{file_path}")},
     **{f"{APP}/{part}": [{}] for part in ("file", "files", "git/changes", "git/diff", "skills", "hooks", "download")},
@@ -127,7 +136,8 @@ def filled(value, known: dict):
 
 def answers(client, path: str, query: dict, known: dict, before_each=lambda: None) -> list[tuple]:
     """Status, type and bytes of every page."""
-    place = {"conversation_id": known["conversation"], "event_id": known["event"], "rest": "x", "file_path": "x"}
+    place = {"conversation_id": known["conversation"], "event_id": known["event"]}
+    place |= dict.fromkeys(("rest", "file_path", "bash_event_id", "sha"), "x")
     url = path.format(**{name: quote(one) for name, one in place.items()})
     query, found = {name: filled(value, known) for name, value in query.items()}, []
     while True:
@@ -182,7 +192,8 @@ def test_operations_that_need_a_log_that_is_away_answer_rightly_or_with_503(keep
         before = answers(keeper, path, query, known)
         freeze()
         objects.is_away = True
-        place = {"conversation_id": known["conversation"], "event_id": known["event"], "rest": "x", "file_path": "x"}
+        place = {"conversation_id": known["conversation"], "event_id": known["event"]}
+        place |= dict.fromkeys(("rest", "file_path", "bash_event_id", "sha"), "x")
         url, words = path.format(**place), {name: filled(value, known) for name, value in query.items()}
         try:
             response = keeper.get(url, query_string=words)

@@ -3,7 +3,7 @@
 from marshmallow import ValidationError
 
 from schemas.errors import validation_errors
-from schemas.fields import Choice, Id, Instant, Kind, Limit, StrictBoolean, StrictInteger, Text
+from schemas.fields import Choice, Id, Instant, Kind, Limit, Seconds, StrictBoolean, StrictInteger, Text
 
 ID = "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0001"
 
@@ -23,10 +23,14 @@ VALID = [
     (Limit(100), "1", 1),
     (Limit(100), "100", 100),
     (Limit(100), "007", 7),
+    (Seconds(most=30), "0", 0.0),
+    (Seconds(most=30), "29.999999999999996", 29.999999999999996),
+    (Seconds(most=30), "1.5e-05", 1.5e-05),
     (StrictBoolean(), True, True),
     (StrictBoolean(), False, False),
     (StrictInteger(least=1), 1, 1),
     (StrictInteger(least=1), 10**40, 10**40),
+    (StrictInteger(least=1), 5.0, 5),
     (Choice("a", "b"), "b", "b"),
     (Text(most=2), "😀é", "😀é"),
     (Text(), "\x00", "\x00"),
@@ -50,8 +54,10 @@ INVALID = [
     ),
     *((Limit(100), value, "greater_than_equal") for value in ("0", "-0", "-1", "-999")),
     (Limit(100), "101", "less_than_equal"),
+    *((Seconds(most=30), value, "float_parsing") for value in ("", "-1", "nan", "inf", ".5", "1e", "1" * 10)),
+    *((Seconds(most=30), value, "less_than_equal") for value in ("30.001", "4e1", "1e999")),
     *((StrictBoolean(), value, "bool_type") for value in ("true", "yes", 1, 0, 1.0, [], {})),
-    *((StrictInteger(least=1), value, "int_type") for value in ("1", 1.0, True)),
+    *((StrictInteger(least=1), value, "int_type") for value in ("1", 1.5, True)),
     (StrictInteger(least=1), 0, "greater_than_equal"),
     *((Choice("a", "b"), value, "enum") for value in ("c", "", 1, [], {})),
     (Text(), 5, "string_type"),

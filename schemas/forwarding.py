@@ -1,0 +1,276 @@
+"""The operations of agent servers that are forwarded to a sandbox, for the OpenAPI document.
+
+Nothing is loaded or dumped by these: a call crosses as it came, and the response as the agent server has it. So they
+say what the bundled agent and the published agent server take, and a bound is theirs. Source: the agent-server wire.
+"""
+
+from typing import Any, NamedTuple
+
+from marshmallow import fields
+
+from schemas.app_conversations import GitChange, GitDiff
+from schemas.confirmations import Success
+from schemas.fields import BaseSchema
+
+#: names the sandbox of a call that is under no conversation
+CID = {
+    "in": "query",
+    "name": "cid",
+    "required": False,
+    "schema": {"type": "string", "format": "uuid"},
+    "description": "The conversation whose sandbox is meant; it is not forwarded.",
+}
+
+
+class ExecuteBashRequest(BaseSchema):
+    """A command for the shell of a sandbox."""
+
+    command = fields.String(required=True)
+    cwd = fields.String(
+        allow_none=True, metadata={"description": "The folder to run in; absent or null: the conversation's."}
+    )
+    timeout = fields.Integer(metadata={"default": 300, "minimum": 1, "description": "Seconds that it may take."})
+
+
+class BashCommand(BaseSchema):
+    """A command that was started."""
+
+    kind = fields.String(metadata={"enum": ["BashCommand"]})
+    id = fields.String(required=True)
+    timestamp = fields.String(required=True)
+    command = fields.String(required=True)
+    cwd = fields.String(allow_none=True)
+    timeout = fields.Integer()
+
+
+class BashOutput(BaseSchema):
+    """What a command printed, in part or whole."""
+
+    kind = fields.String(metadata={"enum": ["BashOutput"]})
+    id = fields.String(required=True)
+    timestamp = fields.String(required=True)
+    command_id = fields.String(required=True)
+    order = fields.Integer(metadata={"description": "From 0, one for each output of a command."})
+    exit_code = fields.Integer(allow_none=True, metadata={"description": "Null while the command runs."})
+    stdout = fields.String(allow_none=True)
+    stderr = fields.String(allow_none=True)
+
+
+_EVENT = {"oneOf": [{"$ref": "#/components/schemas/BashCommand"}, {"$ref": "#/components/schemas/BashOutput"}]}
+
+
+class BashEventPage(BaseSchema):
+    """A page of commands and of what they printed."""
+
+    items = fields.List(fields.Raw(metadata=_EVENT), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class ClearedEvents(BaseSchema):
+    """How many commands and outputs were forgotten."""
+
+    cleared_count = fields.Integer(required=True)
+
+
+class Commit(BaseSchema):
+    """A commit of a repository."""
+
+    sha = fields.String(required=True)
+    short_sha = fields.String()
+    subject = fields.String()
+    author = fields.String()
+    timestamp = fields.String()
+
+
+class Commits(BaseSchema):
+    """The newest commits of a repository."""
+
+    commits = fields.List(fields.Nested(Commit), required=True)
+    has_more = fields.Boolean(required=True)
+
+
+class Subfolder(BaseSchema):
+    """A folder in a folder."""
+
+    name = fields.String(required=True)
+    path = fields.String(required=True)
+
+
+class SubfolderPage(BaseSchema):
+    """A page of folders."""
+
+    items = fields.List(fields.Nested(Subfolder), required=True)
+    next_page_id = fields.String(required=True, allow_none=True)
+
+
+class VSCodeUrl(BaseSchema):
+    """Where VS Code of a sandbox is."""
+
+    url = fields.String(required=True, allow_none=True)
+
+
+def _member(name: str, what: str, *, required: bool = False, **schema: Any) -> dict[str, Any]:
+    """A member of the query."""
+    of = {"type": "string", **schema}
+    return {"in": "query", "name": name, "required": required, "schema": of, "description": what}
+
+
+_REF = _member("ref", "The commit or branch to compare with; absent: as the agent server chooses.")
+_LIMIT = _member("limit", "Most items of a page.", type="integer", minimum=1, maximum=100)
+_PAGE = _member("page_id", "`next_page_id` of the page before.")
+
+
+def _path(what: str) -> dict[str, Any]:
+    return _member("path", what, required=True, minLength=1)
+
+
+class Named(NamedTuple):
+    """One operation of a service of agent servers."""
+
+    service: str
+    method: str
+    path: str  #: below the service, with `{name}` for a parameter
+    name: str
+    what: str
+    response: Any  #: the schema of a 200, a list of one for an array, or a media type for bytes
+    query: tuple[dict[str, Any], ...] = ()
+    body: dict[str, Any] | None = None  #: its schemas by media type
+    alone: bool = False  #: whether it is served without a conversation only
+
+    def document(self) -> dict[str, Any]:
+        """Its request and its response, for the OpenAPI document."""
+        content: dict[str, Any]
+        if isinstance(self.response, str):
+            content = {self.response: {"schema": {"type": "string", "format": "binary"}}}
+        elif isinstance(self.response, list):
+            content = {"application/json": {"schema": {"type": "array", "items": self.response[0]}}}
+        else:
+            content = {"application/json": {"schema": self.response}}
+        document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": content}}}
+        if self.body:
+            bodies = {media_type: {"schema": schema} for media_type, schema in self.body.items()}
+            document["requestBody"] = {"required": True, "content": bodies}
+        return document
+
+
+_COMMAND = {"application/json": ExecuteBashRequest}
+_FILE = {
+    "multipart/form-data": {
+        "type": "object",
+        "required": ["file"],
+        "properties": {"file": {"type": "string", "format": "binary"}},
+    }
+}
+_FOLDER = {
+    "application/json": {
+        "type": "object",
+        "required": ["path"],
+        "properties": {"path": {"type": "string", "minLength": 1}},
+    }
+}
+
+#: what the published agent server serves, and the bundled one in part
+NAMED = (
+    Named(
+        *("bash", "POST", "start_bash_command", "start_bash_command", "Start a command"),
+        BashCommand,
+        body=_COMMAND,
+    ),
+    Named(
+        *("bash", "POST", "execute_bash_command", "execute_bash_command", "Run a command and wait for its end"),
+        BashOutput,
+        body=_COMMAND,
+    ),
+    Named(*("bash", "POST", "bash_commands/{command_id}/stop", "stop_bash_command", "Stop a command"), Success),
+    Named(
+        *("bash", "GET", "bash_events/search", "search_bash_events", "Search commands and what they printed"),
+        BashEventPage,
+        query=(
+            _member("kind__eq", "Commands alone, or outputs.", enum=["BashCommand", "BashOutput"]),
+            _member("command_id__eq", "Of one command.", format="uuid"),
+            _member("timestamp__gte", "From this time on.", format="date-time"),
+            _member("timestamp__lt", "Before this time.", format="date-time"),
+            _member("order__gt", "Outputs after the one with this `order`.", type="integer"),
+            _member("sort_order", "By time.", enum=["TIMESTAMP", "TIMESTAMP_DESC"]),
+            _PAGE,
+            _LIMIT,
+        ),
+    ),
+    Named(
+        *("bash", "GET", "bash_events/{bash_event_id}", "get_bash_event", "Get a command or an output"),
+        _EVENT,
+    ),
+    Named(
+        *("bash", "DELETE", "bash_events", "clear_bash_events", "Forget commands and what they printed"),
+        ClearedEvents,
+    ),
+    Named(
+        *("file", "POST", "upload", "upload_file", "Write a file"),
+        Success,
+        query=(_path("Where it is written."),),
+        body=_FILE,
+    ),
+    Named(
+        *("file", "GET", "download", "download_file", "Read a file"),
+        "application/octet-stream",
+        query=(_path("The file."),),
+    ),
+    Named(
+        *("file", "POST", "create_directory", "create_directory", "Create a folder"),
+        {},
+        body=_FOLDER,
+    ),
+    Named(
+        *("file", "GET", "archive", "archive_directory", "Read a folder as one file"),
+        "*/*",
+        query=(
+            _path("The folder."),
+            _member("format", "A patch against `base_ref`, or everything.", enum=["git-delta", "tar.gz"]),
+            _member("base_ref", "Of a patch: the commit or branch that it applies to."),
+            _member("exclude", "Patterns of files to leave out.", type="array", items={"type": "string"}),
+        ),
+    ),
+    Named(
+        *("file", "GET", "search_subdirs", "search_subdirs", "List the folders in a folder"),
+        SubfolderPage,
+        query=(
+            _path("The folder."),
+            _PAGE,
+            _LIMIT,
+            _member("include_hidden", "Whether to list those that begin with a dot.", type="boolean"),
+        ),
+        alone=True,
+    ),
+    Named(
+        *("git", "GET", "changes", "get_git_changes", "List the changed files of a repository"),
+        [GitChange],
+        query=(_path("The repository."), _REF),
+    ),
+    Named(
+        *("git", "GET", "diff", "get_git_diff", "Compare a file with what it was"),
+        GitDiff,
+        query=(_path("The file."), _REF, _member("commit", "Compare this commit with the one before.")),
+    ),
+    Named(
+        *("git", "GET", "commits", "list_git_commits", "List the commits of a repository"),
+        Commits,
+        query=(_path("The repository."), _member("limit", "Most commits.", type="integer", minimum=1, maximum=200)),
+    ),
+    Named(
+        *("git", "GET", "commits/{sha}/changes", "get_git_commit_changes", "List the files that a commit changed"),
+        [GitChange],
+        query=(_path("The repository."),),
+    ),
+    Named(
+        *("git", "GET", "repositories/search", "search_git_repositories", "Find the repositories in a folder"),
+        {},
+        query=(_member("path", "The folder."),),
+        alone=True,
+    ),
+    Named(*("vscode", "GET", "status", "get_vscode_status", "Read whether VS Code runs"), {}),
+    Named(
+        *("vscode", "GET", "url", "get_vscode_url", "Get the URL of VS Code"),
+        VSCodeUrl,
+        query=(_member("base_url", "The server's URL."), _member("workspace_dir", "The folder to open.")),
+    ),
+)
