@@ -33,7 +33,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
-from runtimes.folder import Directories, Entry, entries, failing, locked, remove, unreadable, used
+from runtimes.folder import Directories, entries, failing, locked, remove, unreadable, used
 
 #: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
@@ -45,7 +45,7 @@ MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 512 << 20, 1_000, 10_000
 _STAY = 20
 
 #: seconds that a record may take, and that Git may take for anything else
-RECORD_SECONDS, _GIT_SECONDS = 60.0, 20.0
+RECORD_SECONDS, _GIT_SECONDS = 15.0, 10.0
 
 #: ns for which a file that was just changed may change again without another time
 _TICK = 20_000_000
@@ -228,7 +228,10 @@ class Shadow:
         firsts: dict[str, _Record] = {}
         for one in sorted(state.records, key=lambda one: one.seq):
             firsts.setdefault(one.conversation, one)
-        state.records = [*[one for one in firsts.values() if one not in state.records[-_STAY:]], *state.records[-_STAY:]]
+        state.records = [
+            *[one for one in firsts.values() if one not in state.records[-_STAY:]],
+            *state.records[-_STAY:],
+        ]
         kept = {state.tree, *(one.tree for one in state.records)}
         state.trees = {tree: number for tree, number in state.trees.items() if tree in kept}
         numbers = {str(number) for number in state.trees.values()}
@@ -339,7 +342,7 @@ class Shadow:
 
     @contextlib.contextmanager
     def _started(self, *words: str, timeout: "_Timeout") -> Iterator["subprocess.Popen[bytes]"]:
-        """Git at work, beside the sandbox's folder. Raises NotRecorded at the timeout, RuntimeFailure where it fails."""
+        """Git at work on the repository, as `_running` has it."""
         with _running(self._git_dir, self._environment(), *words, timeout=timeout) as git:
             yield git
 
@@ -376,9 +379,12 @@ def _environment(git_dir: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _running(
-    folder: Path, environment: Mapping[str, str], *words: str, timeout: _Timeout
+    folder: Path, environment: Mapping[str, str], *words: str, timeout: _Timeout, no: int = 0
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Git in a folder of ours; it is killed at the timeout. Raises NotRecorded then, RuntimeFailure where it fails."""
+    """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
+
+    Raises NotRecorded at the timeout, RuntimeFailure where it fails.
+    """
     program = git_program()
     if program is None:
         raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
@@ -412,7 +418,7 @@ def _running(
             status = git.wait()
             killer.cancel()
         timeout.check()
-        if status or failed:
+        if status not in (0, no) or failed:
             for report in folder.glob("fast_import_crash_*"):
                 report.unlink()
             errors.seek(0)
@@ -471,7 +477,7 @@ class _Ignored:
         assert self._copies is not None
         environment = {**self._environment, "GIT_WORK_TREE": str(self._copies), "GIT_LITERAL_PATHSPECS": "0"}
         words = ("check-ignore", "--no-index", "--stdin", "-z", "--verbose", "--non-matching")
-        self._git = self._ends.enter_context(_running(self._copies, environment, *words, timeout=self._timeout))
+        self._git = self._ends.enter_context(_running(self._copies, environment, *words, timeout=self._timeout, no=1))
         return self._git
 
 
