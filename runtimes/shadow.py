@@ -182,6 +182,7 @@ class Shadow:
             raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
         with _failing(), held(self._place):
             if not self._work.is_dir():
+                forget(self._place)  # the sandbox was removed: nothing of it stays
                 raise RuntimeFailure("the sandbox has no folder")
             if not (self._git_dir / "HEAD").exists():
                 self._make()
