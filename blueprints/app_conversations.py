@@ -307,7 +307,7 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 
 @app_folders.get("/git/diff")
 @needs("read")
-@app_folders.fails(404, 409, 410, 414, 429, 502)
+@app_folders.fails(404, 409, 410, 413, 414, 429, 502)
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
