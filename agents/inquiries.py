@@ -4,6 +4,8 @@ A client's path must stay in that folder (`within`). Source: the routers of the 
 """
 
 import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
@@ -123,6 +125,18 @@ def _moved(folder: str, source: str, target: str) -> str:
     if source and (path == source or path.startswith(f"{source}/")):
         path = posixpath.relpath(path, source)
     return posixpath.normpath(posixpath.join(target, path))
+
+
+@contextmanager
+def without_place(state: dict[str, Any]) -> Iterator[None]:
+    """Have what an agent server refuses name the folder as clients do, and not where it lies on the host."""
+    try:
+        yield
+    except AgentRefused as refusal:
+        for place in (seen_folder(state), linked_folder(state)):
+            if place.startswith("/") and place != "/":
+                refusal.args = (str(refusal).replace(place, USUAL),)
+        raise
 
 
 class PathOutside(ValueError):

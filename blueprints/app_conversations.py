@@ -20,7 +20,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.decisions import with_deadline
 from agents.deletions import delete_with_children
-from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within
+from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.starts import DELETED
 from agents.waking import NotReachable
 from blueprints import current_commands, current_specs, current_store
@@ -33,7 +33,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
-from core.wire import ConversationId, Micros
+from core.wire import ConversationId, Micros, Seq
 from schemas.app_conversations import (
     AppConversation,
     AppConversationFilter,
@@ -63,6 +63,7 @@ from schemas.fields import Fault, canonical_id
 from store import Store
 from store.conversations.app_conversations import app_filter
 from store.errors import ConversationNotFound
+from store.sandboxes.files import Between
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import FINISHED, StartTask
 
@@ -291,23 +292,39 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """List the changed files of a repository; a paused sandbox is woken."""
+    """List the changed files of a repository, for which a paused sandbox is woken, or since a moment.
+
+    With `since` the folder needs no repository: the supervisor of its host records it at the start of a conversation,
+    at the end of each turn and before an action that waits. What `.gitignore` files leave out is not recorded.
+    """
+    if query["since"] is not None:
+        return _changes_between(conversation_id, query)
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     inner = _within(state, query["path"], "path")
-    changes = inquiries.git_changes(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
+    with without_place(state):
+        changes = inquiries.git_changes(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
     return jsonify(_masked(state, changes))
 
 
 @app_folders.get("/git/diff")
 @needs("read")
-@app_folders.fails(404, 409, 410, 414, 429, 502)
+@app_folders.fails(404, 409, 410, 413, 414, 429, 502)
 @app_folders.arguments(GitQuery(), location="query")
 @app_folders.response(200, GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """Read a changed file of a repository as it is and as it was; a paused sandbox is woken."""
+    """Read a changed file as it is and was: of a repository, for which a paused sandbox is woken, or since a moment.
+
+    With `since` a file of more than 1 MiB is refused: of such files only that they have changed is recorded.
+    """
+    if query["since"] is not None:
+        sandbox_id, state = _kept(conversation_id)
+        inner, between = _within(state, query["path"], "path"), _between(conversation_id, query)
+        found = current_store.sandboxes.files.difference(sandbox_id, folder_of(state), inner, between)
+        return jsonify(_masked(state, found))
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     inner = _within(state, query["path"], "path")
-    difference = inquiries.git_diff(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
+    with without_place(state):
+        difference = inquiries.git_diff(_agent_of(conversation_id), folder_of(state), inner, query["ref"])
     return jsonify(_masked(state, difference))
 
 
@@ -333,6 +350,33 @@ def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, An
     if _is_paused(state):
         return {"hooks": []}
     return {"hooks": inquiries.hooks(_agent_of(conversation_id), folder_of(state))}
+
+
+def _changes_between(conversation_id: ConversationId, query: dict[str, Any]) -> Response:
+    """The changed files of a conversation's folder; of a folder in it by their paths from there, as Git has them."""
+    sandbox_id, state = _kept(conversation_id)
+    inner = _within(state, query["path"], "path")
+    found = current_store.sandboxes.files.changes(sandbox_id, folder_of(state), _between(conversation_id, query))
+    if inner != ".":
+        below = f"{inner}/"
+        found = [{**one, "path": one["path"][len(below) :]} for one in found if one["path"].startswith(below)]
+    return jsonify(_masked(state, found))
+
+
+def _between(conversation_id: ConversationId, query: dict[str, Any]) -> Between:
+    """The moments that a query names. Raises EventNotFound."""
+    since, until = (
+        None if query[name] is None else _moment(conversation_id, query[name]) for name in ("since", "until")
+    )
+    return Between(conversation_id, since or Seq(0), until)
+
+
+def _moment(conversation_id: ConversationId, named: str) -> Seq:
+    if named == "start":
+        return Seq(0)
+    if named.isascii() and named.isdigit():
+        return Seq(int(named[:18]))
+    return current_store.events.seq(conversation_id, named)
 
 
 def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:

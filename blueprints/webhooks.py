@@ -11,7 +11,7 @@ from marshmallow import ValidationError
 
 from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, InvalidInput, json_body, needs
-from core.wire import ConversationId
+from core.wire import EXECUTION_STATUSES, ConversationId, Event
 from schemas.confirmations import Success
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
 from schemas.webhooks import ConversationReport
@@ -108,7 +108,20 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
     appended, seq = current_store.events.append(
         conversation_id, batch, sandbox_id=sender.sandbox_id, hook_hash=sender.hook_hash, actor=current_actor()
     )
+    if sender.sandbox_id and any(map(_stops, batch)):
+        current_store.sandboxes.files.record(sender.sandbox_id, conversation_id, seq)
     return {"success": True, "appended": appended, "seq": seq}
+
+
+def _stops(event: Event) -> bool:
+    """Whether an event says that the agent stops: at the end of a turn, or for an action that waits."""
+    told = event.fields
+    return (
+        event.kind == "ConversationStateUpdateEvent"
+        and told.get("key") == "execution_status"
+        and told.get("value") in EXECUTION_STATUSES
+        and told.get("value") != "running"
+    )
 
 
 def _tell(told: dict[str, Any]) -> dict[str, bool]:

@@ -245,7 +245,7 @@ def ref_of(folder: Path) -> str:
 def needed(folder: Path, *words: str) -> str:
     """What Git prints in a folder; where it refuses, so does this."""
     printed = git(folder, *words)
-    return abort(400, f"{folder} is in no Git repository that can be read") if printed is None else printed
+    return abort(400, "The folder is in no Git repository that can be read") if printed is None else printed
 
 
 def git(folder: Path, *words: str) -> str | None:
@@ -256,7 +256,7 @@ def git(folder: Path, *words: str) -> str | None:
     except subprocess.TimeoutExpired:
         abort(504, f"Git was not done within {_GIT_SECONDS} s")
     except OSError as error:
-        abort(400, f"Git cannot be run in {folder}: {error.strerror}")
+        abort(400, f"Git cannot be run: {error.strerror}")
     return None if run.returncode else run.stdout.decode(errors="replace")
 
 

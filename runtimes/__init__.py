@@ -11,7 +11,10 @@ the handle of what runs already instead of starting it twice.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NewType, Protocol
+from typing import TYPE_CHECKING, Any, NewType, Protocol
+
+if TYPE_CHECKING:
+    from runtimes.shadow import Shadow
 
 #: the key by which a runtime finds a sandbox; JSON; has `runtime`, `sandbox_id`, `ports` {name: host port}; that of a
 #: start has also `working_dir`, the agent's folder as its own `pwd` prints it, an absolute path, `linked_dir`, another
@@ -170,6 +173,12 @@ class Runtime(Protocol):
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
         """A file of a folder of the agent; None if there is none. Raises FolderNotKept, FileTooLong."""
+
+    def shadow(self, launch: Launch, folder: str) -> "Shadow | None":
+        """The shadow repository of a folder of the agent, which ends with the sandbox; None: the runtime has none.
+
+        Raises FolderNotKept.
+        """
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the working folder of a sandbox that was never started from a tar stream, which may be hostile.

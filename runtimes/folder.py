@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -114,13 +114,19 @@ class Entry:
         return self.stat.st_dev, self.stat.st_ino
 
 
-def entries(folder: Path, start: bytes = b"", *, without: Collection[bytes] = ()) -> Iterator[Entry]:
+def entries(
+    folder: Path,
+    start: bytes = b"",
+    *,
+    without: Collection[bytes] = (),
+    enters: Callable[[bytes], bool] = lambda _: True,
+) -> Iterator[Entry]:
     """Every file, symlink and directory of a folder, itself first and each directory before its content.
 
     start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
-    their content. Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure
-    that names an entry which cannot be read, and at the end where the folder itself was moved or removed: its content
-    was then too.
+    their content. enters: whether a directory of that path is walked; asked after all files of its parent. Sockets,
+    FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an entry which
+    cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
     """
     try:
         directories = Directories(folder)
@@ -129,6 +135,8 @@ def entries(folder: Path, start: bytes = b"", *, without: Collection[bytes] = ()
     with contextlib.closing(Stack()) as stack, contextlib.closing(directories):
         stack.push(start)
         while (path := stack.pop()) is not None:
+            if path != start and not enters(path):
+                continue
             with unreadable(path):
                 directory = directories.opened(path)
                 yield Entry(path, os.fstat(directory), directory, b"")

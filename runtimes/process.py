@@ -11,6 +11,7 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
     tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
                      made again by each start
     paused           exists while the sandbox is to be frozen
+FOLDER/.ID.shadow/   what its working directory was at moments of its conversations (`shadow.py`)
 FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
 FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
 
@@ -63,6 +64,7 @@ from runtimes.folder import failing, lock_of, locked, remove, used
 from runtimes.freezer import Freezer, printed
 from runtimes.isolation.users import USERS
 from runtimes.launch import ENDING, HANDLE, read, write
+from runtimes.shadow import Shadow, forget, held
 from runtimes.starts import DEFAULT_RANGE, Starts, described
 from runtimes.tree import ids_below
 
@@ -269,7 +271,9 @@ class ProcessRuntime:
         folder = self._folder_of(sandbox_id)
         with failing(f"sandbox {sandbox_id} cannot be removed"), locked(lock_of(folder)):
             self._stop(folder)
-            remove(folder)
+            with held(_shadow_of(folder)):
+                forget(_shadow_of(folder))
+                remove(folder)
             lock_of(folder).unlink()
 
     def _stop(self, folder: Path, *known: Handle) -> None:
@@ -332,6 +336,11 @@ class ProcessRuntime:
         work = self._folder_of(launch.sandbox_id) / "work"
         return reading.content(work, reading.joined(_below(work, launch, folder), path), most)
 
+    def shadow(self, launch: Launch, folder: str) -> Shadow:
+        """The shadow repository of a folder of the agent, beside the sandbox's own."""
+        own = self._folder_of(launch.sandbox_id)
+        return Shadow(_shadow_of(own), own / "work", _below(own / "work", launch, folder))
+
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill a new working directory from a tar stream, as a whole or not at all; one that is there stays."""
         fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.unpack(folder, chunks))
@@ -366,6 +375,11 @@ class ProcessRuntime:
                 left = [each.pid for each in tree.descendants(handle["pid"])]
                 raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end; below it live {left}")
             time.sleep(tree.SIGNAL_POLL)
+
+
+def _shadow_of(folder: Path) -> Path:
+    """Where the shadow repositories of a sandbox's folder lie: beside it, and shown to no sandbox."""
+    return folder.with_name(f".{folder.name}.shadow")
 
 
 def _below(work: Path, launch: Launch, folder: str) -> bytes:

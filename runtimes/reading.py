@@ -42,14 +42,20 @@ def below(kept: str, cwd: str, folder: str) -> bytes:
 
 def names(folder: Path, start: bytes) -> Iterator[bytes]:
     """The path of every file below a directory of the folder, from that directory; HEAVY directories are left out."""
-    real: bytes | None = start
-    with unreadable(start), closing(Directories(folder)) as directories:
-        real = _led(start, os.fsencode(folder), partial(_target, directories))
+    real = led(folder, start)
     if real is None:
         return
     for entry in entries(folder, real, without=HEAVY):
         if not entry.is_directory and not entry.is_symlink:
             yield _inside(entry.path, real)
+
+
+def led(folder: Path, path: bytes) -> bytes | None:
+    """The path without symlinks that a path below the folder leads to; None: out of the folder."""
+    real: bytes | None = path
+    with unreadable(path), closing(Directories(folder)) as directories:
+        real = _led(path, os.fsencode(folder), partial(_target, directories))
+    return real
 
 
 def content(folder: Path, path: bytes, most: int) -> bytes | None:

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from marshmallow import fields, post_load, validate
+from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from core.cuts import beginning
 from core.wire import MOST_TITLE, utc_time
@@ -11,7 +11,7 @@ from schemas.confirmations import ConfirmationSeconds
 from schemas.conversations import REDACTED, Secrets, Tags
 from schemas.cursors import ListingOrder, OrderedSearch
 from schemas.events import ContentPart, EventFilter, SendMessageRequest, SentMessage, SortOrder, text_filter
-from schemas.fields import BaseSchema, Choice, Id, Instant, Limit, StrictBoolean, Text, Title, refusal
+from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, Limit, StrictBoolean, Text, Title, refusal
 from schemas.sandboxes import SANDBOX_ID, SHOWS_KEYS, STATUSES, is_sandbox_id, running
 
 _PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops", "enterprise_sso")
@@ -298,9 +298,25 @@ class FolderQuery(BaseSchema):
     path = Text(load_default=".", most=_MOST_PATH, metadata={"description": "A folder in the conversation's folder."})
 
 
+def _moment(description: str) -> Text:
+    return Text(load_default=None, least=1, most=_MOST_REF, metadata={"description": description})
+
+
 class GitQuery(BaseSchema):
     path = Text(required=True, least=1, most=_MOST_PATH)
     ref = Text(load_default=None, most=_MOST_REF, metadata={"description": "Absent: the agent server chooses one."})
+    since = _moment(
+        "What has changed since then in the folder, which needs no repository: `start` of the conversation, or before "
+        "an event, by its seq or its id. Absent: what differs from a ref of the repository."
+    )
+    until = _moment("With `since`: as the folder was before that event. Absent: as it is.")
+
+    @validates_schema
+    def _one_kind(self, query: dict[str, Any], **_: Any) -> None:
+        if query.get("ref") is not None and query.get("since") is not None:
+            raise ValidationError([Fault("ref goes without since: a ref is of a repository", "value_error")], "ref")
+        if query.get("until") is not None and query.get("since") is None:
+            raise ValidationError([Fault("until goes with since alone", "value_error")], "until")
 
 
 class GitChange(BaseSchema):

@@ -19,11 +19,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agents.inquiries import folder_of
+from core.wire import ConversationId
 from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
+from runtimes.shadow import NotRecorded, Shadow
 from runtimes.tar_stream import PIECE, ArchiveTooLarge, ArchiveUnreadable, MemberRefused
 from settings.specs import Specs
 from store import Store
-from store.errors import UNAVAILABLE, StoreError
+from store.errors import UNAVAILABLE, ConversationNotFound, StoreError
 from store.sandboxes.files import MOST_BYTES, MOST_NAMES, Found, Outcome, Sender
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.launches import files_of
@@ -266,6 +269,8 @@ class Files:
         self._specs = specs
         self._runtimes = runtimes
         self._host = host
+        self._lock = threading.Lock()  #: of the next
+        self._recording: dict[SandboxId, dict[str, int]] = {}  #: of those at work: conversation → seq that comes next
 
     def send_names(self, sandbox_id: SandboxId, folder: str, reply: str) -> None:
         """Reply with the names of the files in a folder of an agent, if the sandbox is this host's."""
@@ -280,6 +285,73 @@ class Files:
         """Reply with a file in a folder of an agent, likewise."""
         self._send(sandbox_id, reply, lambda runtime, order: runtime.content(order, folder, path, MOST_BYTES))
 
+    def record(self, sandbox_id: SandboxId, conversation_id: str, seq: int) -> None:
+        """Record the folder of a conversation beside an event, if the sandbox is this host's.
+
+        One thread records a sandbox at a time; what it is asked meanwhile is done once, beside the last event.
+        """
+        [sandbox] = self._store.sandboxes.get_many([sandbox_id])
+        if sandbox is None or sandbox.host != self._host:
+            return
+        with self._lock:
+            if (waiting := self._recording.get(sandbox_id)) is not None:
+                waiting[conversation_id] = max(seq, waiting.get(conversation_id, 0))
+                return
+            waiting = self._recording[sandbox_id] = {conversation_id: seq}
+        try:
+            while True:
+                with self._lock:
+                    if not waiting:
+                        break
+                    conversation_id, seq = waiting.popitem()
+                self._record(sandbox, ConversationId(conversation_id), seq)
+        finally:
+            with self._lock:
+                del self._recording[sandbox_id]
+
+    def _record(self, sandbox: Sandbox, conversation_id: ConversationId, seq: int) -> None:
+        spec = self._specs.find(sandbox.spec_id)
+        try:
+            state = self._store.conversations.in_sandboxes.get(conversation_id)
+            if spec is None or state["sandbox_id"] != sandbox.id:
+                return
+            if shadow := self._runtimes[spec.runtime].shadow(files_of(sandbox, spec), folder_of(state)):
+                shadow.record(conversation_id, seq)
+        except ConversationNotFound:
+            return
+        except RuntimeFailure as error:
+            log.info("the folder of conversation %s: %s", conversation_id, error)
+
+    def send_changes(
+        self, sandbox_id: SandboxId, folder: str, reply: str, conversation_id: str, since: int, until: int | None
+    ) -> None:
+        """Reply with the files that differ between two moments of a conversation, as `Shadow.changes` has it."""
+
+        def changed(runtime: Runtime, order: Launch) -> bytes:
+            found = _shadow(runtime, order, folder).changes(conversation_id, since, until)
+            return json.dumps([one._asdict() for one in found]).encode()
+
+        self._send(sandbox_id, reply, changed)
+
+    def send_difference(
+        self,
+        sandbox_id: SandboxId,
+        folder: str,
+        path: str,
+        reply: str,
+        conversation_id: str,
+        since: int,
+        until: int | None,
+    ) -> None:
+        """Reply with a file at two such moments."""
+
+        def differ(runtime: Runtime, order: Launch) -> bytes:
+            both = _shadow(runtime, order, folder).contents(conversation_id, path, since, until)
+            original, modified = (None if one is None else one.decode(errors="replace") for one in both)
+            return json.dumps({"modified": modified, "original": original}).encode()
+
+        self._send(sandbox_id, reply, differ)
+
     def _send(self, sandbox_id: SandboxId, reply: str, read: Callable[[Runtime, Launch], bytes | None]) -> None:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         if sandbox is None or sandbox.host != self._host:
@@ -293,6 +365,8 @@ class Files:
             found = read(self._runtimes[spec.runtime], files_of(sandbox, spec))
         except FolderNotKept as error:
             files.answer(reply, Found.NOT_KEPT, str(error).encode())
+        except NotRecorded as error:
+            files.answer(reply, Found.NOT_RECORDED, str(error).encode())
         except FileTooLong as error:
             files.answer(reply, Found.TOO_LONG, str(error).encode())
         except RuntimeFailure as error:
@@ -300,3 +374,13 @@ class Files:
             files.answer(reply, Found.FAILED, f"The files of the sandbox cannot be read: {error}".encode())
         else:
             files.answer(reply, Found.NOTHING if found is None else Found.CONTENT, found or b"")
+
+
+def _shadow(runtime: Runtime, order: Launch, folder: str) -> Shadow:
+    """The shadow repository of a folder of an agent. Raises NotRecorded, FolderNotKept."""
+    shadow = runtime.shadow(order, folder)
+    if shadow is None:
+        raise NotRecorded(
+            "This server records no folders of sandboxes that are containers or pods: ask for changes without `since`"
+        )
+    return shadow

@@ -223,6 +223,9 @@ class Loop:
             "archive": self._tasks.archives.send,
             "files": self._tasks.files.send_names,
             "file": self._tasks.files.send_content,
+            "record": self._tasks.files.record,
+            "changes": self._tasks.files.send_changes,
+            "difference": self._tasks.files.send_difference,
         }
         _logged(served[asked.verb], SandboxId(asked.sandbox_id), **asked.details)
 

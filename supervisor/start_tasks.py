@@ -28,7 +28,7 @@ from agents.deletions import tell_agent
 from agents.starts import asked_dir, conversation_request, own_request, working_folder
 from agents.waking import NotReachable, retry_after_making_room
 from core.redaction import without_inputs, without_secrets_of
-from core.wire import ConversationId
+from core.wire import ConversationId, Seq
 from settings.specs import Spec, SpecNotFound, Specs
 from store import Store
 from store.errors import (
@@ -266,6 +266,7 @@ class StartDriver:
         self._store.conversations.create(start.conversation_id, **new.kept)
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
+        self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
         if not self._store.start_tasks.finish(start.id, lease, "READY", _not_done(start.request)):
             raise LeaseLost

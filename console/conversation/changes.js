@@ -1,4 +1,4 @@
-// What differs in the working folder's repository, file by file; lines can be commented, and the comments go as one message.
+// What has changed in the working folder, file by file; lines can be commented, and the comments go as one message.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, newKey } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -14,6 +14,30 @@ const AROUND = 3, MOST_ROWS = 600, MOST_LINE = 2_000;
 
 /** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
 const LOOKED = 8_000;
+
+const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes", DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
+
+/** From when changes are shown. The agent server reads a repository; the others are of the folder, which needs none. */
+const MOMENTS = { start: "Since the start", turn: "This turn", last: "Last turn", repository: "Since the last commit" };
+
+/** What stands in the place of changes that there are none of. */
+const NONE = {
+  start: "The files are as they were at the start of the conversation.",
+  turn: "The files are as they were before the last message.",
+  last: "The turn before this one changed no file.",
+  repository: "The files are as the repository has them.",
+};
+
+/** The query that a moment stands for; null: there is no such turn. Throws ApiError. */
+async function between(id, moment, signal) {
+  if (moment === "repository") return {};
+  if (moment === "start") return { since: "start" };
+  const query = { kind: "MessageEvent", source: "user", sort_order: "TIMESTAMP_DESC", limit: 2 };
+  const { items } = await call("GET /api/conversations/{conversation_id}/events/search", { path: { conversation_id: id }, query, signal });
+  const [newest, before] = items.map((event) => event.id);
+  if (moment === "turn") return newest ? { since: newest } : null;
+  return before ? { since: before, until: newest } : null;
+}
 
 const STATUSES = { ADDED: "Added", DELETED: "Deleted", UPDATED: "Changed", MOVED: "Moved" };
 
@@ -82,12 +106,12 @@ function Lines({ path, before, after, comments, setComment }) {
 }
 
 /** A changed file, which is read when it is opened, and again with each reading of the list. */
-function File({ id, change, number: reading, isFirst, comments, setComment }) {
+function File({ id, change, moments, number: reading, isFirst, comments, setComment }) {
   const [isOpen, setOpen] = useState(isFirst), [found, setFound] = useState(null), [error, setError] = useState(null);
   const read = () => {
     setError(null);
-    const query = { path: change.path };
-    call("GET /api/v1/app-conversations/{conversation_id}/git/diff", { path: { conversation_id: id }, query }).then(setFound, setError);
+    const query = { path: change.path, ...moments };
+    call(DIFF, { path: { conversation_id: id }, query }).then(setFound, setError);
   };
   useEffect(() => void (isOpen && read()), [isOpen, reading]);
   const isBinary = [found?.original, found?.modified].some((text) => /[\0\ufffd]/.test(text?.slice(0, LOOKED) ?? ""));
@@ -132,33 +156,51 @@ function Send({ id, comments, waiting, onSent }) {
 
 /** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
 export default function Changes({ id, waiting, status, onDone }) {
-  const [{ found, error, number }, setState] = useState({ number: 0 });
+  const [{ found, moments, error, number }, setState] = useState({ number: 0 }), [moment, setMoment] = useState("start");
+  const [unrecorded, setUnrecorded] = useState("");
   const [comments, setComments] = useState(() => kept.get(id));
   const read = () => {
     const ending = new AbortController();
-    const options = { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal };
-    call("GET /api/v1/app-conversations/{conversation_id}/git/changes", options).then(
-      (all) => setState((before) => ({ found: all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`)), number: before.number + 1 })),
-      (fault) => ending.signal.aborted || setState((before) => ({ ...before, error: fault })),
-    );
+    const { signal } = ending;
+    const show = async () => {
+      const moments = await between(id, moment, signal);
+      const all = moments ? await call(CHANGES, { path: { conversation_id: id }, query: { path: ".", ...moments }, signal }) : [];
+      const found = all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
+      setState((before) => ({ found, moments, number: before.number + 1 }));
+    };
+    show().catch((fault) => {
+      if (signal.aborted) return;
+      if (fault.status !== 409 || moment !== "start" || unrecorded) return setState((before) => ({ ...before, error: fault }));
+      setUnrecorded(fault.message); // a repository may tell more than the folder
+      setMoment("repository");
+    });
     return () => ending.abort();
   };
   const again = () => (setState(({ number }) => ({ number })), read());
-  useEffect(read, [id, status]);
+  useEffect(read, [id, status, moment]);
   useEffect(() => kept.set(id, comments), [comments]);
   const setComment = (name, comment) => setComments(({ [name]: _, ...others }) => (comment ? { ...others, [name]: comment } : others));
   const sent = () => (setComments({}), onDone());
+  const choose = (event) => (setState(({ number }) => ({ number })), setMoment(event.target.value));
+  const choice = html`<select aria-label="From when" data-testid="changes-since" value=${moment} onChange=${choose}>
+    ${Object.entries(MOMENTS).map(([name, words]) => html`<option key=${name} value=${name}>${words}</option>`)}
+  </select>`;
   if (error) return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
+    <header><strong>Changes</strong>${choice}</header>
     <${Failure} error=${error} again=${again} />
-    <p class="muted">Changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them.</p>
+    <p class="muted">${moment === "repository"
+      ? "These changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them."
+      : "The folder of a sandbox that is a process is recorded at the start, at the end of each turn and before an action that waits."}
+      ${unrecorded && moment === "repository" && ` ${unrecorded}`}</p>
   </section>`;
   return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
     <header><strong>${found ? counted(found.length, "changed file") : "Changes"}</strong>
-      <span class="muted">since the last commit or the upstream branch</span>
+      ${choice}
       <button type="button" class="quiet" data-testid="read-changes" onClick=${read}>Refresh</button></header>
+    ${unrecorded && moment === "repository" && html`<p class="muted">${unrecorded}</p>`}
     ${!found && html`<p aria-busy="true">Loading</p>`}
-    ${found?.length === 0 && html`<${Empty} title="No changes">The files are as the repository has them.<//>`}
-    ${found?.map((change, index) => html`<${File} key=${change.path} id=${id} change=${change} number=${number} isFirst=${index === 0} comments=${comments} setComment=${setComment} />`)}
+    ${found?.length === 0 && html`<${Empty} title="No changes">${NONE[moment]}<//>`}
+    ${found?.map((change, index) => html`<${File} key=${`${moment} ${change.path}`} id=${id} change=${change} moments=${moments} number=${number} isFirst=${index === 0} comments=${comments} setComment=${setComment} />`)}
     <${Send} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
   </section>`;
 }

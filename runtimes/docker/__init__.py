@@ -61,6 +61,9 @@ class DockerRuntime(Files):
     in_folder = False
     freezes = True
 
+    def shadow(self, launch: Launch, folder: str) -> None:
+        """None: what has changed in a container is known to its own agent server alone."""
+
     def start(self, launch: Launch) -> Handle:
         """Start a container, once per sandbox and number of its start. A container of an earlier start is ended first.
 

@@ -92,6 +92,9 @@ class KubernetesRuntime(Files):
         self._pods = Snapshot(self._listed_pods, _SEEN, clock)
         self._memory = Snapshot(lambda: self._cluster.memory(self._mine), _MEASURED, clock)
 
+    def shadow(self, launch: Launch, folder: str) -> None:
+        """None: what has changed in a container is known to its own agent server alone."""
+
     def start(self, launch: Launch) -> Handle:
         """Start a pod, once per sandbox and number of its start. The pod of an earlier start is ended first."""
         with naming(f"sandbox {launch.sandbox_id} cannot be started"):

@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from redis import Redis
 
 from core.refused import Kind
+from core.wire import ConversationId, Seq
 from store.errors import (
     ArchiveFailed,
     ArchiveRefused,
@@ -242,6 +243,7 @@ class Found(StrEnum):
     CONTENT = "content"
     NOTHING = "nothing"
     NOT_KEPT = "not_kept"
+    NOT_RECORDED = "not_recorded"
     TOO_LONG = "too_long"
     FAILED = "failed"
 
@@ -250,6 +252,12 @@ class FileNotKept(StoreError):
     """The folder of a conversation is none of its sandbox's kept files."""
 
     kind = Kind.MISSING
+
+
+class FolderNotRecorded(StoreError):
+    """The folder of a conversation is not recorded, or was not at the moment that is asked for."""
+
+    kind = Kind.CONFLICT
 
 
 class FileMissing(StoreError):
@@ -273,9 +281,18 @@ class FileUnreadable(StoreError):
 
 _FILE_ERRORS: dict[Found, Callable[[str], StoreError]] = {
     Found.NOT_KEPT: FileNotKept,
+    Found.NOT_RECORDED: FolderNotRecorded,
     Found.TOO_LONG: FileTooLong,
     Found.FAILED: FileUnreadable,
 }
+
+
+class Between(NamedTuple):
+    """Two moments of a conversation: before the event `since` (0: at its start), and before `until` (None: now)."""
+
+    conversation_id: ConversationId
+    since: Seq
+    until: Seq | None
 
 
 class SandboxFiles:
@@ -297,6 +314,25 @@ class SandboxFiles:
             raise FileMissing
         return found
 
+    def record(self, sandbox_id: SandboxId, conversation_id: ConversationId, seq: Seq) -> None:
+        """Have the folder of a conversation recorded beside an event; 0: before the first one. Nobody waits for it.
+
+        Limitation: a signal that is lost leaves that moment unrecorded; the one before it stands for it then.
+        """
+        ask_supervisors(self._redis, "record", sandbox_id, conversation_id=conversation_id, seq=seq)
+
+    def changes(self, sandbox_id: SandboxId, folder: str, between: "Between") -> list[dict[str, str]]:
+        """The files of a conversation's folder that differ between two moments. Raises FolderNotRecorded."""
+        listed = self._ask("changes", sandbox_id, folder=folder, **between._asdict())
+        changes: list[dict[str, str]] = json.loads(listed or b"[]")
+        return changes
+
+    def difference(self, sandbox_id: SandboxId, folder: str, path: str, between: "Between") -> dict[str, str | None]:
+        """A file at two such moments, as text. Raises FolderNotRecorded, FileTooLong."""
+        told = self._ask("difference", sandbox_id, folder=folder, path=path, **between._asdict())
+        texts: dict[str, str | None] = json.loads(told or b"{}")
+        return texts
+
     def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
         """Reply to a worker: with the content, or with the sentence of an error."""
         transaction = self._redis.pipeline()
@@ -305,7 +341,7 @@ class SandboxFiles:
         transaction.expire(reply, _REPLY_KEPT)
         transaction.execute()
 
-    def _ask(self, verb: str, sandbox_id: SandboxId, **details: str) -> bytes | None:
+    def _ask(self, verb: str, sandbox_id: SandboxId, **details: Any) -> bytes | None:
         self._health.require_room()  # for the reply, which lies in Redis until it is read
         reply = SandboxKeys.reply(str(uuid4()))
         ask_supervisors(self._redis, verb, sandbox_id, reply=reply, **details)

@@ -16,6 +16,7 @@ from agents.inquiries import (
     seen_folder,
     skills,
     within,
+    without_place,
 )
 from tests.agents import scripted_agent
 from tests.refusals import taken
@@ -40,6 +41,15 @@ def test_what_the_agent_server_refuses_is_told_in_its_own_words(agent):
 
     with pytest.raises(AgentRefused, match="answered 400: as scripted"):
         git_changes(agent.server(), "/work", "repo", "no-such-ref")
+
+
+def test_a_refusal_names_the_folder_as_clients_do_and_not_its_place_on_the_host():
+    state = {"sandbox": SimpleNamespace(working_dir="/srv/box/work", linked_dir="/data/work"), "info": {}}
+
+    for place in ("/srv/box/work", "/data/work"):
+        with pytest.raises(AgentRefused) as refused, without_place(state):
+            raise AgentRefused(400, f"{place}/src is in no repository")
+        assert str(refused.value) == "The agent server answered 400: /workspace/project/src is in no repository"
 
 
 def test_a_response_of_another_shape_is_none(agent):

@@ -98,8 +98,55 @@ def test_a_file_is_uploaded_into_the_folder_and_downloaded(browser, work, tmp_pa
     assert (tmp_path / "down" / "note.txt").read_text() == "from here"
 
 
-def test_a_folder_without_a_repository_says_so(browser, server):
+def test_changes_are_of_the_start_and_of_a_turn_without_a_repository(browser, server):
+    task = server.post(
+        "/api/v1/app-conversations",
+        json={"initial_message": {"content": [{"type": "text", "text": "run: echo one > plan.txt"}], "run": True}},
+    ).json()
+    search = "/api/v1/app-conversations/start-tasks/search"
+
+    def started() -> str | None:
+        [found] = [one for one in server.get(search).json()["items"] if one["id"] == task["id"]]
+        return found["app_conversation_id"] if found["status"] == "READY" else None
+
+    wait_until(started, "the start")
+    path = f"/api/conversations/{UUID(started())}"
+
+    def observed(number: int) -> bool:
+        server.post(f"{path}/events/respond_to_confirmation", json={"accept": True})
+        count = server.get(f"{path}/events/count", params={"kind": "ObservationEvent"}).json()
+        return count == number and server.get(path).json()["execution_status"] == "finished"
+
+    wait_until(lambda: observed(1), "the end of the first turn")
+    changes = f"/api/v1/app-conversations/{path.rpartition('/')[2]}/git/changes"
+    wait_until(
+        lambda: (
+            server.get(changes, params={"path": ".", "since": "start"}).json()
+            == [{"status": "ADDED", "path": "plan.txt"}]
+        ),
+        "the record of the first turn",
+    )
+    message = {"role": "user", "content": [{"type": "text", "text": "run: echo two > other.txt"}], "run": True}
+    server.post(f"{path}/events", json=message).raise_for_status()
+    wait_until(lambda: observed(2), "the end of the second turn")
+
+    browser.open(f"conversations/{path.rpartition('/')[2]}?show=changes")
+    browser.says("2 changed files", "changes-panel")
+    browser.driver.execute_script(
+        "const field = document.querySelector('[data-testid=changes-since]');"
+        "field.value = 'turn'; field.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    browser.says("1 changed file", "changes-panel")
+    browser.says("other.txt", "changes-panel")
+    browser.driver.execute_script(
+        "const field = document.querySelector('[data-testid=changes-since]');"
+        "field.value = 'last'; field.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    browser.says("plan.txt", "changes-panel")
+
+
+def test_a_conversation_without_a_folder_says_whose_folders_are_recorded(browser, server):
     detached = server.post("/api/conversations", json={"initial_message": {"content": []}}).json()["id"]
     browser.open(f"conversations/{detached}?show=changes")
-    browser.says("Changes are those of a Git repository", "changes-panel")
+    browser.says("The folder of a sandbox that is a process is recorded", "changes-panel")
     browser.errors()  # of the request that failed

@@ -116,6 +116,9 @@ class Scripted:
         self._call("logs", handle["sandbox_id"])
         return "\n".join(self.printed.split("\n")[-tail:])
 
+    def shadow(self, launch: Launch, folder: str) -> None:  # noqa: ARG002
+        self._call("shadow", launch.sandbox_id)
+
     def count(self, verb: str) -> int:
         return sum(called == verb for called, _ in self.called)
 

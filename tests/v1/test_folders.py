@@ -48,6 +48,61 @@ def test_a_path_out_of_the_folder_is_422_and_names_the_parameter(api, work):
             assert found["detail"][0]["loc"] == ["query", member], path
 
 
+def changed(api, conversation, *, status=200, **query):
+    return api.call("GET", f"{PATH}/{conversation}/git/changes", params={"path": ".", **query}, status=status)
+
+
+def recorded(api, conversation):
+    """Wait until the folder was recorded at the start of the conversation."""
+    at = f"/api{PATH}/{conversation}/git/changes"
+    query = {"path": ".", "since": "start"}
+    wait_until(lambda: api.client.get(at, params=query).status_code == 200, "the record of the start")
+
+
+def test_changes_since_the_start_need_no_repository_and_no_running_sandbox(api, work):
+    conversation, folder = work
+    recorded(api, conversation)
+    (folder / "src").mkdir()
+    (folder / "src" / "a.txt").write_text("one\n")
+    (folder / ".gitignore").write_text("*.log\n")
+    (folder / "x.log").write_text("noise")
+
+    added = [{"status": "ADDED", "path": ".gitignore"}, {"status": "ADDED", "path": "src/a.txt"}]
+    assert changed(api, conversation, since="start") == added
+    assert changed(api, conversation, since="start", path="src") == [{"status": "ADDED", "path": "a.txt"}]
+    query = {"path": "src/a.txt", "since": "start"}
+    assert api.call("GET", f"{PATH}/{conversation}/git/diff", params=query) == {"modified": "one\n", "original": None}
+    sandbox = api.conversation(conversation)["sandbox_id"]
+    api.call("POST", f"/v1/sandboxes/{sandbox}/pause")
+    api.wait_for(sandbox, "PAUSED")
+    assert changed(api, conversation, since="start") == added
+    assert api.sandbox(sandbox)["status"] == "PAUSED"
+
+
+def test_a_moment_that_is_no_event_or_goes_with_a_ref_is_refused(api, work):
+    conversation, _ = work
+
+    assert changed(api, conversation, since="nothing", status=404)["detail"] == "Event not found"
+    for query, member in (({"since": "start", "ref": "HEAD"}, "ref"), ({"until": "3"}, "until")):
+        assert changed(api, conversation, status=422, **query)["detail"][0]["loc"] == ["query", member]
+
+
+def test_a_shadow_repository_ends_with_its_sandbox(api, work):
+    conversation, folder = work
+    recorded(api, conversation)
+    shadow = folder.parent.with_name(f".{folder.parent.name}.shadow")
+    assert shadow.is_dir()
+
+    api.call("DELETE", f"{PATH}/{conversation}")
+    wait_until(lambda: not shadow.exists(), "the end of the shadow repository")
+    wait_until(lambda: not shadow.with_name(f"{shadow.name}.lock").exists(), "the end of its lock")
+
+
+def test_without_a_repository_no_path_of_the_host_is_told(api, work):
+    conversation, folder = work
+    assert str(folder) not in changed(api, conversation, status=502)["detail"]
+
+
 def test_a_symlink_that_leads_outside_is_neither_followed_nor_listed(api, work, tmp_path):
     conversation, folder = work
     (tmp_path / "secret").write_text("of the host")

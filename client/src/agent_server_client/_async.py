@@ -388,14 +388,22 @@ class AsyncConversation:
         result: DecisionsResult = await self.client.post(path, {"decisions": decisions})
         return result
 
-    async def changes(self, path: str = ".") -> list[GitChange]:
-        """The changed files of the repository at a path. Raises AgentServerError where the agent has no Git."""
-        changes: list[GitChange] = await self.client.get(f"/api/v1/app-conversations/{self.id}/git/changes", path=path)
+    async def changes(
+        self, path: str = ".", *, since: str | int | None = None, until: str | int | None = None
+    ) -> list[GitChange]:
+        """The changed files of the repository at a path; with `since`, of the folder, which needs none.
+
+        since: "start" of the conversation, or before an event, by its seq or its id. until: likewise; None: now.
+        Raises AgentServerError where the agent has no Git, and where the folder was not recorded then.
+        """
+        at = f"/api/v1/app-conversations/{self.id}/git/changes"
+        changes: list[GitChange] = await self.client.get(at, path=path, since=since, until=until)
         return changes
 
-    async def diff(self, path: str) -> GitDiff:
-        """A changed file as it is and as it was."""
-        diff: GitDiff = await self.client.get(f"/api/v1/app-conversations/{self.id}/git/diff", path=path)
+    async def diff(self, path: str, *, since: str | int | None = None, until: str | int | None = None) -> GitDiff:
+        """A changed file as it is and as it was; since, until: as in `changes`."""
+        at = f"/api/v1/app-conversations/{self.id}/git/diff"
+        diff: GitDiff = await self.client.get(at, path=path, since=since, until=until)
         return diff
 
     async def execute(

@@ -388,14 +388,22 @@ class Conversation:
         result: DecisionsResult = self.client.post(path, {"decisions": decisions})
         return result
 
-    def changes(self, path: str = ".") -> list[GitChange]:
-        """The changed files of the repository at a path. Raises AgentServerError where the agent has no Git."""
-        changes: list[GitChange] = self.client.get(f"/api/v1/app-conversations/{self.id}/git/changes", path=path)
+    def changes(
+        self, path: str = ".", *, since: str | int | None = None, until: str | int | None = None
+    ) -> list[GitChange]:
+        """The changed files of the repository at a path; with `since`, of the folder, which needs none.
+
+        since: "start" of the conversation, or before an event, by its seq or its id. until: likewise; None: now.
+        Raises AgentServerError where the agent has no Git, and where the folder was not recorded then.
+        """
+        at = f"/api/v1/app-conversations/{self.id}/git/changes"
+        changes: list[GitChange] = self.client.get(at, path=path, since=since, until=until)
         return changes
 
-    def diff(self, path: str) -> GitDiff:
-        """A changed file as it is and as it was."""
-        diff: GitDiff = self.client.get(f"/api/v1/app-conversations/{self.id}/git/diff", path=path)
+    def diff(self, path: str, *, since: str | int | None = None, until: str | int | None = None) -> GitDiff:
+        """A changed file as it is and as it was; since, until: as in `changes`."""
+        at = f"/api/v1/app-conversations/{self.id}/git/diff"
+        diff: GitDiff = self.client.get(at, path=path, since=since, until=until)
         return diff
 
     def execute(self, command: str, *, cwd: str | None = None, seconds: int = 600) -> Generator[Output, None]:

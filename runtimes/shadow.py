@@ -1,0 +1,551 @@
+"""The shadow repository of a folder: the folder as it was at moments of a conversation, whether or not it has Git.
+
+PLACE/KEY/           one for each folder of a sandbox that was recorded; PLACE lies outside of the sandbox's folder
+    git/             a bare repository
+    state.json       the tree that was recorded last, what every file of it was seen as, and the records by event
+PLACE.lock           held by each caller that uses PLACE
+
+The folder may be hostile, so Git never sees it. This process walks it as `folder.py` does, which follows no symlink and
+opens no FIFO, and reads only what has changed by inode, size and times. Git gets names and bytes by standard input
+(`fast-import`), and a copy of the folder's `.gitignore` files to say what they leave out (`check-ignore`). So neither
+attributes, filters, hooks, submodules nor a configuration of the folder have any effect, and no conversion is made.
+
+Left out: `.git`, what tools make (`reading.HEAVY`), what `.gitignore` leaves out, sockets, FIFOs, devices and empty
+directories. A symlink is recorded as a link. Of a file that is larger than MOST_FILE, or that cannot be read, only that
+it changed is recorded: it stands in the tree as a commit of a submodule does, which needs no object.
+
+Limitation: a file that is written again within 20 ms and keeps its size, inode and times is seen by the next record.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
+from runtimes.folder import Directories, entries, failing, locked, remove, unreadable, used
+
+#: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
+MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
+
+#: bytes that the shadow repositories of a sandbox take, records that one has, and changed files that are listed
+MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 512 << 20, 1_000, 10_000
+
+#: records of a conversation that stay when there are too many, beside its first one
+_STAY = 20
+
+#: seconds that a record may take, and that Git may take for anything else
+RECORD_SECONDS, _GIT_SECONDS = 15.0, 10.0
+
+#: ns for which a file that was just changed may change again without another time
+_TICK = 20_000_000
+
+#: bytes of a `.gitignore` that are read
+_MOST_IGNORE = 64 * 1024
+
+#: modes of Git's trees
+_FILE, _PROGRAM, _LINK, _UNREAD = "100644", "100755", "120000", "160000"
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_OPTIONS = (
+    *("core.hooksPath=/dev/null", "core.attributesFile=/dev/null", "core.excludesFile=/dev/null"),
+    *("core.fsmonitor=false", "core.protectNTFS=false", "core.protectHFS=false", "core.ignoreCase=false"),
+    *("core.quotePath=false", "protocol.allow=never", "gc.auto=0", "maintenance.auto=false"),
+    "fastimport.unpackLimit=1",
+)
+
+#: the tree without files
+_EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+#: packs that lie beside each other before they become one
+_UNPACKED = 50
+
+_STATUSES = {"A": "ADDED", "D": "DELETED"}
+
+
+class NotRecorded(RuntimeFailure):
+    """A folder is not recorded, or was not at the moment that is asked for; the message is a sentence for clients."""
+
+
+class Change(NamedTuple):
+    status: str  #: ADDED, DELETED, UPDATED
+    path: str
+
+
+class _Record(NamedTuple):
+    conversation: str
+    seq: int  #: of the event beside which the folder was recorded; 0 before the first one
+    tree: str
+
+
+#: what a file was seen as: its mode in a tree, inode, size, and times of change in ns
+_Seen = tuple[str, int, int, int, int]
+
+
+@dataclass
+class _State:
+    tree: str  #: that was recorded last; empty before the first time
+    files: dict[str, _Seen]
+    records: list[_Record]
+    trees: dict[str, int]  #: number of the reference that keeps each tree
+    number: int  #: of the last one
+
+
+def git_program() -> str | None:
+    """The path of Git; None where the host has none."""
+    return shutil.which("git")
+
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    """Say of a failure of the host what it kept from being done; what is a sentence for clients stays as it is."""
+    try:
+        yield
+    except (NotRecorded, FileTooLong, FolderNotKept):
+        raise
+    except (OSError, RuntimeFailure) as failure:
+        with failing("the folder cannot be recorded"):
+            raise failure
+
+
+@contextlib.contextmanager
+def held(place: Path) -> Iterator[None]:
+    """Hold the lock of a sandbox's shadow repositories. Raises RuntimeFailure after a minute."""
+    with locked(place.with_name(f"{place.name}.lock")):
+        yield
+
+
+def forget(place: Path) -> None:
+    """Remove the shadow repositories of a sandbox, whose lock is held. Raises OSError."""
+    remove(place)
+    place.with_name(f"{place.name}.lock").unlink()
+
+
+class Shadow:
+    """The shadow repository of one folder. Every method raises NotRecorded, and RuntimeFailure where the host fails."""
+
+    def __init__(self, place: Path, work: Path, start: bytes) -> None:
+        """place: of the sandbox's shadow repositories. start: path of the folder below `work`, the sandbox's own."""
+        self._place, self._work, self._start = place, work, start
+        self._own = place / hashlib.sha256(start).hexdigest()[:16]
+        self._git_dir = self._own / "git"
+
+    def record(self, conversation: str, seq: int) -> None:
+        """Record the folder beside an event. An event that has a later record, or its own, changes nothing."""
+        with self._used() as state:
+            if any(one.conversation == conversation and one.seq >= seq for one in state.records):
+                return
+            tree = self._recorded(state)
+            state.records.append(_Record(conversation, seq, tree))
+            self._keep(state)
+
+    def changes(self, conversation: str, since: int, until: int | None = None) -> list[Change]:
+        """The files that differ between two moments, sorted: before the event `since` (0: at the start) and before the
+        event `until`, or now."""
+        with self._used() as state:
+            before, after = self._between(state, conversation, since, until)
+            if before == after:
+                return []
+            options = ("-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none")
+            words = self._git("diff-tree", *options, before, after).split(b"\0")
+        found = [
+            Change(_STATUSES.get(status[:1].decode(), "UPDATED"), os.fsdecode(path))
+            for status, path in zip(words[::2], words[1::2], strict=False)
+        ]
+        if len(found) > MOST_CHANGES:
+            raise NotRecorded(f"More than {MOST_CHANGES} files have changed, which are more than are listed")
+        return sorted(found, key=lambda one: one.path)
+
+    def contents(
+        self, conversation: str, path: str, since: int, until: int | None = None
+    ) -> tuple[bytes | None, bytes | None]:
+        """A file at those two moments; None where there is none. Raises FileTooLong."""
+        with self._used() as state:
+            before, after = self._between(state, conversation, since, until)
+            return self._content(before, path), self._content(after, path)
+
+    @contextlib.contextmanager
+    def _used(self) -> Iterator[_State]:
+        """The state, with the lock held. What Git or the file system fails with is one sentence."""
+        if git_program() is None:
+            raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
+        with _failing(), held(self._place):
+            if not self._work.is_dir():
+                forget(self._place)  # the sandbox was removed: nothing of it stays
+                raise RuntimeFailure("the sandbox has no folder")
+            if not (self._git_dir / "HEAD").exists():
+                self._make()
+            yield self._read()
+
+    def _make(self) -> None:
+        """Make the bare repository, as `git init` does. Source: gitrepository-layout(5)."""
+        for name in ("objects", "refs"):
+            (self._git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._git_dir / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+        (self._git_dir / "HEAD").write_text("ref: refs/heads/none\n")
+
+    def _between(self, state: _State, conversation: str, since: int, until: int | None) -> tuple[str, str]:
+        before = _at(state, conversation, since)
+        if until is not None:
+            return before, _at(state, conversation, until)
+        after = self._recorded(state)
+        self._keep(state)
+        return before, after
+
+    def _read(self) -> _State:
+        try:
+            kept = json.loads((self._own / "state.json").read_bytes())
+        except FileNotFoundError:
+            return _State("", {}, [], {}, 0)
+        kept["files"] = {path: tuple(seen) for path, seen in kept["files"].items()}
+        kept["records"] = [_Record(*one) for one in kept["records"]]
+        return _State(**kept)
+
+    def _keep(self, state: _State) -> None:
+        """Write the state, and drop records while there are too many, or too many bytes."""
+        is_full = used(self._place) > MOST_BYTES
+        if is_full or len(state.records) > MOST_RECORDS:
+            self._shrink(state)
+            is_full = used(self._place) > MOST_BYTES
+        draft = self._own / "state.json.new"
+        draft.write_text(json.dumps(vars(state)))
+        draft.replace(self._own / "state.json")
+        if is_full:
+            raise NotRecorded(f"The records of the sandbox's folder take more than {MOST_BYTES >> 20} MiB")
+
+    def _shrink(self, state: _State) -> None:
+        """Drop all but the first record of each conversation and the last ones of all."""
+        firsts: dict[str, _Record] = {}
+        for one in sorted(state.records, key=lambda one: one.seq):
+            firsts.setdefault(one.conversation, one)
+        state.records = [
+            *[one for one in firsts.values() if one not in state.records[-_STAY:]],
+            *state.records[-_STAY:],
+        ]
+        kept = {state.tree, *(one.tree for one in state.records)}
+        state.trees = {tree: number for tree, number in state.trees.items() if tree in kept}
+        numbers = {str(number) for number in state.trees.values()}
+        refs = self._git("for-each-ref", "--format=%(refname)", "refs/trees/").decode().split()
+        dropped = "".join(f"delete {ref}\n" for ref in refs if ref.rpartition("/")[2] not in numbers)
+        self._git("update-ref", "--stdin", given=dropped.encode())
+        self._git("gc", "--quiet", "--prune=now")
+
+    def _recorded(self, state: _State) -> str:
+        """The tree of the folder as it is now, whose place in the state is set."""
+        timeout = _Timeout(RECORD_SECONDS)
+        seen = self._walked(timeout)
+        if state.tree and seen == state.files:
+            return state.tree
+        changed = [path for path, one in seen.items() if state.files.get(path) != one]
+        gone = [path for path in state.files if path not in seen]
+        state.number += 1
+        state.tree, state.files = self._imported(state, seen, changed, gone, timeout), seen
+        state.trees.setdefault(state.tree, state.number)
+        if state.number % _UNPACKED == 0:
+            self._git("gc", "--quiet", "--prune=now")
+        return state.tree
+
+    def _walked(self, timeout: "_Timeout") -> dict[str, _Seen]:
+        """Every file of the folder that is recorded, by its path from there."""
+        start = reading.led(self._work, self._start)
+        if start is None:
+            raise NotRecorded("The conversation's folder is a link out of the files that are kept")
+        found: dict[str, _Seen] = {}
+        number = size = 0
+        with _Ignored(self._environment(), timeout) as ignored:
+
+            def enters(path: bytes) -> bool:
+                return not ignored.has(_from(start, path), is_directory=True)
+
+            for entry in entries(self._work, start, without=reading.HEAVY, enters=enters):
+                number += 1
+                timeout.check()
+                path = _from(start, entry.path)
+                if number > MOST_SEEN:
+                    raise NotRecorded(f"The folder has more than {MOST_SEEN} files, so it is not recorded")
+                if entry.is_directory:
+                    ignored.enter(path, entry.directory)
+                elif entry.name != b".git" and not ignored.has(path):
+                    one = _seen(entry.stat)
+                    found[os.fsdecode(path)] = one
+                    size += one[2] if one[0] != _UNREAD else 0
+                    if len(found) > MOST_FILES:
+                        raise NotRecorded(f"The folder has more than {MOST_FILES} files that no .gitignore leaves out")
+                    if size > MOST_CONTENT:
+                        raise NotRecorded(
+                            f"The folder has more than {MOST_CONTENT >> 20} MiB of files that no .gitignore leaves out"
+                        )
+        return found
+
+    def _imported(
+        self, state: _State, seen: dict[str, _Seen], changed: list[str], gone: list[str], timeout: "_Timeout"
+    ) -> str:
+        """The tree that differs from the last one by some files, which are read; `seen` has what they are by then."""
+        start = reading.led(self._work, self._start) or b""
+        above = {path[:at] for path in seen for at, letter in enumerate(path) if letter == "/"}
+        with self._started("fast-import", "--quiet", "--done", timeout=timeout) as importer:
+            assert importer.stdin is not None
+            write = importer.stdin.write
+            write(f"commit refs/trees/{state.number}\nmark :1\ncommitter - <-> 0 +0000\ndata 0\n\n".encode())
+            write(f'M 040000 {state.tree} ""\n'.encode() if state.tree else b"deleteall\n")
+            for path in gone:
+                if path not in above:  # a file that is a directory now is replaced by what lies in it
+                    write(b"D " + _quoted(path) + b"\n")
+            with contextlib.closing(Directories(self._work)) as directories:
+                for path in changed:
+                    timeout.check()
+                    inner = start + b"/" + os.fsencode(path) if start else os.fsencode(path)
+                    read = _content_of(directories, inner)
+                    if read is None:
+                        del seen[path]
+                        write(b"D " + _quoted(path) + b"\n")
+                        continue
+                    seen[path], content = read
+                    mode = seen[path][0]
+                    if content is None:
+                        stands = hashlib.sha1(repr(seen[path]).encode(), usedforsecurity=False).hexdigest()
+                        write(f"M {mode} {stands} ".encode() + _quoted(path) + b"\n")
+                    else:
+                        write(f"M {mode} inline ".encode() + _quoted(path) + b"\n")
+                        write(b"data %d\n%b\n" % (len(content), content))
+            write(b'\nls :1 ""\ndone\n')  # the empty line ends the commit
+            importer.stdin.close()
+            assert importer.stdout is not None
+            told = importer.stdout.read()
+        return told.split()[2].decode() if told.startswith(b"040000 ") else _EMPTY
+
+    def _content(self, tree: str, path: str) -> bytes | None:
+        listed = self._git("ls-tree", "-z", "--full-tree", tree, "--", path)
+        if not listed:
+            return None
+        _, kind, name = listed.partition(b"\t")[0].decode().split()
+        if kind == "commit":
+            raise FileTooLong(f"The file is not text that is recorded: it has more than {MOST_FILE} bytes")
+        return self._git("cat-file", "blob", name) if kind == "blob" else None
+
+    def _git(self, *words: str, given: bytes = b"") -> bytes:
+        with self._started(*words, timeout=_Timeout(_GIT_SECONDS)) as git:
+            return git.communicate(given)[0]
+
+    def _environment(self) -> dict[str, str]:
+        return _environment(self._git_dir)
+
+    @contextlib.contextmanager
+    def _started(self, *words: str, timeout: "_Timeout") -> Iterator["subprocess.Popen[bytes]"]:
+        """Git at work on the repository, as `_running` has it."""
+        with _running(self._git_dir, self._environment(), *words, timeout=timeout) as git:
+            yield git
+
+
+class _Timeout:
+    """The end of the time that something may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self) -> None:
+        if not self.left:
+            raise NotRecorded(f"The folder was not read within {self._seconds:g} s, so it is not recorded")
+
+
+def _environment(git_dir: Path) -> dict[str, str]:
+    """No variable of the server's reaches Git, and no configuration but that of the shadow repository."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "GIT_DIR": str(git_dir),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+    }
+
+
+@contextlib.contextmanager
+def _running(
+    folder: Path, environment: Mapping[str, str], *words: str, timeout: _Timeout, no: int = 0
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
+
+    Raises NotRecorded at the timeout, RuntimeFailure where it fails.
+    """
+    program = git_program()
+    if program is None:
+        raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
+    options = [word for option in _OPTIONS for word in ("-c", option)]
+    with (
+        TemporaryDirectory(prefix="shadow-") as scratch,
+        (Path(scratch) / "errors").open("w+b") as errors,
+        subprocess.Popen(
+            [program, *options, *words],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as git,
+    ):
+        killer = threading.Timer(timeout.left, git.kill)
+        killer.start()
+        failed: Exception | None = None
+        try:
+            yield git
+        except (BrokenPipeError, IndexError) as error:
+            failed = error
+        except BaseException:
+            git.kill()
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                if git.stdin and not git.stdin.closed:
+                    git.stdin.close()
+            status = git.wait()
+            killer.cancel()
+        timeout.check()
+        if status not in (0, no) or failed:
+            for report in folder.glob("fast_import_crash_*"):
+                report.unlink()
+            errors.seek(0)
+            told = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
+            raise RuntimeFailure(f"git {words[0]} failed: {told[0]}")
+
+
+class _Ignored:
+    """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it."""
+
+    def __init__(self, environment: Mapping[str, str], timeout: _Timeout) -> None:
+        self._environment, self._timeout = environment, timeout
+        self._ends = contextlib.ExitStack()
+        self._copies: Path | None = None
+        self._git: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "_Ignored":
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._ends.__exit__(*raised)
+
+    def enter(self, path: bytes, directory: int) -> None:
+        """Take the `.gitignore` of an open directory, if it has one, before its entries are asked about."""
+        try:
+            file = os.open(b".gitignore", _READ, dir_fd=directory)
+        except OSError:
+            return
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                return
+            content = os.read(file, _MOST_IGNORE)
+        finally:
+            os.close(file)
+        if self._copies is None:
+            self._copies = Path(self._ends.enter_context(TemporaryDirectory(prefix="shadow-")))
+        copy = self._copies / os.fsdecode(path) / ".gitignore"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+
+    def has(self, path: bytes, *, is_directory: bool = False) -> bool:
+        """Whether a path is left out; a directory is with all that lies in it."""
+        if self._copies is None:
+            return False
+        if is_directory:  # patterns that end with a slash are about what is one
+            (self._copies / os.fsdecode(path)).mkdir(parents=True, exist_ok=True)
+        git = self._git or self._start()
+        assert git.stdin is not None
+        assert git.stdout is not None
+        git.stdin.write(b"./" + path + b"\0")
+        git.stdin.flush()
+        _, _, pattern, _ = (_word(git.stdout) for _ in range(4))
+        return bool(pattern) and not pattern.startswith(b"!")
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        assert self._copies is not None
+        environment = {**self._environment, "GIT_WORK_TREE": str(self._copies), "GIT_LITERAL_PATHSPECS": "0"}
+        words = ("check-ignore", "--no-index", "--stdin", "-z", "--verbose", "--non-matching")
+        self._git = self._ends.enter_context(_running(self._copies, environment, *words, timeout=self._timeout, no=1))
+        return self._git
+
+
+def _word(stream: Any) -> bytes:
+    """The next word that ends with a zero byte. Raises BrokenPipeError at the end of the stream."""
+    word = bytearray()
+    while letter := stream.read(1):
+        if letter == b"\0":
+            return bytes(word)
+        word += letter
+    raise BrokenPipeError
+
+
+def _at(state: _State, conversation: str, seq: int) -> str:
+    """The tree that was recorded last before an event; 0: at the start."""
+    own = [one for one in state.records if one.conversation == conversation]
+    if seq == 0:
+        found = [one for one in own if one.seq == 0]
+    else:
+        found = sorted((one for one in own if one.seq < seq), key=lambda one: one.seq)
+    if not found:
+        moment = f"before event {seq}" if seq else "at the start of the conversation"
+        raise NotRecorded(f"The folder was not recorded {moment}")
+    return found[-1].tree
+
+
+def _from(start: bytes, path: bytes) -> bytes:
+    return path[len(start) + 1 :] if start else path
+
+
+def _seen(status: os.stat_result) -> _Seen:
+    if stat.S_ISLNK(status.st_mode):
+        mode = _LINK
+    elif status.st_size > MOST_FILE:
+        mode = _UNREAD
+    else:
+        mode = _PROGRAM if status.st_mode & 0o100 else _FILE
+    changed = 0 if abs(time.time_ns() - status.st_ctime_ns) < _TICK else status.st_ctime_ns
+    return mode, status.st_ino, status.st_size, status.st_mtime_ns, changed
+
+
+def _content_of(directories: Directories, path: bytes) -> tuple[_Seen, bytes | None] | None:
+    """What a file is by now, and its content; None for the whole where it is gone, and for that of one unread."""
+    parent, _, name = path.rpartition(b"/")
+    with unreadable(path):
+        directory = directories.opened(parent)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return _seen(status), os.fsencode(os.readlink(name, dir_fd=directory))
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        try:
+            file = os.open(name, _READ, dir_fd=directory)
+        except PermissionError:
+            return (_UNREAD, *_seen(status)[1:]), None
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            seen = _seen(status)
+            return seen, None if seen[0] == _UNREAD else os.read(file, MOST_FILE)
+        finally:
+            os.close(file)
+    return None
+
+
+def _quoted(path: str) -> bytes:
+    """A path as `fast-import` reads it, whatever its bytes are."""
+    plain = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + plain + b'"'

@@ -1,0 +1,236 @@
+"""What a shadow repository records of a folder, and that nothing in the folder has a hand in it."""
+
+import os
+import shutil
+import threading
+
+import pytest
+
+from runtimes import FileTooLong, RuntimeFailure, shadow
+from runtimes.shadow import NotRecorded, Shadow
+
+runs_git = pytest.mark.process("starts git")
+
+
+@pytest.fixture
+def work(tmp_path):
+    work = tmp_path / "box" / "work"
+    work.mkdir(parents=True)
+    return work
+
+
+@pytest.fixture
+def kept(work):
+    """The shadow repository of the whole folder."""
+    return Shadow(work.parent.with_name(".box.shadow"), work, b"")
+
+
+def changes(kept, since=0, until=None):
+    return {one.path: one.status for one in kept.changes("c", since, until)}
+
+
+def clear(work):
+    for one in work.iterdir():
+        if one.is_dir() and not one.is_symlink():
+            shutil.rmtree(one)
+        else:
+            one.unlink()
+
+
+def test_without_git_a_sentence_says_that_nothing_is_recorded(kept, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    with pytest.raises(NotRecorded, match="no git program"):
+        kept.record("c", 0)
+
+
+@runs_git
+def test_changes_are_those_since_the_start_and_between_turns(kept, work):
+    (work / "same").write_text("same")
+    kept.record("c", 0)
+    (work / "a").write_text("one")
+    (work / "gone").write_text("soon")
+    kept.record("c", 5)
+    (work / "a").write_text("two")
+    (work / "gone").unlink()
+    (work / "b").write_text("new")
+
+    assert changes(kept) == {"a": "ADDED", "b": "ADDED"}
+    assert changes(kept, 6) == {"a": "UPDATED", "b": "ADDED", "gone": "DELETED"}
+    assert changes(kept, 0, 6) == {"a": "ADDED", "gone": "ADDED"}
+    assert kept.contents("c", "a", 6) == (b"one", b"two")
+    assert kept.contents("c", "gone", 6) == (b"soon", None)
+
+
+@runs_git
+def test_a_file_that_becomes_a_directory_and_back_is_seen(kept, work):
+    (work / "d").write_text("file")
+    kept.record("c", 0)
+    (work / "d").unlink()
+    (work / "d").mkdir()
+    (work / "d" / "e").write_text("inside")
+    kept.record("c", 2)
+    assert changes(kept) == {"d": "DELETED", "d/e": "ADDED"}
+
+    shutil.rmtree(work / "d")
+    (work / "d").write_text("file")
+    assert changes(kept) == {}
+    assert changes(kept, 3) == {"d": "ADDED", "d/e": "DELETED"}
+
+
+@runs_git
+def test_a_moment_that_was_not_recorded_is_a_sentence(kept):
+    kept.record("c", 4)
+
+    for since, words in ((0, "at the start of the conversation"), (4, "before event 4")):
+        with pytest.raises(NotRecorded, match=words):
+            kept.changes("c", since)
+    with pytest.raises(NotRecorded):
+        kept.changes("another", 0)
+
+
+@runs_git
+def test_a_record_that_comes_late_or_twice_changes_nothing(kept, work):
+    kept.record("c", 9)
+    (work / "a").write_text("later")
+    kept.record("c", 9)
+    kept.record("c", 5)
+
+    assert changes(kept, 10) == {"a": "ADDED"}
+
+
+@runs_git
+def test_names_of_any_bytes_are_recorded(kept, work):
+    kept.record("c", 0)
+    names = {'quo"te', "back\\slash", "line\nend", ":(exclude)x", " blank ", "-n", "latin\udce4", "ünï"}
+    (work / ".gitignore").write_text("none\n")  # so that Git is asked about each name
+    for name in names:
+        (work / name).write_text(name, errors="surrogateescape")
+
+    assert changes(kept).keys() == names | {".gitignore"}
+    assert kept.contents("c", "line\nend", 0) == (None, b"line\nend")
+    assert kept.contents("c", ":(exclude)x", 0) == (None, b":(exclude)x")
+
+
+@runs_git
+def test_what_gitignore_files_and_tools_leave_out_is_not_recorded(kept, work):
+    kept.record("c", 0)
+    for name in ("x.log", "keep.log", "out/f", "sub/only/me", "sub/only/you", "node_modules/m", ".git/config"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("x")
+    (work / ".gitignore").write_text("*.log\nout/\n!keep.log\n")
+    (work / "sub" / ".gitignore").write_text("only/*\n!only/me\n")
+
+    assert changes(kept).keys() == {".gitignore", "keep.log", "sub/.gitignore", "sub/only/me"}
+
+
+@runs_git
+def test_a_hostile_folder_runs_nothing_and_shows_nothing_of_the_host(kept, work, tmp_path):
+    kept.record("c", 0)
+    (tmp_path / "secret").write_text("of the host")
+    (work / ".git").mkdir()
+    proof = f"touch {tmp_path}/ran"
+    (work / ".git" / "config").write_text(
+        f'[core]\n fsmonitor = {proof}\n hooksPath = {work}\n[filter "x"]\n clean = {proof}\n smudge = {proof}\n'
+    )
+    (work / ".gitattributes").write_text("* filter=x text eol=crlf ident working-tree-encoding=UTF-16\n")
+    (work / ".gitmodules").write_text('[submodule "m"]\n path = m\n url = ext::touch ran\n')
+    (work / "nested").mkdir()
+    (work / "nested" / ".git").write_text("gitdir: /etc")
+    (work / "nested" / "f").write_text("in\r\n")
+    (work / "link").symlink_to(tmp_path / "secret")
+    (work / "folder").symlink_to(tmp_path)
+    os.mkfifo(work / "pipe")
+
+    found = changes(kept)
+
+    assert found.keys() == {".gitattributes", ".gitmodules", "nested/f", "link", "folder"}
+    assert kept.contents("c", "nested/f", 0)[1] == b"in\r\n"
+    assert kept.contents("c", "link", 0)[1] == os.fsencode(tmp_path / "secret")
+    assert not (tmp_path / "ran").exists()
+
+
+@runs_git
+def test_a_fifo_in_the_place_of_gitignore_holds_nothing_up(kept, work):
+    os.mkfifo(work / ".gitignore")
+    (work / "a").write_text("a")
+
+    kept.record("c", 0)
+    assert changes(kept) == {}
+
+
+@runs_git
+def test_of_a_large_file_only_that_it_changed_is_recorded(kept, work):
+    (work / "large").write_bytes(b"x" * (shadow.MOST_FILE + 1))
+    kept.record("c", 0)
+    (work / "large").write_bytes(b"y" * (shadow.MOST_FILE + 1))
+
+    assert changes(kept) == {"large": "UPDATED"}
+    with pytest.raises(FileTooLong):
+        kept.contents("c", "large", 0)
+
+
+@runs_git
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [("MOST_FILES", "more than 2 files"), ("MOST_SEEN", "more than 2 files"), ("MOST_CONTENT", "MiB")],
+)
+def test_a_folder_beyond_a_bound_is_not_recorded_and_the_bound_is_named(kept, work, monkeypatch, bound, words):
+    monkeypatch.setattr(shadow, bound, 2)
+    for name in ("a", "b", "c"):
+        (work / name).write_text("xx")
+
+    with pytest.raises(NotRecorded, match=words):
+        kept.record("c", 0)
+
+
+@runs_git
+def test_among_too_many_records_the_first_and_the_last_ones_stay(kept, work, monkeypatch):
+    monkeypatch.setattr(shadow, "MOST_RECORDS", 3)
+    monkeypatch.setattr(shadow, "_STAY", 2)
+    for seq in range(5):
+        (work / "a").write_text("x" * seq)
+        kept.record("c", seq)
+    clear(work)
+
+    assert kept.contents("c", "a", 0) == (b"", None)
+    assert kept.contents("c", "a", 5) == (b"xxxx", None)
+    assert kept.contents("c", "a", 2) == (b"", None)
+
+
+@runs_git
+def test_a_record_is_of_the_conversations_folder_alone_and_never_of_one_outside(work, tmp_path):
+    (work / "inner").mkdir()
+    (work / "outside").symlink_to(tmp_path)
+    inner = Shadow(work.parent.with_name(".box.shadow"), work, b"inner")
+    inner.record("c", 0)
+    (work / "inner" / "a").write_text("a")
+    (work / "b").write_text("b")
+
+    assert changes(inner) == {"a": "ADDED"}
+    with pytest.raises(NotRecorded, match="a link out of"):
+        Shadow(work.parent.with_name(".box.shadow"), work, b"outside").record("c", 0)
+
+
+@runs_git
+def test_records_at_once_are_made_one_after_the_other(kept, work):
+    (work / "a").write_text("a")
+    kept.record("c", 0)
+    (work / "b").write_text("b")
+    threads = [threading.Thread(target=kept.record, args=(name, 1)) for name in ("c", "d", "e", "f")]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+    assert changes(kept) == {"b": "ADDED"}
+    assert [kept.changes(name, 2) for name in ("c", "d", "e", "f")] == [[], [], [], []]
+
+
+@runs_git
+def test_a_folder_that_is_gone_is_a_failure_and_makes_nothing(kept, work):
+    shutil.rmtree(work.parent)
+
+    with pytest.raises(RuntimeFailure, match="has no folder"):
+        kept.record("c", 0)
+    assert not list(work.parent.parent.iterdir())
