@@ -192,7 +192,7 @@ class Proxy:
             talk.refuse(Refusal(status, f"The request cannot be understood: {_sentence(error)}"))
             return False
         except StoreFull:
-            talk.refuse(Refusal(503, "The store is nearly full, so nobody can be asked and nothing is allowed: try again"))
+            talk.refuse(Refusal(503, "The store is nearly full, so nobody can be asked: try again"))
             return False
         except UNAVAILABLE:
             talk.refuse(Refusal(503, "The store does not answer, so nothing is allowed: try again"))
