@@ -27,7 +27,7 @@ export function AuditEntry({ entry, onOnly }) {
     <div class="what">
       <strong class=${LOOKS[decision] ?? ""}>${DECISIONS[decision] ?? decision}</strong>
       <${Subject} entry=${entry} />
-      <span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>
+      ${actor.kind !== "sandbox" && html`<span class="muted">${ACTORS[actor.kind] ?? actor.kind}${actor.name && actor.name !== actor.kind && html`: <${Text} text=${actor.name} />`}${actor.address && ` from ${actor.address}`}</span>`}
     </div>
     ${reason && html`<p class="reason"><${Folded} text=${reason}>${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
     <details class="quiet">
